@@ -1,0 +1,202 @@
+package tko
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Kind is one of the kinds of entities.
+type Kind string
+
+// The kinds of entities.
+const (
+	KindTemplate   Kind = "template"
+	KindSite       Kind = "site"
+	KindDeployment Kind = "deployment"
+	KindPlugin     Kind = "plugin"
+)
+
+type (
+	// TemplateID names a template. See [CheckID] for its alphabet.
+	TemplateID string
+	// SiteID names a site. See [CheckID] for its alphabet.
+	SiteID string
+	// DeploymentID names a deployment: 27 characters, made by TKO, sorting in
+	// the order of creation.
+	DeploymentID string
+)
+
+// A Stamp is what TKO keeps about an entity beyond what its user wrote.
+type Stamp struct {
+	UID        string    // a UUID that stays
+	Revision   int64     // counts the changes of this entity, from 1; conditions don't count
+	Position   int64     // of its newest change in the change log, conditions included
+	Created    time.Time // UTC
+	Updated    time.Time // UTC
+	Author               // of the newest revision
+	Conditions []Condition
+}
+
+// An Author says who made a change, and why. Either may be empty.
+type Author struct {
+	Who string
+	Why string
+}
+
+// A Template is what deployments are made from. Its package may lack what is
+// required, but what is there is valid.
+type Template struct {
+	ID          TemplateID
+	Metadata    map[string]string
+	Package     krm.Package
+	Deployments []DeploymentID // made from it, sorted; read only
+	Stamp       Stamp          // read only
+}
+
+// A Site is where deployments run. Its package is completely valid.
+type Site struct {
+	ID          SiteID
+	Template    TemplateID // that it is based on, or ""
+	Metadata    map[string]string
+	Package     krm.Package
+	Deployments []DeploymentID // at it, sorted; read only
+	Stamp       Stamp          // read only
+}
+
+// A Deployment is a package that should run at a site, or a topology whose
+// preparation creates such deployments as its children.
+type Deployment struct {
+	ID       DeploymentID
+	Parent   DeploymentID // or ""
+	Template TemplateID   // or ""
+	Site     SiteID       // or ""
+	Metadata map[string]string
+	Prepared bool
+	Approved bool
+	Package  krm.Package
+	Stamp    Stamp // read only
+}
+
+// NewDeployment is what a deployment is created from.
+type NewDeployment struct {
+	Parent   DeploymentID
+	Template TemplateID
+	Site     SiteID
+	Metadata map[string]string // stays and wins over what template and package say
+	Prepared bool              // the package is complete, and validated so
+	Approved bool
+	Merge    krm.Package // merged into the template's package
+}
+
+// NewChildren are children of one deployment, all made with the same merge
+// package and created together or not at all.
+type NewChildren struct {
+	Parent   DeploymentID
+	Revision int64 // the parent must be at it, if not 0
+	Merge    krm.Package
+	Children []NewChild
+}
+
+// NewChild is one of them.
+type NewChild struct {
+	Origin   string // names this child for ever, among all of its parent's; at most 200 characters
+	Template TemplateID
+	Site     SiteID
+}
+
+// NewSite is a site to be registered under a generated ID.
+type NewSite struct {
+	Origin   string // the same origin is the same site; at most 200 characters
+	Template TemplateID
+	Metadata map[string]string
+	Package  krm.Package
+}
+
+// DeploymentCommit replaces a deployment's package if it is still at Revision.
+type DeploymentCommit struct {
+	ID         DeploymentID
+	Revision   int64
+	Package    krm.Package
+	Conditions []Condition
+}
+
+// A Modification is the right to write a deployment, for a while.
+type Modification struct {
+	Token      string
+	Deployment DeploymentID
+	Package    krm.Package
+	Expires    time.Time
+}
+
+// Deleted says how many entities went, or would go.
+type Deleted struct {
+	Count       int // all, descendants included
+	Descendants int // of those selected
+}
+
+// A Condition is something that is known about a site or deployment, in
+// Kubernetes' form.
+type Condition struct {
+	Type             string // ConditionPrepared and so on
+	Status           string // ConditionTrue, ConditionFalse, ConditionUnknown
+	Reason           string // CamelCase
+	Message          string
+	LastTransition   time.Time // when Status changed; set by the catalog
+	ObservedRevision int64
+}
+
+// The types of conditions.
+const (
+	ConditionPrepared  = "Prepared"
+	ConditionApproved  = "Approved"
+	ConditionScheduled = "Scheduled"
+	ConditionHealthy   = "Healthy"
+)
+
+// The values of a condition's status.
+const (
+	ConditionTrue    = "True"
+	ConditionFalse   = "False"
+	ConditionUnknown = "Unknown"
+)
+
+// An Op is what a change did.
+type Op string
+
+// What changes do.
+const (
+	OpWritten Op = "written" // a new revision
+	OpDeleted Op = "deleted"
+	OpStatus  Op = "status" // conditions only
+)
+
+// A Change is an entry of the change log.
+type Change struct {
+	Position int64
+	Kind     Kind
+	ID       string // "type|name" for plugins
+	Op       Op
+	Revision int64
+	Time     time.Time
+	Author   Author
+}
+
+// About is what a server says of itself.
+type About struct {
+	InstanceName         string
+	InstanceDescription  string
+	Version              string
+	Backend              string
+	AddressPorts         []string
+	DefaultPackageFormat krm.Format
+	Position             int64 // of the newest change
+}
+
+func (a Author) String() string {
+	if a.Why == "" {
+		return a.Who
+	}
+	return fmt.Sprintf("%s (%s)", a.Who, a.Why)
+}

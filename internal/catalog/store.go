@@ -1,0 +1,310 @@
+package catalog
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Store keeps records and nothing more: no merging, no validation, no
+// decision about what a change means. All of its methods may be called at the
+// same time. Several stores may share a database (PostgreSQL), from several
+// processes: they behave as one. What is promised here is what storetest
+// checks.
+//
+// Errors: tko.ErrNotFound, tko.ErrConflict, tko.ErrBusy and tko.ErrGone as
+// said; context errors; anything else is a fault of the database, and nothing
+// was changed unless the error says that the outcome is unknown.
+type Store interface {
+	Reader
+	Writer
+	Tokens
+	Queue
+	Feed
+
+	// Backend names the kind of database and its version for people, without
+	// secrets.
+	Backend() string
+	// Close ends everything. Calls under way fail.
+	Close() error
+}
+
+// A Key names a record.
+type Key struct {
+	Kind tko.Kind
+	ID   string // "type|name" for plugins
+}
+
+// A Digest is the SHA-256 of an encoded package; zero for none.
+type Digest [32]byte
+
+// A Record is an entity as the store keeps it. What a read answers belongs to
+// the caller, except for Metadata and Package: those are shared and must not
+// be changed.
+type Record struct {
+	Key
+	UID      string // given by the catalog when the record is new; stays
+	Revision int64  // assigned by the store: 1, 2, …
+	Position int64  // assigned by the store
+	Created  time.Time
+	Updated  time.Time
+	Author   tko.Author
+
+	Parent   string // deployments: ID of the parent, or ""
+	Template string // sites, deployments
+	Site     string // deployments
+	Prepared bool
+	Approved bool
+	Origin   string // unique within its kind, if not ""; never changes
+
+	Metadata   *Metadata
+	Digest     Digest
+	Package    []byte          // the encoded package; read only if asked for
+	Plugin     []byte          // plugins: the encoded plugin
+	CRDs       bool            // templates: the package defines custom resources
+	Conditions []tko.Condition // sites, deployments
+
+	Deployments []string // templates, sites: sorted IDs of their deployments; read only if asked for
+}
+
+// Metadata is an entity's metadata and where it came from. The store indexes
+// Effective; it keeps equal Metadata once.
+type Metadata struct {
+	Effective map[string]string `json:"e,omitempty"`
+	Inherited map[string]string `json:"i,omitempty"` // from the template it is based on, at the time
+	Passed    map[string]string `json:"p,omitempty"` // by the caller
+}
+
+// Fields says what a read answers beside what it must.
+type Fields struct {
+	Package     bool
+	Deployments bool
+}
+
+// A Reader reads. Every call sees one consistent snapshot: all of a change or
+// nothing of it.
+type Reader interface {
+	// Get answers the records of keys, in their order. The record of a key that
+	// doesn't exist has Revision 0.
+	Get(ctx context.Context, fields Fields, keys ...Key) ([]Record, error)
+	// Revision answers a record as it was at a revision, with its package,
+	// without its conditions and deployments. ErrNotFound if the key never
+	// existed, or the revision never was or is no longer kept. Revisions of a
+	// deleted record are answered as long as they are kept.
+	Revision(ctx context.Context, key Key, revision int64) (Record, error)
+	// List answers what matches, sorted by ID byte by byte, all from one
+	// snapshot, however long the caller takes and whatever is written
+	// meanwhile. It holds no more than a chunk of the result in memory.
+	List(ctx context.Context, query Query) iter.Seq2[Record, error]
+	// Epoch is the position of the newest change to what packages are
+	// validated against: plugins, and templates with CRDs.
+	Epoch(ctx context.Context) (int64, error)
+}
+
+// A Query selects records of one kind.
+type Query struct {
+	Kind tko.Kind
+
+	IDs              []tko.Pattern // all must match
+	Templates        []tko.Pattern
+	Sites            []tko.Pattern
+	Metadata         map[string]tko.Pattern
+	TemplateMetadata map[string]tko.Pattern // of the record's template
+	SiteMetadata     map[string]tko.Pattern // of the record's site
+	Parent           string                 // "" is no filter
+	Prepared         *bool
+	Approved         *bool
+	CRDs             bool // only templates that define custom resources
+
+	After  string // only IDs greater than this
+	Offset uint32 // of what matches, after After
+	Limit  int    // negative: none. 0: nothing
+
+	Fields Fields
+}
+
+// A Write is one change of one record.
+type Write struct {
+	Op tko.Op
+	// Record is the whole new state (OpWritten: with Package, Metadata; Created
+	// of a new record and Updated are set by the store), or the key and
+	// Conditions (OpStatus), or the key (OpDeleted).
+	Record Record
+	// Expect is the revision that the record must be at; New for a record that
+	// must not be there; Any for either (OpDeleted, OpStatus). ErrConflict
+	// otherwise, and ErrNotFound if it isn't there at all.
+	Expect int64
+	// Origin of a new record that exists already, on another ID: the write is
+	// left out and its Outcome answers the one that is there.
+
+	// Token is the modification token under which the record is written, and
+	// which ends with it: ErrNotFound if it isn't known, ErrBusy if its time
+	// has run out. Without one, OpWritten of a deployment that somebody holds a
+	// token of is ErrBusy.
+	Token string
+	// Requires must exist, too: their IDs are what the record refers to.
+	// A *MissingError names the first that doesn't.
+	Requires []Key
+	// Parent's revision, if not 0: ErrConflict if the parent (Record.Parent)
+	// is at another one.
+	ParentRevision int64
+}
+
+// Values of Write.Expect.
+const (
+	New int64 = 0
+	Any int64 = -1
+)
+
+// A MissingError says that a record that a write refers to doesn't exist.
+type MissingError struct{ Key Key }
+
+func (e *MissingError) Error() string { return string(e.Key.Kind) + " " + e.Key.ID + " does not exist" }
+
+// Is makes it an ErrInvalid.
+func (e *MissingError) Is(target error) bool { return target == tko.ErrInvalid }
+
+// An Outcome is what a write came to.
+type Outcome struct {
+	Key      Key   // of the record; with an origin that exists, of the one that is there
+	Revision int64 // the new one
+	Position int64
+	Existed  bool // OpWritten: a record of this origin existed, nothing was written
+	// OpDeleted: the records that went, this one included; 0 if it wasn't there.
+	Deleted     int
+	Descendants int
+}
+
+// A Writer writes.
+type Writer interface {
+	// Commit applies writes in their order in one transaction, all or none,
+	// durably: when it answers, a crash loses nothing. Calls at the same time
+	// may share a transaction; one that fails doesn't fail the others. Keys of
+	// one call must differ.
+	//
+	// With each change it writes the record's revision, a change in the log and
+	// the work that [WorkFor] says. Deleting a template or site takes it from
+	// the sites and deployments that refer to it, each a change of its own.
+	// Deleting a deployment deletes its descendants. Tokens of what is deleted
+	// are no longer known.
+	Commit(ctx context.Context, writes ...Write) ([]Outcome, error)
+}
+
+// Tokens are the rights to modify deployments.
+type Tokens interface {
+	// StartModification gives a token for ttl. ErrNotFound without the
+	// deployment, ErrBusy while another token for it is good.
+	StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (Record, time.Time, error)
+	// Modification answers what a token is for: the deployment as it was when
+	// the token was given, with its package. ErrNotFound if it isn't known, ErrBusy if its
+	// time has run out.
+	Modification(ctx context.Context, token string) (Record, error)
+	// CancelModification ends a token. Errors as Modification.
+	CancelModification(ctx context.Context, token string) error
+}
+
+// A Queue keeps work. Items of the same queue and key fall together.
+type Queue interface {
+	// ClaimWork answers up to Max items that are due and that nobody holds a
+	// lease of, oldest first, without waiting, and if there are none, when the
+	// next will be due (zero: not known).
+	ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, time.Time, error)
+	// RenewWork extends the leases that still are the caller's, and answers
+	// those items.
+	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
+	// FinishWork ends claims. Claims that are no longer the caller's are passed
+	// over. An item that got new work since it was claimed stays, and is due at
+	// once if done or released. backoff says when a failed one comes back.
+	FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error
+}
+
+// A Feed tells what changed.
+type Feed interface {
+	// Changes answers up to limit changes after a position, in their order.
+	// All servers see the same order, and nothing ever appears before what was
+	// answered. ErrGone if changes after the position are no longer kept.
+	Changes(ctx context.Context, after int64, limit int) ([]tko.Change, error)
+	// Head is the position of the newest change.
+	Head(ctx context.Context) (int64, error)
+	// Signal answers a channel that is closed once something may have been
+	// committed, or work come in, since the call: at once when it was done through this store,
+	// soon when through another, and now and then for nothing. Take it before
+	// you look, look, then wait for it.
+	Signal() <-chan struct{}
+}
+
+// Work is an item that a change calls for.
+type Work struct {
+	Queue string
+	Key   string
+}
+
+// WorkFor says what work a change of a record calls for: before is the record
+// as it was (Revision 0: new), after as it is (Revision 0: deleted). It is a
+// pure function, called by stores in the transaction of the change.
+func WorkFor(before, after Record) []Work {
+	switch kind := max(before.Kind, after.Kind); kind {
+	case tko.KindSite:
+		if after.Revision != 0 {
+			return []Work{{Queue: tko.QueueSchedule, Key: after.ID}}
+		}
+	case tko.KindDeployment:
+		return workForDeployment(before, after)
+	}
+	return nil
+}
+
+func workForDeployment(before, after Record) []Work {
+	var work []Work
+	if after.Revision != 0 && !after.Prepared {
+		work = append(work, Work{Queue: tko.QueuePrepare, Key: after.ID})
+	}
+	wasThere, isThere := placed(before), placed(after)
+	if wasThere != "" && wasThere != isThere {
+		work = append(work, Work{Queue: tko.QueueSchedule, Key: wasThere})
+	}
+	if isThere != "" {
+		work = append(work, Work{Queue: tko.QueueSchedule, Key: isThere})
+	}
+	return work
+}
+
+// placed is the site at which a deployment should run, or "".
+func placed(r Record) string {
+	if r.Revision != 0 && r.Prepared && r.Approved {
+		return r.Site
+	}
+	return ""
+}
+
+// Wakes says what queues a change stirs up as a whole, because items that
+// failed or wait in it may go better now: stores make the items of these
+// queues due within [WakeDelay]. A schedule plugin also calls for a look at
+// every site, which is the second result.
+func Wakes(before, after Record) (queues []string, allSites bool) {
+	switch max(before.Kind, after.Kind) {
+	case tko.KindTemplate, tko.KindSite:
+		if before.Revision == 0 {
+			return []string{tko.QueuePrepare}, false
+		}
+	case tko.KindPlugin:
+		id := max(before.ID, after.ID)
+		switch typ, _, _ := tko.SplitPluginID(id); typ {
+		case tko.PluginSchedule:
+			return nil, true
+		case tko.PluginPrepare, tko.PluginValidate:
+			return []string{tko.QueuePrepare}, false
+		}
+	}
+	return nil, false
+}
+
+// WakeDelay is how soon work is due that was stirred up (see [Wakes]): late
+// enough for many changes in a row to be one stir.
+const WakeDelay = time.Second
+
+// StoredFormat is the encoding of packages in stores.
+const StoredFormat = krm.CBOR

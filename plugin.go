@@ -1,0 +1,97 @@
+package tko
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The types of plugins.
+const (
+	PluginValidate = "validate"
+	PluginPrepare  = "prepare"
+	PluginSchedule = "schedule"
+)
+
+// The executors of plugins.
+const (
+	ExecutorCommand = "command" // the default
+	ExecutorKpt     = "kpt"
+	ExecutorAnsible = "ansible"
+)
+
+// A Plugin is a program that validates, prepares or schedules the resources
+// of its triggers.
+type Plugin struct {
+	Type       string
+	Name       string
+	Executor   string
+	Arguments  []string
+	Properties map[string]string // those that start with "_" configure the executor
+	Triggers   []krm.GVK
+	Stamp      Stamp // read only
+}
+
+// ID is the type and the name, written as one.
+func (p Plugin) ID() string { return PluginID(p.Type, p.Name) }
+
+// Triggered says whether the plugin is for resources of a kind.
+func (p Plugin) Triggered(gvk krm.GVK) bool { return slices.Contains(p.Triggers, gvk) }
+
+// Check says what is wrong with a plugin that shall be registered: its type,
+// name and triggers, and what its executor can't do. An empty executor is
+// ExecutorCommand. See the table in docs of plugins.
+func (p Plugin) Check() error {
+	if err := CheckID("plugin name", p.Name); err != nil {
+		return err
+	}
+	if !slices.Contains([]string{PluginValidate, PluginPrepare, PluginSchedule}, p.Type) {
+		return Errorf(ErrInvalid, "plugin %q has the type %q: use validate, prepare or schedule", p.Name, p.Type)
+	}
+	if err := p.checkExecutor(); err != nil {
+		return err
+	}
+	for _, t := range p.Triggers {
+		if t.Version == "" || t.Kind == "" {
+			return Errorf(ErrInvalid, "plugin %q has a trigger with version %q and kind %q: neither may be empty", p.ID(), t.Version, t.Kind)
+		}
+	}
+	return nil
+}
+
+func (p Plugin) checkExecutor() error {
+	switch p.Executor {
+	case "", ExecutorCommand:
+		if len(p.Arguments) == 0 || p.Arguments[0] == "" {
+			return Errorf(ErrInvalid, "plugin %q has no arguments: the command executor needs a program and its arguments", p.ID())
+		}
+	case ExecutorKpt:
+		if p.Type != PluginPrepare {
+			return Errorf(ErrInvalid, "plugin %q: the kpt executor can only prepare, not %s", p.ID(), p.Type)
+		}
+		if len(p.Arguments) != 1 || p.Arguments[0] == "" {
+			return Errorf(ErrInvalid, "plugin %q has %d arguments: the kpt executor needs exactly one, the function's image", p.ID(), len(p.Arguments))
+		}
+		for key, value := range p.Properties {
+			if !strings.HasPrefix(key, "_") && value == "" {
+				return Errorf(ErrInvalid, "plugin %q: the property %q is empty: the kpt executor needs a dotted path into the triggering resource", p.ID(), key)
+			}
+		}
+	case ExecutorAnsible:
+		if p.Type != PluginSchedule {
+			return Errorf(ErrInvalid, "plugin %q: the ansible executor can only schedule, not %s", p.ID(), p.Type)
+		}
+		if len(p.Arguments) != 1 || p.Arguments[0] == "" {
+			return Errorf(ErrInvalid, "plugin %q has %d arguments: the ansible executor needs exactly one, the AWX job template", p.ID(), len(p.Arguments))
+		}
+		for _, key := range []string{"_awx.host", "_awx.username", "_awx.password", "_awx.inventory"} {
+			if p.Properties[key] == "" {
+				return Errorf(ErrInvalid, "plugin %q lacks the property %q, which the ansible executor needs", p.ID(), key)
+			}
+		}
+	default:
+		return Errorf(ErrInvalid, "plugin %q has the executor %q: use command, kpt or ansible", p.ID(), p.Executor)
+	}
+	return nil
+}
