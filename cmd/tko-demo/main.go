@@ -114,7 +114,7 @@ func work(ctx context.Context, o options, c *client.Client) (demo.Progress, erro
 	if err != nil {
 		return demo.Progress{}, err
 	}
-	if err := catalog.Register(ctx, c); err != nil {
+	if err := catalog.Register(ctx, c, func(text string) { say("        %s", text) }); err != nil {
 		return demo.Progress{}, err
 	}
 	say("catalog %d templates, %d sites, %d plugins from %s", len(catalog.Templates), len(catalog.Sites), len(catalog.Plugins), o.catalog)

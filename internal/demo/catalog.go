@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -34,6 +35,7 @@ type Catalog struct {
 		Arguments            []string
 		Properties           map[string]string
 		Triggers             []string // group,version,kind
+		Needs                []string // a command that must succeed for the plugin to be of use
 	}
 	// Topologies are the deployments to create.
 	Topologies []struct {
@@ -126,9 +128,16 @@ type Registrar interface {
 }
 
 // Register registers all plugins, templates and sites of the catalog. Doing it
-// again changes nothing.
-func (c *Catalog) Register(ctx context.Context, to Registrar) error {
+// again changes nothing. Plugins whose need isn't met are left out, and told.
+func (c *Catalog) Register(ctx context.Context, to Registrar, tell func(string)) error {
 	for _, p := range c.Plugins {
+		if len(p.Needs) > 0 {
+			//nolint:gosec // the catalog says what its plugins need
+			if err := exec.CommandContext(ctx, p.Needs[0], p.Needs[1:]...).Run(); err != nil {
+				tell(fmt.Sprintf("plugin %s is left out: %s: %v", p.Name, strings.Join(p.Needs, " "), err))
+				continue
+			}
+		}
 		plugin := tko.Plugin{Type: p.Type, Name: p.Name, Executor: p.Executor, Arguments: p.Arguments, Properties: p.Properties}
 		for _, t := range p.Triggers {
 			parts := strings.Split(t, ",")
