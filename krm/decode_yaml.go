@@ -21,8 +21,7 @@ func decodeYAML(data []byte, limits Limits) (Package, error) {
 		return nil, tooManyValues(limits)
 	}
 	p, err := readYAML(data, limits, true)
-	var lines *yaml.TypeError
-	if !errors.As(err, &lines) || !bytes.Contains(data, []byte("<<")) {
+	if _, duplicate := errors.AsType[*yaml.TypeError](err); !duplicate || !bytes.Contains(data, []byte("<<")) {
 		return p, err
 	}
 	// The parser calls it a duplicate too when a key overrides a merged one.
@@ -145,8 +144,7 @@ func readDocument(decoder *yaml.Decoder, into any) (err error) {
 }
 
 func yamlReason(err error) string {
-	var lines *yaml.TypeError
-	if errors.As(err, &lines) {
+	if lines, ok := errors.AsType[*yaml.TypeError](err); ok {
 		return brief(strings.Join(lines.Errors, "; "), 500)
 	}
 	return brief(strings.TrimPrefix(err.Error(), "yaml: "), 500)
@@ -194,7 +192,7 @@ func yamlIdentity(m map[any]any) Identity {
 
 // value makes what the parser answers into what a resource holds.
 func (d *yamlDecoder) value(value any, depth int) (any, *Error) {
-	if err := d.spend(1, depth); err != nil {
+	if err := d.spend(depth); err != nil {
 		return nil, err
 	}
 	switch v := value.(type) {
