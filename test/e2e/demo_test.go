@@ -78,7 +78,7 @@ func checkDemoFiles(t *testing.T, repository, state string) {
 	if got := grep("tuning:", "north/central/"); !strings.Contains(got, "low-latency") {
 		t.Errorf("the merged ConfigMap has %q: the override is missing", got)
 	}
-	grep("fd00:5c:", "north/central/")          // the Python plugin's addresses
+	grep("fd00:5c:", "north/central/")             // the Python plugin's addresses
 	grep("namespace: north-core", "north/edge-1/") // the Go plugin's namespace
 	inventory, err := os.ReadFile(filepath.Join(state, "inventory", "north--edge-1.json"))
 	if err != nil || !strings.Contains(string(inventory), "Deployment north-core/smf") {
