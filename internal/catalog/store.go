@@ -24,7 +24,11 @@ type Store interface {
 	Tokens
 	Queue
 	Feed
+	Lifecycle
+}
 
+// A Lifecycle is what a store is and when it ends.
+type Lifecycle interface {
 	// Backend names the kind of database and its version for people, without
 	// secrets.
 	Backend() string
@@ -253,6 +257,7 @@ func WorkFor(before, after Record) []Work {
 		}
 	case tko.KindDeployment:
 		return workForDeployment(before, after)
+	case tko.KindTemplate, tko.KindPlugin:
 	}
 	return nil
 }
@@ -298,6 +303,7 @@ func Wakes(before, after Record) (queues []string, allSites bool) {
 		case tko.PluginPrepare, tko.PluginValidate:
 			return []string{tko.QueuePrepare}, false
 		}
+	case tko.KindDeployment:
 	}
 	return nil, false
 }
