@@ -137,7 +137,7 @@ type Write struct {
 	// of a new record and Updated are set by the store), or the key and
 	// Conditions (OpStatus), or the key (OpDeleted).
 	Record Record
-	// Expect is the revision that the record must be at; New for a record that
+	// Expect is the revision that the record must be at; Absent for a record that
 	// must not be there; Any for either (OpDeleted, OpStatus). ErrConflict
 	// otherwise, and ErrNotFound if it isn't there at all.
 	Expect int64
@@ -159,8 +159,8 @@ type Write struct {
 
 // Values of Write.Expect.
 const (
-	New int64 = 0
-	Any int64 = -1
+	Absent int64 = 0
+	Any    int64 = -1
 )
 
 // A MissingError says that a record that a write refers to doesn't exist.
