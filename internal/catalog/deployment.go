@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -30,6 +31,9 @@ func (s *Service) CreateDeployment(ctx context.Context, request tko.NewDeploymen
 	ids, err := s.ids.next(1)
 	if err != nil {
 		return "", err
+	}
+	if request.Parent != "" {
+		n.requires = append(n.requires, deploymentKey(request.Parent))
 	}
 	outcomes, err := s.commit(ctx, n.write(ctx, ids[0]))
 	if err != nil {
@@ -82,9 +86,6 @@ func (s *Service) newRecord(ctx context.Context, base base, request tko.NewDeplo
 		requires: references(d.template, d.site),
 	}
 	n.record.Conditions = mergeConditions(nil, flagConditions(nil, d.prepared, d.approved), 1, time.Now())
-	if request.Parent != "" {
-		n.requires = append(n.requires, Key{Kind: tko.KindDeployment, ID: string(request.Parent)})
-	}
 	return n, nil
 }
 
@@ -111,9 +112,9 @@ const MaxChildren = 10_000
 // CreateChildren makes children of a deployment, all or none, each exactly
 // once: when there is a child of the same parent and origin, that one is
 // answered, as it is. The IDs are in the order of the children, those of new
-// ones ascending. A parent that isn't at the given revision, if that is not 0,
-// is an ErrConflict; an unknown template or site is an ErrInvalid, as is an
-// unknown parent.
+// ones ascending. If a revision is given, a parent that isn't there or isn't at
+// it is an ErrConflict. Unknown templates and sites, and parents if no revision
+// is given, are an ErrInvalid.
 func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
 	if err := checkChildren(request); err != nil {
 		return nil, 0, err
@@ -138,13 +139,15 @@ func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (
 		n.record.Origin = originOf(string(request.Parent), child.Origin)
 		if child.Site != "" {
 			n.record.Site = string(child.Site)
-			n.requires = append(references(n.record.Template, n.record.Site), Key{Kind: tko.KindDeployment, ID: string(request.Parent)})
+			n.requires = references(n.record.Template, n.record.Site)
 			if tko.CheckID("site ID", n.record.Site) != nil {
 				return nil, 0, explain(&MissingError{Key: Key{Kind: tko.KindSite, ID: n.record.Site}})
 			}
 		}
 		writes[i] = n.write(ctx, fresh[i])
-		writes[i].ParentRevision = request.Revision
+		if writes[i].ParentRevision = request.Revision; request.Revision == 0 {
+			writes[i].Requires = append(slices.Clone(writes[i].Requires), deploymentKey(request.Parent))
+		}
 	}
 	outcomes, err := s.commit(ctx, writes...)
 	if err != nil {
@@ -258,7 +261,7 @@ func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (a
 			return nil
 		}
 		if _, err := s.commit(ctx, approval(ctx, r)); err != nil {
-			return busy(err, string(id))
+			return err
 		}
 		approved = 1
 		return nil
@@ -351,13 +354,4 @@ func (s *Service) approveAll(ctx context.Context, batch []Write) (approved int, 
 		}
 	}
 	return approved, held, nil
-}
-
-// busy puts the store's refusal to write what somebody holds a token of into
-// the user's words.
-func busy(err error, id string) error {
-	if !errors.Is(err, tko.ErrBusy) {
-		return err
-	}
-	return tko.Errorf(tko.ErrBusy, "deployment %q is being modified by somebody else: try again when they have ended or cancelled, or when their time has run out", id)
 }

@@ -23,8 +23,6 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
-	case errors.Is(err, tko.ErrBusy):
-		return tko.Modification{}, busy(err, string(id))
 	case err != nil:
 		return tko.Modification{}, err
 	}
@@ -142,7 +140,7 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 	case errors.Is(err, tko.ErrConflict):
 		return 0, movedOn(commit)
 	default:
-		return revision, busy(err, key.ID)
+		return revision, err
 	}
 }
 

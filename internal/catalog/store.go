@@ -200,7 +200,8 @@ type Writer interface {
 // Tokens are the rights to modify deployments.
 type Tokens interface {
 	// StartModification gives a token for ttl. ErrNotFound without the
-	// deployment, ErrBusy while another token for it is good.
+	// deployment, ErrBusy, which says until when at the latest, while another token for it is
+	// good.
 	StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (Record, time.Time, error)
 	// Modification answers what a token is for: the deployment as it was when
 	// the token was given, with its package. ErrNotFound if it isn't known, ErrBusy if its
