@@ -5,4 +5,6 @@ import (
 	"syscall"
 )
 
-func isInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) }
+func isInUse(err error) bool {
+	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES)
+}
