@@ -31,31 +31,29 @@ func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, c
 	if kind == tko.KindDeployment && !isDeploymentID(id) || tko.CheckID(string(kind), id) != nil {
 		return tko.NotFound(kind, id)
 	}
-	unlock, err := s.locks.lock(ctx, key)
-	if err != nil {
+	return retry(ctx, func() error {
+		current, err := s.get(ctx, Fields{}, key)
+		if err != nil {
+			return err
+		}
+		if current.Revision == 0 {
+			return tko.NotFound(kind, id)
+		}
+		merged := mergeConditions(current.Conditions, conditions, current.Revision, time.Now())
+		if len(merged) > maxConditions {
+			return tko.Errorf(tko.ErrInvalid, "%s %q would have %d conditions: use at most %d", kind, id, len(merged), maxConditions)
+		}
+		if sameConditions(current.Conditions, merged) {
+			return nil
+		}
+		_, err = s.commit(ctx, Write{
+			Op:       tko.OpStatus,
+			Record:   Record{Key: key, Author: author(ctx), Conditions: merged},
+			Expect:   Any,
+			Position: current.Position,
+		})
 		return err
-	}
-	defer unlock()
-	current, err := s.get(ctx, Fields{}, key)
-	if err != nil {
-		return err
-	}
-	if current.Revision == 0 {
-		return tko.NotFound(kind, id)
-	}
-	merged := mergeConditions(current.Conditions, conditions, current.Revision, time.Now())
-	if len(merged) > maxConditions {
-		return tko.Errorf(tko.ErrInvalid, "%s %q would have %d conditions: use at most %d", kind, id, len(merged), maxConditions)
-	}
-	if sameConditions(current.Conditions, merged) {
-		return nil
-	}
-	_, err = s.commit(ctx, Write{
-		Op:     tko.OpStatus,
-		Record: Record{Key: key, Author: author(ctx), Conditions: merged},
-		Expect: Any,
 	})
-	return err
 }
 
 func checkConditions(conditions []tko.Condition) error {

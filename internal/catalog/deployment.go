@@ -271,11 +271,11 @@ func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (a
 
 // approval is the write that approves a deployment.
 func approval(ctx context.Context, r Record) Write {
-	expect := r.Revision
+	expect, position := r.Revision, r.Position
 	r.Approved = true
 	r.Author = author(ctx)
 	r.Conditions = mergeConditions(r.Conditions, flagConditions(r.Conditions, r.Prepared, true), expect+1, time.Now())
-	return Write{Op: tko.OpWritten, Record: r, Expect: expect}
+	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}
 }
 
 // approveBatch and approveBytes bound what is approved in one transaction.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -67,17 +66,6 @@ func checkOrigin(origin string) error {
 		return tko.Errorf(tko.ErrInvalid, "the origin %.40q… has %d characters: use at most %d", origin, len(origin), maxOrigin)
 	}
 	return nil
-}
-
-// keyLocks let one goroutine of this process at a time change the conditions
-// of a record: locks by a hash of the key.
-type keyLocks [256]lock
-
-var lockSeed = maphash.MakeSeed()
-
-// lock waits for the lock of a key and answers the function that unlocks it.
-func (l *keyLocks) lock(ctx context.Context, key Key) (unlock func(), err error) {
-	return l[maphash.String(lockSeed, string(key.Kind)+"/"+key.ID)%uint64(len(l))].lock(ctx)
 }
 
 // A lock is a mutex for which one can stop waiting.

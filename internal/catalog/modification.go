@@ -122,19 +122,23 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 	if sameContent(current, change.record) {
 		return current.Revision, s.SetConditions(ctx, key.Kind, key.ID, commit.Conditions)
 	}
-	unlock, err := s.locks.lock(ctx, key) // the conditions that stay are read and written together
-	if err != nil {
-		return 0, err
-	}
-	defer unlock()
-	if current, err = s.get(ctx, Fields{}, key); err == nil {
-		err = isAt(current, commit)
-	}
-	if err != nil {
-		return 0, err
-	}
-	revision, err := s.writeChange(ctx, current, change, "", commit.Conditions)
+	var revision int64
+	var moved error // no reason to try again
+	err = retry(ctx, func() error {
+		current, err := s.get(ctx, Fields{}, key) // again, for conditions that changed
+		if err != nil {
+			return err
+		}
+		if err := isAt(current, commit); err != nil {
+			moved = err
+			return nil
+		}
+		revision, err = s.writeChange(ctx, current, change, "", commit.Conditions)
+		return err
+	})
 	switch {
+	case moved != nil:
+		return 0, moved
 	case errors.Is(err, tko.ErrNotFound):
 		return 0, tko.NotFound(tko.KindDeployment, commit.ID)
 	case errors.Is(err, tko.ErrConflict):
@@ -221,7 +225,7 @@ func (s *Service) writeChange(ctx context.Context, current Record, c change, tok
 		return 0, tko.Errorf(tko.ErrInvalid, "deployment %q would have %d conditions: use at most %d", record.ID, len(record.Conditions), maxConditions)
 	}
 	outcomes, err := s.commit(ctx, Write{
-		Op: tko.OpWritten, Record: record, Expect: current.Revision, Token: token, Requires: c.requires,
+		Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,
 	})
 	if err != nil {
 		return 0, err

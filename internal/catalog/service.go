@@ -46,7 +46,6 @@ type Service struct {
 	validator Validator
 	rules     ruleCache
 	ids       idSource
-	locks     keyLocks
 }
 
 // New makes a catalog on a store. The store stays the caller's to close.

@@ -141,6 +141,9 @@ type Write struct {
 	// must not be there; Any for either (OpDeleted, OpStatus). ErrConflict
 	// otherwise, and ErrNotFound if it isn't there at all.
 	Expect int64
+	// Position, if not 0, is the one that the record must be at: nobody wrote
+	// even its conditions since. ErrConflict otherwise.
+	Position int64
 	// Origin of a new record that exists already, on another ID: the write is
 	// left out and its Outcome answers the one that is there.
 
@@ -200,8 +203,8 @@ type Writer interface {
 // Tokens are the rights to modify deployments.
 type Tokens interface {
 	// StartModification gives a token for ttl. ErrNotFound without the
-	// deployment, ErrBusy, which says until when at the latest, while another token for it is
-	// good.
+	// deployment, ErrBusy, which says until when at the latest, while another
+	// token for it is good.
 	StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (Record, time.Time, error)
 	// Modification answers what a token is for: the deployment as it was when
 	// the token was given, with its package. ErrNotFound if it isn't known, ErrBusy if its

@@ -64,7 +64,7 @@ func (s *Service) register(ctx context.Context, record Record, requires ...Key) 
 			}
 			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, current.Conditions
 		}
-		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: written, Expect: current.Revision, Requires: requires})
+		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires})
 		if errors.Is(err, tko.ErrNotFound) {
 			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was written", record.Kind, record.ID)
 		}
