@@ -243,6 +243,9 @@ func keep(kept, published map[string]*schema, enums map[property][]string, name 
 		if s.Format != "date-time" && s.Format != "int-or-string" {
 			s.Format = "" // widths of numbers; Kubeconform does not look at them either
 		}
+		if name == "io.k8s.apimachinery.pkg.api.resource.Quantity" {
+			s.Format = "quantity"
+		}
 		if s.Ref != "" {
 			s.Ref = strings.TrimPrefix(s.Ref, "#/definitions/")
 			keep(kept, published, enums, s.Ref)
