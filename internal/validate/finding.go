@@ -4,16 +4,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
-	tko "github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -262,35 +262,28 @@ func show(v any) string {
 	return fmt.Sprint(v)
 }
 
-var plainKey = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
-
-// pathOf writes the way to a value: spec.containers[0].image, and
-// metadata.labels["app.kubernetes.io/name"] where a key is more than a word.
+// pathOf writes the way to a value: spec.containers[0].image.
 func pathOf(root any, tokens []string) string {
 	var b strings.Builder
 	for _, t := range tokens {
 		if list, ok := root.([]any); ok {
-			i, err := strconv.Atoi(t)
-			if err == nil && i >= 0 && i < len(list) {
+			root = nil
+			if i, err := strconv.Atoi(t); err == nil && i >= 0 && i < len(list) {
 				root = list[i]
 			}
 			b.WriteString("[" + t + "]")
 			continue
 		}
-		b.WriteString(step(b.Len() == 0, t))
 		if m, ok := root.(map[string]any); ok {
 			root = m[t]
 		}
+		if t == "" || strings.ContainsFunc(t, func(c rune) bool { return !unicode.IsPrint(c) }) {
+			t = strconv.Quote(t)
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(t)
 	}
 	return b.String()
-}
-
-func step(first bool, key string) string {
-	switch {
-	case !plainKey.MatchString(key):
-		return "[" + strconv.Quote(key) + "]"
-	case first:
-		return key
-	}
-	return "." + key
 }

@@ -116,7 +116,7 @@ func (k *kubernetes) strict(s map[string]any, optional bool, into map[string]any
 		if optional {
 			enum = append(enum, "", nil)
 		}
-		out["enum"] = enum
+		out["enum"] = distinct(enum)
 	}
 	if len(types) > 0 {
 		if optional {
