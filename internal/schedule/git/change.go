@@ -47,7 +47,7 @@ func (c *change) build(tip plumbing.Hash, batch []*request) (plumbing.Hash, erro
 	if !tip.IsZero() {
 		commit, err := object.GetCommit(c.objects, tip)
 		if err != nil {
-			return plumbing.ZeroHash, fmt.Errorf("reading commit %s: %w", tip, err)
+			return plumbing.ZeroHash, fmt.Errorf("reading commit %s: %w: %w", tip, errUnreadable, err)
 		}
 		base = commit.TreeHash
 	}
@@ -130,36 +130,40 @@ func (c *change) site(root *folder, r *request) error {
 	after := inventory{Site: r.site, Deployments: map[tko.DeploymentID]int64{}}
 	var lines []string
 	var added, updated int
+	var changed []*rendered
 	for i := range r.wanted {
 		d := &r.wanted[i]
-		name := deploymentFolder(d.id)
-		was, exists := f.entries[name]
-		revision, listed := before.Deployments[d.id]
+		was, exists := f.entries[deploymentFolder(d.id)]
 		same := exists && was.Hash == d.tree || !exists && d.tree.IsZero()
-		switch {
-		case listed && same:
+		revision, listed := before.Deployments[d.id]
+		if listed && same {
 			after.Deployments[d.id] = revision
 			continue
-		case listed:
+		}
+		after.Deployments[d.id] = d.revision
+		if listed {
 			updated++
 			lines = append(lines, d.line("updated"))
-		default:
+		} else {
 			added++
 			lines = append(lines, d.line("added"))
 		}
-		after.Deployments[d.id] = d.revision
 		if same {
 			continue
 		}
-		if err := c.checkNested(f, name, was); err != nil {
+		if err := checkNested(f, deploymentFolder(d.id), was.Mode); err != nil {
 			return err
 		}
+		changed = append(changed, d)
+	}
+	// nothing refuses from here on
+	for _, d := range changed {
 		for _, o := range d.objects {
 			if err := c.put(o); err != nil {
 				return fmt.Errorf("writing deployment %q: %w", d.id, err)
 			}
 		}
-		f.set(name, filemode.Dir, d.tree)
+		f.set(deploymentFolder(d.id), filemode.Dir, d.tree)
 	}
 	for _, id := range slices.Sorted(maps.Keys(before.Deployments)) {
 		if _, ok := after.Deployments[id]; !ok {
@@ -184,8 +188,8 @@ func (c *change) site(root *folder, r *request) error {
 }
 
 // checkNested refuses to replace a folder in which another site's is.
-func (c *change) checkNested(f *folder, name string, was object.TreeEntry) error {
-	if was.Mode != filemode.Dir {
+func checkNested(f *folder, name string, was filemode.FileMode) error {
+	if was != filemode.Dir {
 		return nil
 	}
 	inner, err := f.at(name)

@@ -107,7 +107,7 @@ func (g *group) commit(ctx context.Context, batch []*request) error {
 	}
 	for attempt := 0; ; attempt++ {
 		err := g.once(ctx, a, batch, attempt)
-		if !errors.Is(err, errMoved) && !errors.Is(err, errCorrupt) || attempt == maxRetries {
+		if !errors.Is(err, errMoved) || attempt == maxRetries {
 			return err
 		}
 	}
@@ -132,25 +132,18 @@ func (g *group) once(ctx context.Context, a auth, batch []*request, attempt int)
 	}
 	c := &change{objects: repo.objects(), author: g.spec.Author}
 	commit, err := c.build(tip, batch)
-	if err != nil {
-		if g.spec.Local == "" && attempt == 0 {
-			g.target.options.Log.WarnContext(ctx, "clone of a repository is thrown away", "url", g.spec.URL, "err", err)
-			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("throwing away the clone: %w", err)
-			}
-			return errCorrupt
+	if err == nil && commit != tip {
+		err = repo.move(ctx, tip, commit, c.added)
+	}
+	if errors.Is(err, errUnreadable) && g.spec.Local == "" && attempt == 0 {
+		g.target.options.Log.WarnContext(ctx, "clone of a repository is thrown away", "url", g.spec.URL, "err", err)
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("throwing away the clone: %w", err)
 		}
-		return err
+		return errMoved
 	}
-	if commit == tip {
-		return nil
+	if err == nil && commit != tip {
+		g.target.options.Log.InfoContext(ctx, "committed", "url", g.spec.URL, "branch", g.spec.Branch, "commit", commit.String(), "sites", c.changed)
 	}
-	if err := repo.move(ctx, tip, commit, c.added); err != nil {
-		return err
-	}
-	g.target.options.Log.InfoContext(ctx, "committed", "url", g.spec.URL, "branch", g.spec.Branch, "commit", commit.String(), "sites", c.changed)
-	return nil
+	return err
 }
-
-// errCorrupt is that the clone can't be read.
-var errCorrupt = errors.New("the clone was damaged")

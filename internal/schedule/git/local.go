@@ -59,7 +59,7 @@ func openLocal(dir, branch string) (*local, error) {
 }
 
 func openStorage(dir string) *filesystem.Storage {
-	return filesystem.NewStorage(osfs.New(dir, osfs.WithBoundOS()), cache.NewObjectLRU(objectCache))
+	return filesystem.NewStorage(osfs.New(dir), cache.NewObjectLRU(objectCache))
 }
 
 func isBare(dir string) bool {

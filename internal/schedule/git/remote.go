@@ -112,7 +112,7 @@ func (r *remote) fetch(ctx context.Context) error {
 	from := gogit.NewRemote(r.storage, &config.RemoteConfig{Name: "origin", URLs: []string{r.url}})
 	_, err := within(ctx, func() (struct{}, error) {
 		return struct{}{}, from.FetchContext(ctx, &gogit.FetchOptions{
-			RefSpecs: []config.RefSpec{spec}, Auth: r.auth.method, Tags: plumbing.NoTags, Force: true,
+			RefSpecs: []config.RefSpec{spec}, Auth: r.auth.method, Tags: gogit.NoTags, Force: true,
 		})
 	}, nil)
 	if err != nil && !errors.Is(err, gogit.NoErrAlreadyUpToDate) {
@@ -128,7 +128,7 @@ func (r *remote) fetch(ctx context.Context) error {
 func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added []plumbing.Hash) error {
 	var pack bytes.Buffer
 	if _, err := packfile.NewEncoder(&pack, r.storage, false).Encode(added, 0); err != nil {
-		return fmt.Errorf("packing the commit: %w", err)
+		return fmt.Errorf("packing the commit: %w: %w", errUnreadable, err)
 	}
 	request := packp.NewReferenceUpdateRequestFromCapabilities(r.refs.Capabilities)
 	if r.refs.Capabilities.Supports(capability.Sideband64k) {

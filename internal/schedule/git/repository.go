@@ -12,6 +12,9 @@ import (
 // errMoved is that somebody else moved the branch meanwhile.
 var errMoved = errors.New("the branch was moved by somebody else")
 
+// errUnreadable is that objects which are there can't be read.
+var errUnreadable = errors.New("objects can't be read")
+
 const objectCache = 32 * cache.MiByte
 
 // repository is a branch of a repository for the time of one commit.

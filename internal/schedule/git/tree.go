@@ -28,7 +28,7 @@ func openFolder(objects storer.EncodedObjectStorer, hash plumbing.Hash) (*folder
 	}
 	t, err := object.GetTree(objects, hash)
 	if err != nil {
-		return nil, fmt.Errorf("reading tree %s: %w", hash, err)
+		return nil, fmt.Errorf("reading tree %s: %w: %w", hash, errUnreadable, err)
 	}
 	for _, e := range t.Entries {
 		f.entries[e.Name] = e
@@ -102,7 +102,7 @@ func (f *folder) file(name string, limit int64) ([]byte, error) {
 	}
 	b, err := object.GetBlob(f.objects, entry.Hash)
 	if err != nil {
-		return nil, fmt.Errorf("reading %q: %w", name, err)
+		return nil, fmt.Errorf("reading %q: %w: %w", name, errUnreadable, err)
 	}
 	if b.Size > limit {
 		return nil, fmt.Errorf("reading %q: it has %d bytes, more than %d", name, b.Size, limit)
