@@ -37,7 +37,7 @@ type problem struct {
 	message string
 }
 
-// errChanged-like outcomes of a step are values of this type.
+// An outcome is what a step did to the package.
 type outcome int
 
 const (
@@ -215,7 +215,7 @@ func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identit
 		return stepNothing, ctx.Err()
 	}
 	if err != nil {
-		return stepNothing, pluginFailed(plugin, id, err)
+		return stepNothing, &failError{problem{reason: ReasonPluginFailed, message: err.Error()}}
 	}
 	if !prepared {
 		return stepNothing, &waitError{message: fmt.Sprintf("%s waits: plugin %q says that it is not prepared yet", id, plugin.Name)}

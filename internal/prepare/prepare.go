@@ -46,8 +46,8 @@ type Plugins interface {
 // A Runner runs prepare plugins.
 type Runner interface {
 	// Prepare has a plugin prepare the target resource of a package, which it
-	// leaves alone. If prepared, out is the package to be stored. An error says
-	// what is wrong with the plugin or what it says is wrong.
+	// leaves alone. If prepared, out is the package to be stored. An error names
+	// the plugin and the resource, and says why it failed.
 	Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error)
 }
 
@@ -126,11 +126,11 @@ func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 
 func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int) work.Result {
 	d, err := p.client.Deployment(ctx, id, 0)
+	if errors.Is(err, tko.ErrNotFound) || err == nil && d.Prepared {
+		return work.Result{Outcome: tko.WorkDone}
+	}
 	if err != nil {
 		return resultOf(err)
-	}
-	if d.Prepared {
-		return work.Result{Outcome: tko.WorkDone}
 	}
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
 	if err != nil {
@@ -150,9 +150,8 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int
 // resultOf is what comes of an error of the data controller.
 func resultOf(err error) work.Result {
 	switch {
-	case errors.Is(err, tko.ErrNotFound):
-		return work.Result{Outcome: tko.WorkDone} // the deployment is gone
-	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy):
+	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy), errors.Is(err, tko.ErrNotFound):
+		// The deployment moved on, or is gone: the next look will tell.
 		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retryMoved)}
 	default:
 		return work.Result{Outcome: tko.WorkFailed, Err: err}

@@ -184,7 +184,7 @@ func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
 			sleep(ctx, minBackoff)
 		}
 		backoff = 0
-		r.away.back()
+		r.away.back(started)
 	}
 }
 
@@ -396,24 +396,27 @@ func (r *run) finishOnce(ctx context.Context, group []tko.FinishedWork) error {
 // An awayLog tells once that the data controller is away, and once that it is
 // back.
 type awayLog struct {
-	log  *slog.Logger
-	mu   sync.Mutex
-	away bool
+	log   *slog.Logger
+	mu    sync.Mutex
+	away  bool
+	since time.Time // of the newest failure
 }
 
 func (a *awayLog) failed(what string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.since = time.Now()
 	if !a.away {
 		a.away = true
 		a.log.Warn("the data controller does not take our calls: trying on", "call", what, "err", err)
 	}
 }
 
-func (a *awayLog) back() {
+// back says that a call worked that was begun at a time.
+func (a *awayLog) back(begun time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.away {
+	if a.away && begun.After(a.since) {
 		a.away = false
 		a.log.Info("the data controller takes our calls again")
 	}
