@@ -220,7 +220,7 @@ func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 	ofTemplate, sitesOfTemplate := referrers("template", tko.KindDeployment), referrers("template", tko.KindSite)
 	ofSite := referrers("site", tko.KindDeployment)
 	descendants := Statement{
-		SQL: "WITH RECURSIVE d (id) AS (SELECT r.i FROM {rows} UNION " +
+		SQL: "WITH RECURSIVE d (id) AS (SELECT e.id FROM {rows} JOIN entity e ON e.kind = 'deployment' AND e.id = r.i UNION " +
 			"SELECT e.id FROM d JOIN entity e ON e.kind = 'deployment' AND e.parent = d.id AND e.parent <> '') " +
 			"SELECT " + columns + " FROM d JOIN entity e ON e.kind = 'deployment' AND e.id = d.id",
 		Columns: []Column{{"i", Text}}, Scan: scan,
