@@ -223,7 +223,7 @@ func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identit
 	if err := out.Check(); err != nil {
 		return stepNothing, pluginFailed(plugin, id, err)
 	}
-	out, marked, err := unfinished(out)
+	out, marked, err := unfinished(l.d.Package, out)
 	if err != nil {
 		return stepNothing, pluginFailed(plugin, id, err)
 	}
