@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+)
+
+// Version is the version of TKO, set by the linker; what the Go tool recorded
+// if empty.
+var Version = ""
+
+func (a *app) aboutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "about",
+		Short:             "What the server says of itself",
+		Example:           "  tko about --grpc-address tko.example.com\n  tko about -o json",
+		Args:              arguments(cobra.NoArgs),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			about, err := call(ctx, s, s.About)
+			if err != nil {
+				return err
+			}
+			text := func(name, s string) fact { return fact{name, s, s} }
+			return a.printFacts([]fact{
+				text("Instance name", about.InstanceName),
+				text("Instance description", about.InstanceDescription),
+				text("TKO version", about.Version),
+				text("Backend", about.Backend),
+				{"Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
+				text("Default package format", string(about.DefaultPackageFormat)),
+			})
+		}),
+	}
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "version",
+		Short:             "The version of this command",
+		Example:           "  tko version",
+		Args:              arguments(cobra.NoArgs),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			version, commit := build()
+			text := func(name, s string) fact { return fact{name, s, s} }
+			return a.printFacts([]fact{
+				text("Version", version),
+				text("Commit", commit),
+				text("Go", strings.TrimPrefix(runtime.Version(), "go")),
+				text("Platform", runtime.GOOS+"/"+runtime.GOARCH),
+			})
+		},
+	}
+}
+
+// build is what this program was built from.
+func build() (version, commit string) {
+	version, commit = Version, "unknown"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return version, commit
+	}
+	if version == "" {
+		version = info.Main.Version
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			commit = setting.Value
+		}
+		if setting.Key == "vcs.modified" && setting.Value == "true" {
+			commit += " (changed)"
+		}
+	}
+	return version, commit
+}
+
