@@ -278,7 +278,7 @@ func (m *memory) deploy(t *testing.T, yaml string) tko.DeploymentID {
 }
 
 func (m *memory) get(id tko.DeploymentID) tko.Deployment {
-	d, _ := m.Deployment(context.Background(), id, 0) //nolint:usetesting // reads memory only
+	d, _ := m.Deployment(context.Background(), id, 0)
 	return d
 }
 

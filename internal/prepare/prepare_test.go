@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,7 +103,9 @@ func TestApproval(t *testing.T) {
 }
 
 func TestPlugins(t *testing.T) {
-	failing := func(krm.Identity, krm.Package) (bool, krm.Package, error) { return false, nil, errors.New("plugin says no") }
+	failing := func(krm.Identity, krm.Package) (bool, krm.Package, error) {
+		return false, nil, errors.New("plugin says no")
+	}
 	notYet := func(_ krm.Identity, p krm.Package) (bool, krm.Package, error) { return false, p, nil }
 	adds := func(kind, name string) func(krm.Identity, krm.Package) (bool, krm.Package, error) {
 		return func(target krm.Identity, p krm.Package) (bool, krm.Package, error) {
@@ -211,7 +214,9 @@ func TestPlugins(t *testing.T) {
 		},
 		"no kind": {
 			why: "garbage is the plugin's failure", plugins: map[string]string{"p": "One"}, yaml: one,
-			runner:  runner{"p": func(_ krm.Identity, p krm.Package) (bool, krm.Package, error) { return true, append(p, krm.Resource{}), nil }},
+			runner: runner{"p": func(_ krm.Identity, p krm.Package) (bool, krm.Package, error) {
+				return true, append(p, krm.Resource{}), nil
+			}},
 			outcome: tko.WorkFailed, says: `False PluginFailed: a.plugin.nephio.org/v1 One "one": plugin "p"`, has: []string{"One one "},
 		},
 		"marks the deployment": {
@@ -289,7 +294,7 @@ func TestEndlessLoopGoesOnWhenThePluginIsMended(t *testing.T) {
 	m.register("p", "One")
 	r := runner{"p": func(target krm.Identity, p krm.Package) (bool, krm.Package, error) {
 		p.Find(target).Set(int64(len(p)), "spec", "n")
-		return true, append(p, krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprint(len(p))}}), nil
+		return true, append(p, krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": strconv.Itoa(len(p))}}), nil
 	}}
 	id := m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
 	p := prepare.New(m, r, prepare.Options{MaxIterations: 3})

@@ -192,9 +192,9 @@ func TestSite(t *testing.T) {
 			why: "no select means a new one", spec: `{provisionIfNotFound: true, provisionTemplateId: "site:v1"}`,
 			want: "provisioned/" + string(id) + "/Site/it", provided: string(id) + "/Site/it",
 		},
-		"nothing": {why: "there is nothing to go by", spec: `{}`, wantErr: "Invalid: names no site"},
-		"number": {why: "an ID is a string", spec: `{siteId: 5}`, wantErr: "Invalid: spec.siteId must be a string"},
-		"list": {why: "metadata is a map", spec: `{select: {metadata: [a]}}`, wantErr: "Invalid: spec.select.metadata must be a map"},
+		"nothing":      {why: "there is nothing to go by", spec: `{}`, wantErr: "Invalid: names no site"},
+		"number":       {why: "an ID is a string", spec: `{siteId: 5}`, wantErr: "Invalid: spec.siteId must be a string"},
+		"list":         {why: "metadata is a map", spec: `{select: {metadata: [a]}}`, wantErr: "Invalid: spec.select.metadata must be a map"},
 		"bool pattern": {why: "a pattern is a string", spec: `{select: {metadata: {a: true}}}`, wantErr: "Invalid: spec.select.metadata.a must be a pattern"},
 		"bool as text": {why: "a typo must not be taken for false", spec: `{provisionIfNotFound: "true"}`, wantErr: "Invalid: spec.provisionIfNotFound must be true or false"},
 		"merge missing": {
