@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -119,4 +120,12 @@ func (a *app) run(work func(ctx context.Context, s *session, args []string) erro
 		}
 		return work(ctx, s, args)
 	}
+}
+
+// count is "1 template" or "2 templates".
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
 }
