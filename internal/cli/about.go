@@ -16,7 +16,7 @@ func (a *app) aboutCommand() *cobra.Command {
 		Use:               "about",
 		Short:             "What the server says of itself",
 		Example:           "  tko about --grpc-address tko.example.com\n  tko about -o json",
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			about, err := call(ctx, s, s.About)
@@ -41,7 +41,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Use:               "version",
 		Short:             "The version of this command",
 		Example:           "  tko version",
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			text := func(name, s string) fact { return fact{name, s, s} }

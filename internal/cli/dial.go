@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 
 	"github.com/tko-orchestrator/tko/client"
 )
@@ -27,13 +28,13 @@ func dialLocal(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	var errs []error
+	var failed []string
 	for _, host := range []string{"::1", "127.0.0.1"} {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
 		if err == nil {
 			return conn, nil
 		}
-		errs = append(errs, err)
+		failed = append(failed, err.Error())
 	}
-	return nil, errors.Join(errs...)
+	return nil, errors.New(strings.Join(failed, "; "))
 }

@@ -65,6 +65,7 @@ func patterns(f *pflag.FlagSet, to *[]string, name, shorthand, what string) {
 
 func metadataPatterns(f *pflag.FlagSet, to *map[string]string, name, shorthand, what string) {
 	f.StringToStringVarP(to, name, shorthand, nil, "only with this metadata"+what+": `key=pattern` (may be repeated)")
+	f.Lookup(name).DefValue = ""
 }
 
 func stateFlag(f *pflag.FlagSet, to *state, name string) {
@@ -74,6 +75,7 @@ func stateFlag(f *pflag.FlagSet, to *state, name string) {
 
 func metadataFlag(f *pflag.FlagSet, to *map[string]string) {
 	f.StringToStringVarP(to, "metadata", "m", nil, "`key=value` (may be repeated)")
+	f.Lookup("metadata").DefValue = ""
 }
 
 func dryRunFlag(f *pflag.FlagSet, to *bool) {
