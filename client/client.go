@@ -2,7 +2,7 @@ package client
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"math"
 	"net"
 	"strconv"
@@ -152,22 +152,27 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 }
 
 // failed makes an error of what a call ended with.
-func (c *Client) failed(ctx context.Context, err error) error {
+func (c *Client) failed(err error) error {
 	err = wire.Error(err)
-	if err == nil || !isUnavailable(err) {
-		return err
+	if err == nil {
+		return nil
 	}
 	// What gRPC says of a connection is for its developers.
 	text := err.Error()
-	if _, cause, ok := strings.Cut(text, "Error while dialing: "); ok {
+	_, cause, dialing := strings.Cut(text, "Error while dialing: ")
+	if !dialing && !isUnavailable(err) {
+		return err
+	}
+	if dialing {
 		text = strings.TrimSuffix(cause, `"`)
 	}
 	server := "the server"
 	if c.options.Address != "" {
 		server = "the server at " + c.options.Address
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s can't be reached: %s: %w", server, text, ctx.Err())
+	kind := ErrUnavailable
+	if errors.Is(err, context.DeadlineExceeded) {
+		kind = context.DeadlineExceeded
 	}
-	return tko.Errorf(ErrUnavailable, "%s can't be reached: %s", server, text)
+	return tko.Errorf(kind, "%s can't be reached: %s", server, text)
 }

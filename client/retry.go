@@ -36,7 +36,7 @@ func callFor[M, A any](ctx context.Context, c *Client, timeout time.Duration, me
 		defer cancel()
 	}
 	answer, err := method(c.outgoing(ctx), m, c.calls...)
-	return answer, c.failed(ctx, err)
+	return answer, c.failed(err)
 }
 
 // callAgain makes a call that may safely be made twice, and makes it again
@@ -103,7 +103,7 @@ func once[M, R any](ctx context.Context, c *Client, method streamer[M, R], m *M,
 	defer cancel()
 	stream, err := method(c.outgoing(ctx), m, c.calls...)
 	if err != nil {
-		return false, c.failed(ctx, err)
+		return false, c.failed(err)
 	}
 	for {
 		row, err := stream.Recv()
@@ -111,7 +111,7 @@ func once[M, R any](ctx context.Context, c *Client, method streamer[M, R], m *M,
 			return came, nil
 		}
 		if err != nil {
-			return came, c.failed(ctx, err)
+			return came, c.failed(err)
 		}
 		came = true
 		if !take(row) {

@@ -66,5 +66,11 @@ func (c *Client) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter
 	for _, kind := range kinds {
 		m.Kinds = append(m.Kinds, string(kind))
 	}
-	return rows(ctx, c, c.data.WatchChanges, m, func(m *tkopb.Change) (tko.Change, error) { return wire.Change(m), nil })
+	return func(yield func(tko.Change, error) bool) {
+		// Not again, even if nothing came: what "now" was is lost with the stream.
+		_, err := once(ctx, c, c.data.WatchChanges, m, func(m *tkopb.Change) bool { return yield(wire.Change(m), nil) })
+		if err != nil {
+			yield(tko.Change{}, err)
+		}
+	}
 }

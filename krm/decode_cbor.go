@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"math"
 	"math/big"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +41,8 @@ const (
 	tagShareable    = 28
 	tagSharedRef    = 29
 	tagUUID         = 37
+	tagIPv4         = 52
+	tagIPv6         = 54
 	tagEpochDays    = 100
 	tagStringRefs   = 256
 	tagDate         = 1004
@@ -76,6 +79,7 @@ type cborDecoder struct {
 	text   string            // data as a string, if it may be pinned
 	keys   map[string]string // those seen, if not
 	shared []sharedValue
+	tags   int // that the value being read is inside of
 }
 
 // A sharedValue can be referred to once it is done.
@@ -434,23 +438,29 @@ func (d *cborDecoder) mapping(h head, depth int) (any, *Error) {
 // tagged reads what stands behind a tag. Tags that say nothing that a
 // resource could hold are left out.
 func (d *cborDecoder) tagged(tag uint64, depth int) (any, *Error) {
+	// Tags are no levels (cbor2's value sharing has one on each container),
+	// but a chain of them is recursion too.
+	if d.tags++; d.tags > 2*d.limits.Depth {
+		return nil, invalidf("has too many CBOR tags on each other")
+	}
+	defer func() { d.tags-- }()
 	switch tag {
 	case tagStringRef, tagStringRefs:
 		return nil, stringRefs()
 	case tagShareable:
 		place := len(d.shared)
 		d.shared = append(d.shared, sharedValue{})
-		v, err := d.value(depth + 1)
+		v, err := d.value(depth)
 		if err == nil {
 			d.shared[place] = sharedValue{value: v, done: true}
 		}
 		return v, err
 	case tagSharedRef:
 		return d.sharedRef(depth)
-	case tagBignum, tagNegBignum, tagBase64URL, tagBase16, tagUUID:
+	case tagBignum, tagNegBignum, tagBase64URL, tagBase16, tagUUID, tagIPv4, tagIPv6:
 		return d.taggedBytes(tag, depth)
 	}
-	v, err := d.value(depth + 1)
+	v, err := d.value(depth)
 	if err != nil {
 		return nil, err
 	}
@@ -533,7 +543,7 @@ func (d *cborDecoder) taggedBytes(tag uint64, depth int) (any, *Error) {
 		if tag == tagBignum || tag == tagNegBignum {
 			return nil, invalidf("is no CBOR bignum")
 		}
-		return d.value(depth + 1)
+		return d.value(depth)
 	}
 	if err := d.spend(1, depth); err != nil {
 		return nil, err
@@ -546,18 +556,24 @@ func (d *cborDecoder) taggedBytes(tag uint64, depth int) (any, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case tag == tagBase64URL:
+	switch tag {
+	case tagBignum, tagNegBignum:
+		return bignum(b, tag == tagNegBignum)
+	case tagBase64URL:
 		return base64.RawURLEncoding.EncodeToString(b), nil
-	case tag == tagBase16:
+	case tagBase16:
 		return strings.ToUpper(hex.EncodeToString(b)), nil
-	case tag == tagUUID && len(b) == 16:
-		x := hex.EncodeToString(b)
-		return strings.Join([]string{x[:8], x[8:12], x[12:16], x[16:20], x[20:]}, "-"), nil
-	case tag == tagUUID:
-		return base64.StdEncoding.EncodeToString(b), nil
+	case tagUUID:
+		if len(b) == 16 {
+			x := hex.EncodeToString(b)
+			return strings.Join([]string{x[:8], x[8:12], x[12:16], x[16:20], x[20:]}, "-"), nil
+		}
+	case tagIPv4, tagIPv6:
+		if ip, ok := netip.AddrFromSlice(b); ok {
+			return ip.String(), nil
+		}
 	}
-	return bignum(b, tag == tagNegBignum)
+	return base64.StdEncoding.EncodeToString(b), nil
 }
 
 func bignum(b []byte, negative bool) (any, *Error) {

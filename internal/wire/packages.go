@@ -35,11 +35,15 @@ func Package(formatName string, data []byte) (krm.Package, error) {
 	return p, nil
 }
 
-// encode writes a package. Without a format it writes nothing.
+// encode writes a package. Without a format it writes nothing. What can't be
+// written is an ErrInvalid: nothing that was ever read is such.
 func encode(format krm.Format, p krm.Package) (string, []byte, error) {
 	if format == "" {
 		return "", nil, nil
 	}
 	data, err := krm.Encode(format, p)
-	return string(format), data, err
+	if err != nil {
+		return "", nil, tko.Errorf(tko.ErrInvalid, "package: %w", err)
+	}
+	return string(format), data, nil
 }
