@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -181,7 +182,7 @@ func TestServicesRace(t *testing.T) {
 	}
 
 	each(func(i int, s *catalog.Service) error {
-		_, err := s.RegisterSite(t.Context(), tko.Site{ID: "s", Metadata: map[string]string{"round": fmt.Sprint(i)}})
+		_, err := s.RegisterSite(t.Context(), tko.Site{ID: "s", Metadata: map[string]string{"round": strconv.Itoa(i)}})
 		if errors.Is(err, tko.ErrConflict) {
 			return nil // too many others: the caller may try again
 		}
@@ -195,7 +196,7 @@ func TestServicesRace(t *testing.T) {
 	created, ids := 0, map[tko.DeploymentID]bool{}
 	each(func(i int, s *catalog.Service) error {
 		got, n, err := s.CreateChildren(t.Context(), tko.NewChildren{Parent: parent, Children: []tko.NewChild{
-			{Origin: "shared", Template: "t", Site: "s"}, {Origin: fmt.Sprint(i), Template: "t", Site: "s"},
+			{Origin: "shared", Template: "t", Site: "s"}, {Origin: strconv.Itoa(i), Template: "t", Site: "s"},
 		}})
 		mu.Lock()
 		defer mu.Unlock()
