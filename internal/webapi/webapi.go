@@ -162,6 +162,7 @@ func (a *api) plugins(w http.ResponseWriter, r *http.Request) {
 
 // stream answers a list: ?offset= and ?count= cut it.
 func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(context.Context, tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
+	ctx := r.Context()
 	options, err := listOptions(r)
 	if err != nil {
 		a.fail(w, r, err)
@@ -169,12 +170,12 @@ func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(
 	}
 	encoder := json.NewEncoder(w)
 	before := "["
-	for entity, err := range list(r.Context(), options) {
+	for entity, err := range list(ctx, options) {
 		if err != nil {
 			if before == "[" {
 				a.fail(w, r, err)
-			} else if r.Context().Err() == nil {
-				a.log.ErrorContext(r.Context(), "list cut short", "path", r.URL.Path, "err", err)
+			} else if ctx.Err() == nil {
+				a.log.ErrorContext(ctx, "list cut short", "path", r.URL.Path, "err", err)
 			}
 			return
 		}
