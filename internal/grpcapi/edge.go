@@ -52,7 +52,7 @@ func (e *edge) withDeadline(ctx context.Context, m any) (context.Context, contex
 	}
 	timeout := e.timeout
 	if claim, ok := m.(*tkopb.ClaimWork); ok {
-		timeout += max(claim.GetWait().AsDuration(), 0)
+		timeout += min(max(claim.GetWait().AsDuration(), 0), 24*time.Hour)
 	}
 	return context.WithTimeout(ctx, timeout)
 }
