@@ -56,6 +56,7 @@ type Config struct {
 
 	SchedulerConcurrency int
 	GitCache             string
+	GitSecrets           string
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -98,6 +99,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 8, "sites scheduled at once")
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
+
+	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to; without one there are none")
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
