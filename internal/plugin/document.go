@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"unicode/utf8"
 
@@ -36,9 +37,7 @@ func (r *Runner) encodeInput(j job, logFile string) ([]byte, error) {
 			"group": j.target.Group, "version": j.target.Version, "kind": j.target.Kind, "name": j.target.Name,
 		},
 	}
-	for key, value := range j.input {
-		document[key] = value
-	}
+	maps.Copy(document, j.input)
 	return krm.Encode(krm.YAML, krm.Package{document})
 }
 
