@@ -46,6 +46,9 @@ func decodeOutput(data []byte, limits krm.Limits) (map[string]any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("it wrote no output: a plugin writes one YAML document to stdout")
 	}
+	if isList(data) {
+		return nil, errors.New("its output is malformed: it is a list, not a map")
+	}
 	documents, err := krm.Decode(krm.YAML, data, limits)
 	if err != nil {
 		return nil, fmt.Errorf("its output is malformed: %w", err)
@@ -133,4 +136,17 @@ func bounded(s string, limit int) string {
 		cut--
 	}
 	return s[:cut] + "…"
+}
+
+// isList says whether the first document is a list, which Decode takes for
+// the resources in it.
+func isList(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' || bytes.Equal(line, []byte("---")) {
+			continue
+		}
+		return line[0] == '[' || bytes.HasPrefix(line, []byte("- "))
+	}
+	return false
 }

@@ -518,7 +518,7 @@ func TestSecrets(t *testing.T) {
 		"climbing out":     {why: "a site can't have the server read any file", credentials: map[string]any{"tokenFile": "../shadow"}, wantInvalid: true, wantErr: "not in the meta-scheduler's folder"},
 		"absolutely out":   {why: "nor so", credentials: map[string]any{"tokenFile": outside}, wantInvalid: true, wantErr: "not in the meta-scheduler's folder"},
 		"linked out":       {why: "nor through a link", credentials: map[string]any{"tokenFile": "link"}, wantErr: "can't be read"},
-		"no folder":        {why: "no secrets unless configured", credentials: map[string]any{"tokenFile": outside}, none: true, wantInvalid: true, wantErr: "no folder of secrets"},
+		"no folder":        {why: "no secrets unless configured", credentials: map[string]any{"tokenFile": outside}, none: true, wantErr: "no folder of secrets"},
 		"both":             {why: "which?", credentials: map[string]any{"tokenFile": "token", "passwordFile": "token"}, wantInvalid: true, wantErr: "both"},
 		"password no user": {why: "whose?", credentials: map[string]any{"passwordFile": "token"}, wantInvalid: true, wantErr: "no username"},
 	}
@@ -558,8 +558,6 @@ func TestInvalid(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	worktree := t.TempDir()
-	run(t, worktree, "init", "-q")
 	key := map[string]any{"sshKeyFile": "id", "knownHostsFile": "known_hosts"}
 	tests := map[string]struct {
 		spec map[string]any
@@ -571,11 +569,10 @@ func TestInvalid(t *testing.T) {
 		"a user in it":         {map[string]any{"url": "https://u@x/y"}, "username"},
 		"shell on the server":  {map[string]any{"url": "ssh://git@x/y';reboot'", "credentials": key}, "quotes"},
 		"no key":               {map[string]any{"url": "ssh://git@x/y"}, "sshKeyFile"},
+		"a key for https":      {map[string]any{"url": "https://x/y", "credentials": key}, "ssh key"},
 		"no key, short":        {map[string]any{"url": "git@x:y"}, "sshKeyFile"},
 		"no known hosts":       {map[string]any{"url": "git@x:y", "credentials": map[string]any{"sshKeyFile": "id"}}, "knownHostsFile"},
 		"secrets in the clear": {map[string]any{"url": "http://example.com/x", "credentials": map[string]any{"tokenFile": "t"}}, "https"},
-		"somebody's folder":    {map[string]any{"url": dir}, "neither empty nor"},
-		"a working tree":       {map[string]any{"url": worktree}, "working tree"},
 		"a branch of options":  {map[string]any{"url": dir, "branch": "--force"}, "branch"},
 		"a branch elsewhere":   {map[string]any{"url": dir, "branch": "../../config"}, "branch"},
 		"a branch lock":        {map[string]any{"url": dir, "branch": "main.lock"}, "branch"},
@@ -595,6 +592,24 @@ func TestInvalid(t *testing.T) {
 				t.Errorf("the error shows the password: %v", err)
 			}
 		})
+	}
+}
+
+func TestSomebodysFolder(t *testing.T) {
+	t.Parallel()
+	dir, worktree := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, worktree, "init", "-q")
+	for path, want := range map[string]string{dir: "neither empty nor a bare repository", worktree: "working tree"} {
+		_, err := target(t).Schedule(t.Context(), repository(map[string]any{"url": path}), tko.Site{ID: "lagos"}, nil)
+		if !errors.Is(err, tko.ErrConflict) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("somebody's folder was changed: %v %v", entries, err)
 	}
 }
 
@@ -643,11 +658,11 @@ func TestSharedRepository(t *testing.T) {
 	g := target(t)
 	schedule(t, g, repository(map[string]any{"url": dir, "path": "p"}), "lagos", deployment(t, "a", 1, configMap("x")))
 	_, err := g.Schedule(t.Context(), repository(map[string]any{"url": dir, "path": "p"}), tko.Site{ID: "accra"}, nil)
-	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), `belongs to site "lagos"`) {
+	if !errors.Is(err, tko.ErrConflict) || !strings.Contains(err.Error(), `belongs to site "lagos"`) {
 		t.Errorf("got %v, want that the path is taken", err)
 	}
 	_, err = g.Schedule(t.Context(), repository(map[string]any{"url": dir, "path": "p/a/10-namespaced/ns/ConfigMap.v1_x.yaml/deeper"}), tko.Site{ID: "accra"}, []tko.Deployment{deployment(t, "b", 1, configMap("x"))})
-	if !errors.Is(err, tko.ErrInvalid) {
+	if !errors.Is(err, tko.ErrConflict) {
 		t.Errorf("got %v, want that a file is no folder", err)
 	}
 	schedule(t, g, repository(map[string]any{"url": dir, "branch": "other"}), "accra", deployment(t, "b", 1, configMap("x")))

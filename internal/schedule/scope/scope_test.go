@@ -14,9 +14,9 @@ func TestSplit(t *testing.T) {
 	resource := func(apiVersion, kind, name string) krm.Resource {
 		return krm.Resource{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}
 	}
-	crd := func(name, scope string) krm.Resource {
+	crd := func(name, where string) krm.Resource {
 		r := resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", name)
-		r["spec"] = map[string]any{"group": "example.com", "scope": scope, "names": map[string]any{"kind": name}}
+		r["spec"] = map[string]any{"group": "example.com", "scope": where, "names": map[string]any{"kind": name}}
 		return r
 	}
 	tests := map[string]struct {
