@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/prepare/topology"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
@@ -72,7 +73,7 @@ type Preparer struct {
 }
 
 // New makes a preparer.
-func New(client Client, runner Runner, options Options) *Preparer {
+func New(data Client, runner Runner, options Options) *Preparer {
 	if options.MaxIterations <= 0 {
 		options.MaxIterations = 100
 	}
@@ -80,10 +81,10 @@ func New(client Client, runner Runner, options Options) *Preparer {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Preparer{
-		client:  client,
+		client:  data,
 		runner:  runner,
 		options: options,
-		plugins: &pluginList{client: client},
+		plugins: &pluginList{client: data},
 		log:     options.Log,
 	}
 }
@@ -153,6 +154,8 @@ func resultOf(err error) work.Result {
 	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy), errors.Is(err, tko.ErrNotFound):
 		// The deployment moved on, or is gone: the next look will tell.
 		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retryMoved)}
+	case errors.Is(err, client.ErrUnavailable):
+		return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)} // nothing is wrong with the deployment
 	default:
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
