@@ -118,34 +118,36 @@ const (
 func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: "preparer"})
 	id := tko.DeploymentID(item.Key)
-	result := p.prepare(ctx, id, item.Attempt)
-	if result.Err != nil && ctx.Err() == nil {
-		p.log.WarnContext(ctx, "can't prepare deployment", "deployment", id, "attempt", item.Attempt+1, "err", result.Err)
+	result, err := p.prepare(ctx, id, item.Attempt)
+	if err == nil {
+		return result
+	}
+	result = resultOf(err)
+	if result.Outcome == tko.WorkFailed && ctx.Err() == nil {
+		// Nothing that its user could mend: so it isn't on the deployment.
+		p.log.WarnContext(ctx, "can't prepare deployment", "deployment", id, "attempt", item.Attempt+1, "err", err)
 	}
 	return result
 }
 
-func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int) work.Result {
+// prepare looks. The error is one of the data controller's.
+func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int) (work.Result, error) {
 	d, err := p.client.Deployment(ctx, id, 0)
 	if errors.Is(err, tko.ErrNotFound) || err == nil && d.Prepared {
-		return work.Result{Outcome: tko.WorkDone}
+		return work.Result{Outcome: tko.WorkDone}, nil
 	}
 	if err != nil {
-		return resultOf(err)
+		return work.Result{}, err
 	}
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
 	if err != nil {
-		return resultOf(err)
+		return work.Result{}, err
 	}
 	if message, ok := stalled(d, plugins); ok {
-		return work.Result{Outcome: tko.WorkFailed, Err: errors.New(message), Retry: maxRetryStall}
+		return work.Result{Outcome: tko.WorkFailed, Err: errors.New(message), Retry: maxRetryStall}, nil
 	}
 	l := &look{p: p, d: d, plugins: plugins, attempt: attempt}
-	result, err := l.run(ctx)
-	if err != nil {
-		return resultOf(err)
-	}
-	return result
+	return l.run(ctx)
 }
 
 // resultOf is what comes of an error of the data controller.
