@@ -108,13 +108,16 @@ func decode(name string, files []file, options Options) (krm.Package, error) {
 	for _, f := range files {
 		where := strings.TrimSuffix(name+": "+f.name, ": ")
 		part, err := krm.Decode(krm.YAML, f.data, krm.Limits{Bytes: int(options.MaxBytes)})
+		if err == nil {
+			err = part.Check()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
 		for _, r := range part {
 			id := r.Identity()
 			if first, ok := from[id]; ok {
-				return nil, tko.Errorf(tko.ErrInvalid, "%s: %s is also in %s: a package can hold it once", where, id, cmp.Or(first, "the same file"))
+				return nil, tko.Errorf(tko.ErrInvalid, "%s: %s is also in %s: a package can hold it once", where, id, first)
 			}
 			from[id] = f.name
 		}
