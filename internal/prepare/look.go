@@ -191,8 +191,7 @@ func (l *look) stepPlugins(ctx context.Context, id krm.Identity) (outcome, error
 		if did == stepChanged {
 			total = stepChanged
 		}
-		var wait *waitError
-		if errors.As(err, &wait) {
+		if _, ok := errors.AsType[*waitError](err); ok {
 			if waits == nil {
 				waits = err
 			}
@@ -223,7 +222,7 @@ func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identit
 	if err := out.Check(); err != nil {
 		return stepNothing, pluginFailed(plugin, id, err)
 	}
-	out, marked, err := unfinished(out)
+	out, marked, err := unfinished(l.d.Package, out)
 	if err != nil {
 		return stepNothing, pluginFailed(plugin, id, err)
 	}
@@ -246,7 +245,7 @@ func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identit
 	if err != nil {
 		return stepNothing, err
 	}
-	l.p.log.Debug("plugin prepared resource", "deployment", l.d.ID, "plugin", plugin.Name, "resource", id.String(), "took", time.Since(started))
+	l.p.log.DebugContext(ctx, "plugin prepared resource", "deployment", l.d.ID, "plugin", plugin.Name, "resource", id.String(), "took", time.Since(started))
 	return stepChanged, nil
 }
 
@@ -289,7 +288,7 @@ func (l *look) finish(ctx context.Context) (work.Result, error) {
 	if err != nil {
 		return work.Result{}, err
 	}
-	l.p.log.Debug("prepared deployment", "deployment", l.d.ID, "approved", approved, "steps", l.steps)
+	l.p.log.DebugContext(ctx, "prepared deployment", "deployment", l.d.ID, "approved", approved, "steps", l.steps)
 	return work.Result{Outcome: tko.WorkDone}, nil
 }
 

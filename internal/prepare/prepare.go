@@ -119,7 +119,7 @@ func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 	id := tko.DeploymentID(item.Key)
 	result := p.prepare(ctx, id, item.Attempt)
 	if result.Err != nil && ctx.Err() == nil {
-		p.log.Warn("can't prepare deployment", "deployment", id, "attempt", item.Attempt+1, "err", result.Err)
+		p.log.WarnContext(ctx, "can't prepare deployment", "deployment", id, "attempt", item.Attempt+1, "err", result.Err)
 	}
 	return result
 }

@@ -169,9 +169,10 @@ func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
 			begin(item)
 		}
 		full = len(items) == n
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // a claim that the stop interrupts is no failure
+		}
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case errors.Is(err, tko.ErrInvalid):
 			return fmt.Errorf("claim work of queue %q: %w", r.Queue, err)
 		case err != nil:
@@ -242,7 +243,7 @@ func (r *run) do(ctx context.Context, h *holding) {
 	h.cancel(nil)
 	if errors.Is(cause, ErrLost) {
 		r.drop(h.item)
-		r.Log.Warn("lost the claim of work while it was being done", "queue", r.Queue, "key", h.item.Key)
+		r.Log.WarnContext(ctx, "lost the claim of work while it was being done", "queue", r.Queue, "key", h.item.Key)
 		return
 	}
 	done := tko.FinishedWork{Item: h.item, Outcome: result.Outcome, Retry: result.Retry}
@@ -265,7 +266,7 @@ func (r *run) do(ctx context.Context, h *holding) {
 func (r *run) call(ctx context.Context, item tko.WorkItem) (result Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.Log.Error("work panicked", "queue", r.Queue, "key", item.Key, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			r.Log.ErrorContext(ctx, "work panicked", "queue", r.Queue, "key", item.Key, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			result = Result{Outcome: tko.WorkFailed, Err: fmt.Errorf("panic: %v", p)}
 		}
 	}()
@@ -371,12 +372,12 @@ func (r *run) report(stop context.Context, group []tko.FinishedWork) {
 		case err == nil:
 			return
 		case errors.Is(err, tko.ErrInvalid):
-			r.Log.Error("results of work were refused", "queue", r.Queue, "items", len(group), "err", err)
+			r.Log.ErrorContext(ctx, "results of work were refused", "queue", r.Queue, "items", len(group), "err", err)
 			return
 		}
 		r.away.failed("finish", err)
 		if stop.Err() != nil && tried >= r.Grace {
-			r.Log.Warn("gave up on reporting results: the work comes back when its lease runs out", "queue", r.Queue, "items", len(group), "err", err)
+			r.Log.WarnContext(ctx, "gave up on reporting results: the work comes back when its lease runs out", "queue", r.Queue, "items", len(group), "err", err)
 			return
 		}
 		backoff = nextBackoff(backoff)
