@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -209,7 +210,7 @@ func items[T any](all []T, err error) iter.Seq2[T, error] {
 func window(o tko.ListOptions) string {
 	limit := "all"
 	if o.Window.Max != nil {
-		limit = fmt.Sprint(*o.Window.Max)
+		limit = strconv.Itoa(*o.Window.Max)
 	}
 	return fmt.Sprintf("[%d:%s %q]", o.Window.Offset, limit, o.Window.After)
 }
@@ -219,7 +220,7 @@ func selection(s tko.DeploymentSelect) string {
 		if b == nil {
 			return "?"
 		}
-		return fmt.Sprint(*b)
+		return strconv.FormatBool(*b)
 	}
 	return fmt.Sprintf("%q %v %v %v %v %v %s %s", s.Parent, s.Metadata, s.Templates, s.TemplateMetadata, s.Sites, s.SiteMetadata,
 		state(s.Prepared), state(s.Approved))

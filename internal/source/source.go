@@ -195,7 +195,7 @@ func cleanWithin(p string, l *location) (string, error) {
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
-			return "", errors.New(".. is not allowed after the !")
+			return "", errors.New("the path after the ! may not have ..")
 		}
 	}
 	return strings.TrimPrefix(path.Clean("/"+p), "/"), nil
@@ -291,7 +291,7 @@ func (l location) readPath(ctx context.Context, options Options) ([]file, error)
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%w", plain(err))
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return l.readFile(ctx, f, options)
 }
 
@@ -304,7 +304,7 @@ func (l location) readHTTP(ctx context.Context, options Options) ([]file, error)
 	if err != nil {
 		return nil, plain(err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the server answered %s", response.Status)
 	}
