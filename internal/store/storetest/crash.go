@@ -102,7 +102,7 @@ func Kill(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) catalo
 func Agree(t *testing.T, store catalog.Store) {
 	t.Helper()
 	w := &world{T: t, store: store}
-	type state struct{ revision, position int64 }
+	type state struct{ Revision, Position int64 }
 	records := map[catalog.Key]state{}
 	last := int64(0)
 	for {

@@ -133,7 +133,7 @@ func leaseRunsOut(w *world) {
 
 func leaseIsRenewed(w *world) {
 	w.commit(deployment("d"), deployment("e"))
-	items := w.claim(tko.QueuePrepare, 2, 200*time.Millisecond)
+	items := w.claim(tko.QueuePrepare, 2, 10*time.Second)
 	renewed, err := w.store.RenewWork(w.ctx(), items, time.Hour)
 	w.ok(err)
 	w.equal("renewed", len(renewed), 2)

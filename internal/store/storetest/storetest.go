@@ -29,6 +29,7 @@ func Run(t *testing.T, open func(t *testing.T) catalog.Store) {
 	t.Helper()
 	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, feedPromises, tokenPromises, queuePromises) {
 		t.Run(p.promise, func(t *testing.T) {
+			t.Parallel()
 			p.check(&world{T: t, store: open(t)})
 		})
 	}
