@@ -29,23 +29,23 @@ const (
 
 // Tags of CBOR that say more than the value they stand before.
 const (
-	tagDateTime     = 0
-	tagEpoch        = 1
-	tagBignum       = 2
-	tagNegBignum    = 3
-	tagDecimal      = 4
-	tagBigfloat     = 5
-	tagBase64URL    = 21
-	tagBase16       = 23
-	tagStringRef    = 25
-	tagShareable    = 28
-	tagSharedRef    = 29
-	tagUUID         = 37
-	tagIPv4         = 52
-	tagIPv6         = 54
-	tagEpochDays    = 100
-	tagStringRefs   = 256
-	tagDate         = 1004
+	tagDateTime   = 0
+	tagEpoch      = 1
+	tagBignum     = 2
+	tagNegBignum  = 3
+	tagDecimal    = 4
+	tagBigfloat   = 5
+	tagBase64URL  = 21
+	tagBase16     = 23
+	tagStringRef  = 25
+	tagShareable  = 28
+	tagSharedRef  = 29
+	tagUUID       = 37
+	tagIPv4       = 52
+	tagIPv6       = 54
+	tagEpochDays  = 100
+	tagStringRefs = 256
+	tagDate       = 1004
 )
 
 // pinnable is the largest input whose texts share one copy of it. Beyond, a
@@ -136,6 +136,9 @@ func (d *cborDecoder) head() (head, *Error) {
 	return h, d.short()
 }
 
+// left is how many bytes there are still.
+func (d *cborDecoder) left() uint64 { return uint64(len(d.data) - d.at) } //nolint:gosec // at is never beyond the end
+
 func (d *cborDecoder) short() *Error {
 	return invalidf("the CBOR ends too early, after %d bytes", len(d.data))
 }
@@ -162,7 +165,7 @@ func (d *cborDecoder) pkg() (Package, *Error) {
 	if h.major != majorArray {
 		return nil, invalidf("the CBOR must be an array of maps, but is %s", h.describe())
 	}
-	if !h.indefinite && h.arg > uint64(len(d.data)-d.at) {
+	if !h.indefinite && h.arg > d.left() {
 		return nil, d.short()
 	}
 	var p Package
@@ -198,7 +201,7 @@ func (d *cborDecoder) end(h head, i uint64) (over bool, err *Error) {
 }
 
 func (d *cborDecoder) value(depth int) (any, *Error) {
-	if err := d.spend(1, depth); err != nil {
+	if err := d.spend(depth); err != nil {
 		return nil, err
 	}
 	h, err := d.head()
@@ -296,7 +299,7 @@ func half(bits uint16) float64 {
 
 // take answers the next n bytes, which stay the input's.
 func (d *cborDecoder) take(n uint64) ([]byte, *Error) {
-	if n > uint64(len(d.data)-d.at) {
+	if n > d.left() {
 		return nil, d.short()
 	}
 	b := d.data[d.at : d.at+int(n)] //nolint:gosec // not more than the data
@@ -381,7 +384,7 @@ func (d *cborDecoder) fits(h head, itemBytes, trust uint64) (int, *Error) {
 	if h.indefinite {
 		return 0, nil
 	}
-	if h.arg > uint64(len(d.data)-d.at)/itemBytes {
+	if h.arg > d.left()/itemBytes {
 		return 0, d.short()
 	}
 	return int(min(h.arg, trust)), nil //nolint:gosec // not more than trust
@@ -505,7 +508,7 @@ func (d *cborDecoder) sharedRef(depth int) (any, *Error) {
 }
 
 func (d *cborDecoder) copied(value any, depth int) (any, *Error) {
-	if err := d.spend(1, depth); err != nil {
+	if err := d.spend(depth); err != nil {
 		return nil, err
 	}
 	switch v := value.(type) {
@@ -545,7 +548,7 @@ func (d *cborDecoder) taggedBytes(tag uint64, depth int) (any, *Error) {
 		}
 		return d.value(depth)
 	}
-	if err := d.spend(1, depth); err != nil {
+	if err := d.spend(depth); err != nil {
 		return nil, err
 	}
 	h, err := d.head()

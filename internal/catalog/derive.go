@@ -11,7 +11,7 @@ import (
 // The bounds of what is stored. What is within them can be read again.
 const (
 	maxPackageBytes  = 64 << 20
-	maxPackageDepth  = 1000
+	maxPackageDepth  = 20_000 // more than can be encoded
 	maxResources     = 100_000
 	maxMetadata      = 10_000
 	maxMetadataKey   = 512

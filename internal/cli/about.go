@@ -8,32 +8,29 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tko-orchestrator/tko/internal/version"
 )
-
-// Version is the version of TKO, set by the linker; what the Go tool recorded
-// if empty.
-var Version = ""
 
 func (a *app) aboutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "about",
 		Short:             "What the server says of itself",
 		Example:           "  tko about --grpc-address tko.example.com\n  tko about -o json",
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			about, err := call(ctx, s, s.About)
 			if err != nil {
 				return err
 			}
-			text := func(name, s string) fact { return fact{name, s, s} }
+			text := func(key, name, s string) fact { return fact{key, name, s, s} }
 			return a.printFacts([]fact{
-				text("Instance name", about.InstanceName),
-				text("Instance description", about.InstanceDescription),
-				text("TKO version", about.Version),
-				text("Backend", about.Backend),
-				{"Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
-				text("Default package format", string(about.DefaultPackageFormat)),
+				text("instanceName", "Instance name", about.InstanceName),
+				text("instanceDescription", "Instance description", about.InstanceDescription),
+				text("tkoVersion", "TKO version", about.Version),
+				text("backend", "Backend", about.Backend),
+				{"addressPorts", "Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
+				text("defaultPackageFormat", "Default package format", string(about.DefaultPackageFormat)),
 			})
 		}),
 	}
@@ -44,39 +41,35 @@ func (a *app) versionCommand() *cobra.Command {
 		Use:               "version",
 		Short:             "The version of this command",
 		Example:           "  tko version",
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			version, commit := build()
-			text := func(name, s string) fact { return fact{name, s, s} }
+			text := func(key, name, s string) fact { return fact{key, name, s, s} }
 			return a.printFacts([]fact{
-				text("Version", version),
-				text("Commit", commit),
-				text("Go", strings.TrimPrefix(runtime.Version(), "go")),
-				text("Platform", runtime.GOOS+"/"+runtime.GOARCH),
+				text("version", "Version", version.String()),
+				text("commit", "Commit", commit()),
+				text("go", "Go", strings.TrimPrefix(runtime.Version(), "go")),
+				text("platform", "Platform", runtime.GOOS+"/"+runtime.GOARCH),
 			})
 		},
 	}
 }
 
-// build is what this program was built from.
-func build() (version, commit string) {
-	version, commit = Version, "unknown"
+// commit is what this program was built from.
+func commit() string {
+	text := "unknown"
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return version, commit
+		return text
 	}
-	if version == "" {
-		version = info.Main.Version
-	}
+	changed := ""
 	for _, setting := range info.Settings {
 		if setting.Key == "vcs.revision" {
-			commit = setting.Value
+			text = setting.Value
 		}
 		if setting.Key == "vcs.modified" && setting.Value == "true" {
-			commit += " (changed)"
+			changed = " (changed)"
 		}
 	}
-	return version, commit
+	return text + changed
 }
-

@@ -24,7 +24,7 @@ func (a *app) completionCommand() *cobra.Command {
 			Use:               name,
 			Short:             "Print the completions of " + name,
 			Example:           how,
-			Args:              arguments(cobra.NoArgs),
+			Args:              arguments(0, 0),
 			ValidArgsFunction: cobra.NoFileCompletions,
 			RunE:              func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
 		}

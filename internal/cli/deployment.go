@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"iter"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +34,7 @@ var deploymentView = view[tko.Deployment]{
 		{name: "AGE", age: func(d tko.Deployment) time.Time { return d.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(d tko.Deployment) time.Time { return d.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(d tko.Deployment) string { return strconv.FormatInt(d.Stamp.Revision, 10) }},
-		{name: "BY", wide: true, text: func(d tko.Deployment) string { return d.Stamp.Author.String() }},
+		{name: "BY", wide: true, text: func(d tko.Deployment) string { return d.Stamp.String() }},
 		{name: "CONDITIONS", wide: true, text: func(d tko.Deployment) string { return conditionsText(d.Stamp.Conditions) }},
 		{name: "METADATA", wide: true, text: func(d tko.Deployment) string { return metadataText(d.Metadata) }},
 	},
@@ -41,10 +43,11 @@ var deploymentView = view[tko.Deployment]{
 // preparedText says why a deployment isn't prepared, too.
 func preparedText(d tko.Deployment) string {
 	text := strconv.FormatBool(d.Prepared)
-	for _, c := range d.Stamp.Conditions {
-		if !d.Prepared && c.Type == tko.ConditionPrepared && c.Status != tko.ConditionTrue && c.Reason != "" {
-			text += " (" + c.Reason + ")"
-		}
+	if d.Prepared {
+		return text
+	}
+	if _, reason, ok := strings.Cut(status(d.Stamp.Conditions, tko.ConditionPrepared), " "); ok {
+		text += " " + reason
 	}
 	return text
 }
@@ -69,7 +72,7 @@ into the template's; without a template it is the package.`,
 		Example: `  tko deployment create nf/upf:v1 --site lagos/1 --url ./changes.yaml
   id=$(tko deployment create topology/core:v1 --wait --wait-timeout 10m)
   tko deployment create --url ./package --parent "$id"`,
-		Args:              arguments(cobra.MaximumNArgs(1)),
+		Args:              arguments(0, 1),
 		ValidArgsFunction: a.completeFirst(completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if len(args) == 0 && !pkg.given() {
@@ -124,7 +127,7 @@ func (a *app) deploymentGet() *cobra.Command {
 		Use:               "get ID",
 		Short:             "Print a deployment's package",
 		Example:           "  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf\n  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --revision 1",
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if err := expectID("deployment ID", args[0]); err != nil {
@@ -148,7 +151,7 @@ func (a *app) deploymentDelete() *cobra.Command {
 		Use:               "delete ID",
 		Short:             "Delete a deployment and all its descendants",
 		Example:           "  tko deployment delete 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf",
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if err := expectID("deployment ID", args[0]); err != nil {
@@ -198,12 +201,7 @@ func (d *deploymentFilter) selection() tko.DeploymentSelect {
 
 // given says whether any of the filters is.
 func given(f *pflag.FlagSet, names ...string) bool {
-	for _, name := range names {
-		if f.Changed(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, f.Changed)
 }
 
 func (a *app) deploymentList() *cobra.Command {
@@ -215,7 +213,7 @@ func (a *app) deploymentList() *cobra.Command {
 		Example: `  tko deployment list --prepared=false -o wide
   tko deployment list --site-metadata region=west --template-id 'nf/**'
   tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --max-count -1`,
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			return list(ctx, s, deploymentView, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
@@ -236,7 +234,7 @@ func (a *app) deploymentPurge() *cobra.Command {
 		Short: "Delete all deployments that match, and their descendants; without a filter, all",
 		Example: `  tko deployment purge --site-id 'test/*' --dry-run
   tko deployment purge --site-id 'test/*'`,
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
@@ -261,7 +259,7 @@ func (a *app) deploymentApprove() *cobra.Command {
 		Short: "Approve a deployment, or all prepared ones that match; without a filter, all",
 		Example: `  tko deployment approve 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko deployment approve --site-metadata region=west --dry-run`,
-		Args:              arguments(cobra.MaximumNArgs(1)),
+		Args:              arguments(0, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
 	}
 	filter.flags(a, cmd)
@@ -316,7 +314,7 @@ func (a *app) modStart() *cobra.Command {
 modify it until the modification ends, is cancelled, or its time runs out.`,
 		Example: `  token=$(tko deployment mod start "$id")
   tko deployment get "$id" | sed 's/replicas: 1/replicas: 2/' | tko deployment mod end "$token" --stdin`,
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if err := expectID("deployment ID", args[0]); err != nil {
@@ -342,7 +340,7 @@ func (a *app) modEnd() *cobra.Command {
 		Use:               "end TOKEN",
 		Short:             "End a modification with the deployment's new package",
 		Example:           `  tko deployment mod end "$token" --url ./changed`,
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	pkg.flags(cmd.Flags(), "s")
@@ -376,7 +374,7 @@ func (a *app) modCancel() *cobra.Command {
 		Use:               "cancel TOKEN",
 		Short:             "Give a modification up",
 		Example:           `  tko deployment mod cancel "$token"`,
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			_, err := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.CancelModification(ctx, args[0]) })

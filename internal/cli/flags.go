@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,6 +65,7 @@ func patterns(f *pflag.FlagSet, to *[]string, name, shorthand, what string) {
 
 func metadataPatterns(f *pflag.FlagSet, to *map[string]string, name, shorthand, what string) {
 	f.StringToStringVarP(to, name, shorthand, nil, "only with this metadata"+what+": `key=pattern` (may be repeated)")
+	f.Lookup(name).DefValue = ""
 }
 
 func stateFlag(f *pflag.FlagSet, to *state, name string) {
@@ -73,6 +75,7 @@ func stateFlag(f *pflag.FlagSet, to *state, name string) {
 
 func metadataFlag(f *pflag.FlagSet, to *map[string]string) {
 	f.StringToStringVarP(to, "metadata", "m", nil, "`key=value` (may be repeated)")
+	f.Lookup("metadata").DefValue = ""
 }
 
 func dryRunFlag(f *pflag.FlagSet, to *bool) {
@@ -119,4 +122,12 @@ func (a *app) run(work func(ctx context.Context, s *session, args []string) erro
 		}
 		return work(ctx, s, args)
 	}
+}
+
+// count is "1 template" or "2 templates".
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
 }

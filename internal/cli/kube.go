@@ -10,7 +10,7 @@ func (a *app) kubeCommand() *cobra.Command {
 	convert := func(use, short, example string, f func(string) (string, error)) *cobra.Command {
 		return &cobra.Command{
 			Use: use, Short: short, Example: example,
-			Args:              arguments(cobra.ExactArgs(1)),
+			Args:              arguments(1, 1),
 			ValidArgsFunction: cobra.NoFileCompletions,
 			RunE: func(_ *cobra.Command, args []string) error {
 				text, err := f(args[0])

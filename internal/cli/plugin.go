@@ -23,7 +23,7 @@ var pluginView = view[tko.Plugin]{
 		{name: "AGE", age: func(p tko.Plugin) time.Time { return p.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(p tko.Plugin) time.Time { return p.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(p tko.Plugin) string { return strconv.FormatInt(p.Stamp.Revision, 10) }},
-		{name: "BY", wide: true, text: func(p tko.Plugin) string { return p.Stamp.Author.String() }},
+		{name: "BY", wide: true, text: func(p tko.Plugin) string { return p.Stamp.String() }},
 		{name: "ARGUMENTS", wide: true, text: func(p tko.Plugin) string { return strings.Join(p.Arguments, " ") }},
 		{name: "PROPERTIES", wide: true, text: func(p tko.Plugin) string { return metadataText(p.Properties) }},
 	},
@@ -68,7 +68,7 @@ Put -- before arguments that begin with a dash.`,
 		Example: `  tko plugin register validate free5gc/smf /opt/plugins/smf.py -g free5gc.plugin.nephio.org,v1alpha1,SMF
   tko plugin register prepare namespace gcr.io/kpt-fn/set-namespace:v0.4 -e kpt \
     -r namespace=spec.namespace -g workload.plugin.nephio.org,v1alpha1,Namespace`,
-		Args:              arguments(cobra.MinimumNArgs(3)),
+		Args:              arguments(3, -1),
 		ValidArgsFunction: completePluginArgs(a, false),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			p := tko.Plugin{Type: args[0], Name: args[1], Executor: executor, Arguments: args[2:], Properties: properties}
@@ -93,6 +93,7 @@ Put -- before arguments that begin with a dash.`,
 	f := cmd.Flags()
 	f.StringVarP(&executor, "executor", "e", tko.ExecutorCommand, "what runs it: command, kpt, ansible")
 	f.StringToStringVarP(&properties, "property", "r", nil, "`key=value` (may be repeated); keys that begin with _ configure the executor")
+	f.Lookup("property").DefValue = ""
 	f.StringArrayVarP(&triggers, "trigger", "g", nil, "`group,version,kind` that it is for (may be repeated)")
 	complete(cmd, "executor", fixed(tko.ExecutorCommand, tko.ExecutorKpt, tko.ExecutorAnsible))
 	return cmd
@@ -103,7 +104,7 @@ func (a *app) pluginGet() *cobra.Command {
 		Use:               "get TYPE NAME",
 		Short:             "Print a plugin",
 		Example:           "  tko plugin get validate free5gc/smf",
-		Args:              arguments(cobra.ExactArgs(2)),
+		Args:              arguments(2, 2),
 		ValidArgsFunction: completePluginArgs(a, true),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			p, err := call(ctx, s, func(ctx context.Context) (tko.Plugin, error) { return s.Plugin(ctx, args[0], args[1]) })
@@ -131,7 +132,7 @@ func (a *app) pluginDelete() *cobra.Command {
 		Use:               "delete TYPE NAME",
 		Short:             "Delete a plugin",
 		Example:           "  tko plugin delete validate free5gc/smf",
-		Args:              arguments(cobra.ExactArgs(2)),
+		Args:              arguments(2, 2),
 		ValidArgsFunction: completePluginArgs(a, true),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.DeletePlugin(ctx, args[0], args[1]) })
@@ -184,7 +185,7 @@ func (a *app) pluginList() *cobra.Command {
 		Use:               "list",
 		Short:             "List plugins",
 		Example:           "  tko plugin list -t prepare -o wide\n  tko plugin list -g ,v1,ConfigMap",
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			sel, err := filter.selection()
@@ -208,7 +209,7 @@ func (a *app) pluginPurge() *cobra.Command {
 		Use:               "purge",
 		Short:             "Delete all plugins that match; without a filter, all",
 		Example:           "  tko plugin purge -n 'free5gc/*' --dry-run\n  tko plugin purge -n 'free5gc/*'",
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			sel, err := filter.selection()

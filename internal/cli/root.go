@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -54,7 +55,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 				cmd.SuggestionsMinimumDistance = 2
 			}
 			if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
-				err = fmt.Errorf("%w: did you mean %q?", err, similar[0])
+				err = fmt.Errorf("%w: did you mean %s?", err, strings.Join(similar, " or "))
 			}
 			return usageError(cmd, err)
 		},
@@ -64,12 +65,24 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// arguments makes wrong arguments an error of usage.
-func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+// arguments refuses other numbers of arguments; most is -1 for any number.
+func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError(cmd, fmt.Errorf("%w (%s)", err, cmd.UseLine()))
+		if len(args) >= least && (most < 0 || len(args) <= most) {
+			return nil
 		}
-		return nil
+		var err error
+		switch {
+		case most == 0:
+			err = fmt.Errorf("%s takes no arguments, but got %q", cmd.CommandPath(), args[0])
+		case len(args) < least:
+			err = fmt.Errorf("there are too few arguments: %s", usage(cmd))
+		default:
+			err = fmt.Errorf("there is an argument too many, %q: %s", args[most], usage(cmd))
+		}
+		return usageError(cmd, err)
 	}
 }
+
+// usage is a command with its arguments.
+func usage(cmd *cobra.Command) string { return cmd.Parent().CommandPath() + " " + cmd.Use }

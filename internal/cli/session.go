@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"log/slog"
 	"net"
 	"strconv"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -72,8 +72,8 @@ type (
 type target struct {
 	address string // host:port
 	network string // tcp, tcp6 or tcp4
+	local   bool   // this machine, by either protocol
 	format  krm.Format
-	log     *slog.Logger
 }
 
 type dialer func(t target) (server, error)
@@ -94,6 +94,7 @@ func (g *globals) target() (target, error) {
 	case "ipv4":
 		t.network, local = "tcp4", "127.0.0.1"
 	}
+	t.local = g.address == "" && g.ipStack == "dual"
 	host, port := cmp.Or(g.address, local), strconv.Itoa(int(g.port))
 	if h, p, err := net.SplitHostPort(host); err == nil {
 		host, port = h, p
@@ -120,7 +121,6 @@ func (a *app) connect(ctx context.Context) (context.Context, *session, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t.log = a.log
 	srv, err := a.dial(t)
 	if err != nil {
 		return nil, nil, tko.Errorf(errUsage, "connect to %s: %w", t.address, err)
@@ -194,9 +194,9 @@ func (s *session) explain(ctx context.Context, err error) error {
 			err:  tko.Errorf(errUnavailable, "the server at %s did not answer within %v", s.target.address, s.app.timeout()),
 			hint: "it may be busy: give it more time with --grpc-timeout SECONDS",
 		}
-	case unreachable(err):
+	case errors.Is(err, client.ErrUnavailable):
 		return &hintedError{
-			err:  tko.Errorf(errUnavailable, "can't reach the server at %s: %s", s.target.address, connectionProblem(err)),
+			err:  tko.Errorf(errUnavailable, "%w", err),
 			hint: "start one with tko-server, or name another with --grpc-address and --grpc-port",
 		}
 	}
@@ -211,5 +211,5 @@ func expectID(what, id string) error {
 	return nil
 }
 
-// pluginNotFound names a plugin as people do.
+// pluginText names a plugin as people do.
 func pluginText(typ, name string) string { return fmt.Sprintf("%s plugin %q", typ, name) }

@@ -29,7 +29,7 @@ var siteView = view[tko.Site]{
 		{name: "AGE", age: func(s tko.Site) time.Time { return s.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(s tko.Site) time.Time { return s.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(s tko.Site) string { return strconv.FormatInt(s.Stamp.Revision, 10) }},
-		{name: "BY", wide: true, text: func(s tko.Site) string { return s.Stamp.Author.String() }},
+		{name: "BY", wide: true, text: func(s tko.Site) string { return s.Stamp.String() }},
 		{name: "CONDITIONS", wide: true, text: func(s tko.Site) string { return conditionsText(s.Stamp.Conditions) }},
 		{name: "METADATA", text: func(s tko.Site) string { return metadataText(s.Metadata) }},
 	},
@@ -50,7 +50,7 @@ func (a *app) siteRegister() *cobra.Command {
 its package and metadata; what is given here is merged into them.`,
 		Example: `  tko site register lagos/1 --url ./lagos-1 -m region=west
   tko site register lagos/2 edge-site:v1 -m region=west`,
-		Args:              arguments(cobra.RangeArgs(1, 2)),
+		Args:              arguments(1, 2),
 		ValidArgsFunction: a.completeArgs(completeSites, completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			content, err := pkg.read(ctx, a)
@@ -80,7 +80,7 @@ func (a *app) siteGet() *cobra.Command {
 		Use:               "get ID",
 		Short:             "Print a site's package",
 		Example:           "  tko site get lagos/1\n  tko site get lagos/1 -o json",
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeSites),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if err := expectID("site ID", args[0]); err != nil {
@@ -104,7 +104,7 @@ func (a *app) siteDelete() *cobra.Command {
 		Use:               "delete ID",
 		Short:             "Delete a site; deployments at it stay",
 		Example:           "  tko site delete lagos/1",
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeSites),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if err := expectID("site ID", args[0]); err != nil {
@@ -136,7 +136,7 @@ func (a *app) siteList() *cobra.Command {
 		Short: "List sites",
 		Example: `  tko site list -m region=west -o wide
   tko site list --id 'lagos/*' --template-id 'edge-site:*'`,
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			return list(ctx, s, siteView, func(ctx context.Context) iter.Seq2[tko.Site, error] {
@@ -156,7 +156,7 @@ func (a *app) sitePurge() *cobra.Command {
 		Use:               "purge",
 		Short:             "Delete all sites that match; without a filter, all",
 		Example:           "  tko site purge --id 'provisioned/*' --dry-run\n  tko site purge --id 'provisioned/*'",
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgeSites(ctx, sel, dryRun) })

@@ -27,7 +27,7 @@ var templateView = view[tko.Template]{
 		{name: "AGE", age: func(t tko.Template) time.Time { return t.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(t tko.Template) time.Time { return t.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(t tko.Template) string { return strconv.FormatInt(t.Stamp.Revision, 10) }},
-		{name: "BY", wide: true, text: func(t tko.Template) string { return t.Stamp.Author.String() }},
+		{name: "BY", wide: true, text: func(t tko.Template) string { return t.Stamp.String() }},
 		{name: "METADATA", text: func(t tko.Template) string { return metadataText(t.Metadata) }},
 	},
 }
@@ -46,7 +46,7 @@ func (a *app) templateRegister() *cobra.Command {
 		Example: `  tko template register nf/upf:v1 --url ./upf -m type=nf
   tko template register nf/smf:v2 --url 'https://git.example.com/nf.git#main!/smf'
   kustomize build . | tko template register nf/amf:v1 --stdin`,
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			content, err := pkg.read(ctx, a)
@@ -73,7 +73,7 @@ func (a *app) templateGet() *cobra.Command {
 		Use:               "get ID",
 		Short:             "Print a template's package",
 		Example:           "  tko template get nf/upf:v1 > upf.yaml\n  tko template get nf/upf:v1 --revision 1 -o table",
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if err := expectID("template ID", args[0]); err != nil {
@@ -97,7 +97,7 @@ func (a *app) templateDelete() *cobra.Command {
 		Use:               "delete ID",
 		Short:             "Delete a template; deployments made from it stay",
 		Example:           "  tko template delete nf/upf:v1",
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if err := expectID("template ID", args[0]); err != nil {
@@ -127,7 +127,7 @@ func (a *app) templateList() *cobra.Command {
 		Short: "List templates",
 		Example: `  tko template list --id 'nf/**' -m type='up*'
   tko template list --max-count -1 -o bare`,
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			return list(ctx, s, templateView, func(ctx context.Context) iter.Seq2[tko.Template, error] {
@@ -148,7 +148,7 @@ func (a *app) templatePurge() *cobra.Command {
 		Use:               "purge",
 		Short:             "Delete all templates that match; without a filter, all",
 		Example:           "  tko template purge --id 'test/**' --dry-run\n  tko template purge --id 'test/**'",
-		Args:              arguments(cobra.NoArgs),
+		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgeTemplates(ctx, sel, dryRun) })
