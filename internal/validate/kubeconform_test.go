@@ -55,7 +55,7 @@ func corpus(t testing.TB, file string) []manifest {
 		t.Fatal(err)
 	}
 	var all []manifest
-	for _, text := range strings.Split(string(data), "\n---\n") {
+	for text := range strings.SplitSeq(string(data), "\n---\n") {
 		why, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
 		all = append(all, manifest{why, text})
 	}

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -59,10 +60,11 @@ func (k *kubernetes) document(name string) map[string]any {
 // documentOf is the document of a kind.
 func (k *kubernetes) documentOf(gvk krm.GVK) map[string]any {
 	name := k.Kinds[gvk.String()]
-	d := k.document(name)
-	root, _ := dig(d, "definitions", name).(map[string]any)
-	d["definitions"].(map[string]any)[name] = withValues(root, map[string]string{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind}) //nolint:forcetypeassert // made above
-	return d
+	definitions := map[string]any{}
+	k.expand(name, definitions)
+	root, _ := definitions[name].(map[string]any)
+	definitions[name] = withValues(root, map[string]string{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind})
+	return map[string]any{"$ref": "#/definitions/" + name, "definitions": definitions}
 }
 
 // withValues fixes the values of properties of an object's schema, which is
@@ -70,17 +72,12 @@ func (k *kubernetes) documentOf(gvk krm.GVK) map[string]any {
 func withValues(s map[string]any, values map[string]string) map[string]any {
 	properties := map[string]any{}
 	if old, ok := s["properties"].(map[string]any); ok {
-		for key, p := range old {
-			properties[key] = p
-		}
+		maps.Copy(properties, old)
 	}
 	for key, value := range values {
 		properties[key] = map[string]any{"type": "string", "enum": []any{value}}
 	}
-	out := map[string]any{}
-	for key, v := range s {
-		out[key] = v
-	}
+	out := maps.Clone(s)
 	out["properties"] = properties
 	return out
 }

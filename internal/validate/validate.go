@@ -45,7 +45,7 @@ type Options struct {
 // A Validator says what is wrong with packages. It is safe for concurrent use.
 type Validator struct {
 	library  library
-	defined  *lru[definedKey, *jsonschema.Schema]
+	defined  *lru[definedKey, compiledVersion]
 	verdicts *lru[verdictKey, error]
 	plugins  PluginRunner
 	atOnce   int
@@ -86,7 +86,7 @@ func New(o Options) (*Validator, error) {
 			compiled:          newLRU[shelf, *jsonschema.Schema](compiledSchemas),
 			missing:           newLRU[krm.GVK, time.Time](missingSchemas),
 		},
-		defined: newLRU[definedKey, *jsonschema.Schema](definedSchemas),
+		defined: newLRU[definedKey, compiledVersion](definedSchemas),
 		plugins: o.Plugins,
 		atOnce:  o.PluginsAtOnce,
 		log:     log,
@@ -178,8 +178,8 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (verdict, err
 		l := look{findings: f, resource: resource, complete: r.Complete, pkg: r.Package, names: names}
 		l.annotations()
 		l.own()
-		if id.GVK == crdGVK {
-			v.checkDefinition(f, resource, r.Complete)
+		if d := known.own[i]; d != nil {
+			v.checkDefinition(f, d, r.Complete)
 		}
 		schema := ownKinds.schema(id.GVK)
 		if schema == nil {
@@ -233,18 +233,28 @@ func (v *Validator) schema(ctx context.Context, gvk krm.GVK, known definitions, 
 	return v.library.schema(ctx, gvk, complete)
 }
 
-// definitions are the CRDs at hand by group and kind, in order of precedence.
-type definitions map[krm.GVK][]definition // the version is empty
+// definitions are the CRDs at hand.
+type definitions struct {
+	kinds map[krm.GVK][]*definition // in order of precedence; the version is empty
+	own   map[int]*definition       // the package's, by index
+}
 
 func newDefinitions(r tko.Validation) definitions {
-	d := definitions{}
-	for _, list := range [][]krm.Resource{r.Package, r.CRDs} {
-		for _, resource := range list {
-			if resource.GVK() == crdGVK {
-				found := define(resource)
-				at := krm.GVK{Group: found.group, Kind: found.kind}
-				d[at] = append(d[at], found)
-			}
+	d := definitions{kinds: map[krm.GVK][]*definition{}, own: map[int]*definition{}}
+	add := func(resource krm.Resource) *definition {
+		found := define(resource)
+		at := krm.GVK{Group: found.group, Kind: found.kind}
+		d.kinds[at] = append(d.kinds[at], found)
+		return found
+	}
+	for i, resource := range r.Package {
+		if resource.GVK() == crdGVK {
+			d.own[i] = add(resource)
+		}
+	}
+	for _, resource := range r.CRDs {
+		if resource.GVK() == crdGVK {
+			add(resource)
 		}
 	}
 	return d
@@ -253,82 +263,88 @@ func newDefinitions(r tko.Validation) definitions {
 type definedKey struct {
 	digest   [sha256.Size]byte
 	version  string
+	path     string
 	complete bool
+}
+
+// A compiledVersion is what became of a CRD's version: a schema, or what is
+// wrong with it.
+type compiledVersion struct {
+	schema *jsonschema.Schema
+	issues []issue
+	err    error
 }
 
 // definedSchema is the first schema that CRDs have for a kind, or nil. CRDs
 // whose schema is broken have none: the package that brings one is told so.
 func (v *Validator) definedSchema(gvk krm.GVK, known definitions, complete bool) *jsonschema.Schema {
-	for _, d := range known[krm.GVK{Group: gvk.Group, Kind: gvk.Kind}] {
+	for _, d := range known.kinds[krm.GVK{Group: gvk.Group, Kind: gvk.Kind}] {
 		for _, version := range d.versions {
 			if version.name != gvk.Version || version.schema == nil {
 				continue
 			}
-			if s, issues, err := v.compileVersion(d, version, complete); s != nil && len(issues) == 0 && err == nil {
-				return s
+			if c := v.compileVersion(d, version, complete); c.schema != nil {
+				return c.schema
 			}
 		}
 	}
 	return nil
 }
 
-func (v *Validator) compileVersion(d definition, version definedVersion, complete bool) (*jsonschema.Schema, []issue, error) {
-	digest, _, err := krm.DigestOf(krm.Package{d.resource})
+func (v *Validator) compileVersion(d *definition, version definedVersion, complete bool) compiledVersion {
+	digest, err := d.digest()
 	if err != nil {
-		return nil, nil, err
+		return compiledVersion{err: err}
 	}
-	key := definedKey{digest, version.name, complete}
-	if s, ok := v.defined.get(key); ok {
-		return s, nil, nil
+	key := definedKey{digest, version.name, strings.Join(version.path, " "), complete}
+	if c, ok := v.defined.get(key); ok {
+		return c
 	}
 	k, err := loadKubernetes()
 	if err != nil {
-		return nil, nil, err
+		return compiledVersion{err: err}
 	}
-	s, issues, err := compileStructural(version.name, version.schema, version.path, complete, k)
-	if s != nil && err == nil && len(issues) == 0 {
-		v.defined.put(key, s)
-	}
-	return s, issues, err
+	c := compileStructural(version.name, version.schema, version.path, complete, k)
+	v.defined.put(key, c)
+	return c
 }
 
 // checkDefinition finds what makes a CRD's schemas useless.
-func (v *Validator) checkDefinition(f *findings, r krm.Resource, complete bool) {
-	d := define(r)
+func (v *Validator) checkDefinition(f *findings, d *definition, complete bool) {
+	root := map[string]any(d.resource)
 	for _, version := range d.versions {
 		if version.schema == nil {
 			if complete {
-				f.add(pathOf(map[string]any(r), version.path), "is required: every served version needs a schema")
+				f.add(pathOf(root, version.path), "is required: every served version needs a schema")
 			}
 			continue
 		}
-		_, issues, err := v.compileVersion(d, version, complete)
-		for _, i := range issues {
-			f.add(pathOf(map[string]any(r), i.path), "%s", i.reason)
+		c := v.compileVersion(d, version, complete)
+		for _, i := range c.issues {
+			f.add(pathOf(root, i.path), "%s", i.reason)
 		}
-		if err != nil && len(issues) == 0 {
-			f.add(pathOf(map[string]any(r), version.path), "is no usable schema: %s", err)
+		if c.err != nil {
+			f.add(pathOf(root, version.path), "is no usable schema: %s", c.err)
 		}
 	}
 }
 
-// compileStructural compiles a schema as CRDs have it. There is a schema only
-// if there are no issues.
-func compileStructural(name string, schema any, path []string, complete bool, k *kubernetes) (*jsonschema.Schema, []issue, error) {
+// compileStructural compiles a schema as CRDs have it.
+func compileStructural(name string, schema any, path []string, complete bool, k *kubernetes) compiledVersion {
 	c := structural{complete: complete}
 	document := c.document(schema, path, k.document(objectMeta))
 	if document == nil {
-		return nil, []issue{{path, "must be a schema"}}, nil
+		return compiledVersion{issues: []issue{{path, "must be a schema"}}}
 	}
 	if len(c.issues) > 0 {
-		return nil, c.issues, nil
+		return compiledVersion{issues: c.issues}
 	}
 	var final any = document
 	if !complete {
 		final = lift(document)
 	}
 	s, err := compile("tko:///"+safeURL.ReplaceAllString(name, "-")+".json", final, noLoader{}, crdFormats...)
-	return s, nil, err
+	return compiledVersion{schema: s, err: err}
 }
 
 // runPlugins answers what plugins find wrong; an error is the context's.
