@@ -26,10 +26,8 @@ func writeSchemas(t testing.TB) (dir string) {
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name := range k.Kinds {
-		apiVersion, kind, _ := strings.Cut(name, " ")
-		gvk := krm.ParseGVK(apiVersion, kind)
-		document := k.documentOf(gvk)
+	for name, gvk := range k.kindOf {
+		document := k.document(name)
 		document["$schema"] = "http://json-schema.org/draft-04/schema#"
 		data, err := json.Marshal(document)
 		if err != nil {
@@ -128,9 +126,8 @@ func TestEverySchema(t *testing.T) {
 	if len(k.Kinds) < 150 {
 		t.Errorf("there are %d kinds only", len(k.Kinds))
 	}
-	for name := range k.Kinds {
-		apiVersion, kind, _ := strings.Cut(name, " ")
-		r := krm.Resource{"apiVersion": apiVersion, "kind": kind}
+	for name, gvk := range k.kindOf {
+		r := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind}
 		if err := v.Validate(t.Context(), tko.Validation{Package: krm.Package{r}}); err != nil {
 			t.Errorf("%s: partial: %v", name, err)
 		}

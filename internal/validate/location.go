@@ -168,11 +168,11 @@ func (l *library) read(ctx context.Context, place location, gvk krm.GVK, complet
 		if err != nil || !k.has(gvk) {
 			return nil, err
 		}
-		var document any = k.documentOf(gvk)
-		if !complete {
-			document = lift(document)
+		standard, err := loadStandard[complete]()
+		if err != nil {
+			return nil, err
 		}
-		return compile("tko:///kubernetes.json", document, noLoader{})
+		return standard.schema(k.Kinds[gvk.String()])
 	}
 	if !isSafe(gvk) {
 		return nil, nil
