@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -497,7 +498,7 @@ func TestHangingPlugin(t *testing.T) {
 		v := newValidator(t, validate.Options{Plugins: hangingRunner{}, PluginsAtOnce: 1})
 		var p krm.Package
 		for i := range 1000 {
-			p = append(p, krm.Resource{"apiVersion": "example.com/v1", "kind": "Thing", "name": fmt.Sprint(i)})
+			p = append(p, krm.Resource{"apiVersion": "example.com/v1", "kind": "Thing", "name": strconv.Itoa(i)})
 		}
 		begin := time.Now()
 		got := lines(t, v.Validate(t.Context(), tko.Validation{Package: p, Plugins: []tko.Plugin{{Type: tko.PluginValidate, Name: "slow", Triggers: []krm.GVK{p[0].GVK()}}}}))
