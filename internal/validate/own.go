@@ -55,6 +55,7 @@ func compileOwn(complete bool) (*own, error) {
 		if spec["required"] != nil {
 			root["required"] = []any{"spec"}
 		}
+		allowNull(root)
 		c := compileStructural(name, root, nil, complete, k)
 		if len(c.issues) > 0 {
 			return nil, fmt.Errorf("schema of %s: %s: %s", name, strings.Join(c.issues[0].path, "."), c.issues[0].reason)
@@ -71,6 +72,22 @@ func compileOwn(complete bool) (*own, error) {
 		}
 	}
 	return o, nil
+}
+
+// allowNull lets what is not required be null, as Kubernetes' own kinds do: it
+// is what YAML makes of a key without a value.
+func allowNull(s map[string]any) {
+	required, _ := s["required"].([]any)
+	properties, _ := s["properties"].(map[string]any)
+	for key, p := range properties {
+		if inner, ok := p.(map[string]any); ok {
+			inner["nullable"] = !slices.Contains(required, any(key))
+			allowNull(inner)
+		}
+	}
+	if items, ok := s["items"].(map[string]any); ok {
+		allowNull(items)
+	}
 }
 
 // schema of a kind, or nil.
