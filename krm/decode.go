@@ -57,12 +57,12 @@ type budget struct {
 	values int
 }
 
-// spend takes n values at a depth.
-func (b *budget) spend(n, depth int) *Error {
+// spend takes a value at a depth.
+func (b *budget) spend(depth int) *Error {
 	if depth > b.limits.Depth {
 		return invalidf("is nested deeper than the limit of %d levels", b.limits.Depth)
 	}
-	b.values += n
+	b.values++
 	if b.values > b.limits.Values {
 		return tooManyValues(b.limits)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"math"
 	"math/big"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -28,21 +29,23 @@ const (
 
 // Tags of CBOR that say more than the value they stand before.
 const (
-	tagDateTime     = 0
-	tagEpoch        = 1
-	tagBignum       = 2
-	tagNegBignum    = 3
-	tagDecimal      = 4
-	tagBigfloat     = 5
-	tagBase64URL    = 21
-	tagBase16       = 23
-	tagStringRef    = 25
-	tagShareable    = 28
-	tagSharedRef    = 29
-	tagUUID         = 37
-	tagEpochDays    = 100
-	tagStringRefs   = 256
-	tagDate         = 1004
+	tagDateTime   = 0
+	tagEpoch      = 1
+	tagBignum     = 2
+	tagNegBignum  = 3
+	tagDecimal    = 4
+	tagBigfloat   = 5
+	tagBase64URL  = 21
+	tagBase16     = 23
+	tagStringRef  = 25
+	tagShareable  = 28
+	tagSharedRef  = 29
+	tagUUID       = 37
+	tagIPv4       = 52
+	tagIPv6       = 54
+	tagEpochDays  = 100
+	tagStringRefs = 256
+	tagDate       = 1004
 )
 
 // pinnable is the largest input whose texts share one copy of it. Beyond, a
@@ -76,6 +79,7 @@ type cborDecoder struct {
 	text   string            // data as a string, if it may be pinned
 	keys   map[string]string // those seen, if not
 	shared []sharedValue
+	tags   int // that the value being read is inside of
 }
 
 // A sharedValue can be referred to once it is done.
@@ -132,6 +136,9 @@ func (d *cborDecoder) head() (head, *Error) {
 	return h, d.short()
 }
 
+// left is how many bytes there are still.
+func (d *cborDecoder) left() uint64 { return uint64(len(d.data) - d.at) } //nolint:gosec // at is never beyond the end
+
 func (d *cborDecoder) short() *Error {
 	return invalidf("the CBOR ends too early, after %d bytes", len(d.data))
 }
@@ -158,7 +165,7 @@ func (d *cborDecoder) pkg() (Package, *Error) {
 	if h.major != majorArray {
 		return nil, invalidf("the CBOR must be an array of maps, but is %s", h.describe())
 	}
-	if !h.indefinite && h.arg > uint64(len(d.data)-d.at) {
+	if !h.indefinite && h.arg > d.left() {
 		return nil, d.short()
 	}
 	var p Package
@@ -194,7 +201,7 @@ func (d *cborDecoder) end(h head, i uint64) (over bool, err *Error) {
 }
 
 func (d *cborDecoder) value(depth int) (any, *Error) {
-	if err := d.spend(1, depth); err != nil {
+	if err := d.spend(depth); err != nil {
 		return nil, err
 	}
 	h, err := d.head()
@@ -292,7 +299,7 @@ func half(bits uint16) float64 {
 
 // take answers the next n bytes, which stay the input's.
 func (d *cborDecoder) take(n uint64) ([]byte, *Error) {
-	if n > uint64(len(d.data)-d.at) {
+	if n > d.left() {
 		return nil, d.short()
 	}
 	b := d.data[d.at : d.at+int(n)] //nolint:gosec // not more than the data
@@ -377,7 +384,7 @@ func (d *cborDecoder) fits(h head, itemBytes, trust uint64) (int, *Error) {
 	if h.indefinite {
 		return 0, nil
 	}
-	if h.arg > uint64(len(d.data)-d.at)/itemBytes {
+	if h.arg > d.left()/itemBytes {
 		return 0, d.short()
 	}
 	return int(min(h.arg, trust)), nil //nolint:gosec // not more than trust
@@ -434,23 +441,29 @@ func (d *cborDecoder) mapping(h head, depth int) (any, *Error) {
 // tagged reads what stands behind a tag. Tags that say nothing that a
 // resource could hold are left out.
 func (d *cborDecoder) tagged(tag uint64, depth int) (any, *Error) {
+	// Tags are no levels (cbor2's value sharing has one on each container),
+	// but a chain of them is recursion too.
+	if d.tags++; d.tags > 2*d.limits.Depth {
+		return nil, invalidf("has too many CBOR tags on each other")
+	}
+	defer func() { d.tags-- }()
 	switch tag {
 	case tagStringRef, tagStringRefs:
 		return nil, stringRefs()
 	case tagShareable:
 		place := len(d.shared)
 		d.shared = append(d.shared, sharedValue{})
-		v, err := d.value(depth + 1)
+		v, err := d.value(depth)
 		if err == nil {
 			d.shared[place] = sharedValue{value: v, done: true}
 		}
 		return v, err
 	case tagSharedRef:
 		return d.sharedRef(depth)
-	case tagBignum, tagNegBignum, tagBase64URL, tagBase16, tagUUID:
+	case tagBignum, tagNegBignum, tagBase64URL, tagBase16, tagUUID, tagIPv4, tagIPv6:
 		return d.taggedBytes(tag, depth)
 	}
-	v, err := d.value(depth + 1)
+	v, err := d.value(depth)
 	if err != nil {
 		return nil, err
 	}
@@ -495,7 +508,7 @@ func (d *cborDecoder) sharedRef(depth int) (any, *Error) {
 }
 
 func (d *cborDecoder) copied(value any, depth int) (any, *Error) {
-	if err := d.spend(1, depth); err != nil {
+	if err := d.spend(depth); err != nil {
 		return nil, err
 	}
 	switch v := value.(type) {
@@ -533,9 +546,9 @@ func (d *cborDecoder) taggedBytes(tag uint64, depth int) (any, *Error) {
 		if tag == tagBignum || tag == tagNegBignum {
 			return nil, invalidf("is no CBOR bignum")
 		}
-		return d.value(depth + 1)
+		return d.value(depth)
 	}
-	if err := d.spend(1, depth); err != nil {
+	if err := d.spend(depth); err != nil {
 		return nil, err
 	}
 	h, err := d.head()
@@ -546,18 +559,24 @@ func (d *cborDecoder) taggedBytes(tag uint64, depth int) (any, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case tag == tagBase64URL:
+	switch tag {
+	case tagBignum, tagNegBignum:
+		return bignum(b, tag == tagNegBignum)
+	case tagBase64URL:
 		return base64.RawURLEncoding.EncodeToString(b), nil
-	case tag == tagBase16:
+	case tagBase16:
 		return strings.ToUpper(hex.EncodeToString(b)), nil
-	case tag == tagUUID && len(b) == 16:
-		x := hex.EncodeToString(b)
-		return strings.Join([]string{x[:8], x[8:12], x[12:16], x[16:20], x[20:]}, "-"), nil
-	case tag == tagUUID:
-		return base64.StdEncoding.EncodeToString(b), nil
+	case tagUUID:
+		if len(b) == 16 {
+			x := hex.EncodeToString(b)
+			return strings.Join([]string{x[:8], x[8:12], x[12:16], x[16:20], x[20:]}, "-"), nil
+		}
+	case tagIPv4, tagIPv6:
+		if ip, ok := netip.AddrFromSlice(b); ok {
+			return ip.String(), nil
+		}
 	}
-	return bignum(b, tag == tagNegBignum)
+	return base64.StdEncoding.EncodeToString(b), nil
 }
 
 func bignum(b []byte, negative bool) (any, *Error) {

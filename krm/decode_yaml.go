@@ -14,22 +14,36 @@ import (
 )
 
 // decodeYAML reads documents, each a resource or a list of resources, as
-// kubectl does: YAML 1.1 without timestamps, keys made into text.
+// kubectl does: YAML 1.1 without timestamps, keys made into text. Unlike
+// kubectl it refuses keys that are there twice.
 func decodeYAML(data []byte, limits Limits) (Package, error) {
 	if tokens(data) > limits.Values {
 		return nil, tooManyValues(limits)
 	}
+	p, err := readYAML(data, limits, true)
+	if _, duplicate := errors.AsType[*yaml.TypeError](err); !duplicate || !bytes.Contains(data, []byte("<<")) {
+		return p, err
+	}
+	// The parser calls it a duplicate too when a key overrides a merged one.
+	if err := duplicateKeys(data); err != nil {
+		return nil, err
+	}
+	return readYAML(data, limits, false)
+}
+
+func readYAML(data []byte, limits Limits, strict bool) (Package, error) {
 	d := &yamlDecoder{budget: budget{limits: limits}, data: data}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.SetStrict(true) // refuses duplicate keys
+	decoder.SetStrict(strict)
 	var p Package
 	for document := 1; ; document++ {
-		value, err := readDocument(decoder)
+		var value any
+		err := readDocument(decoder, &value)
 		if errors.Is(err, io.EOF) {
 			return p, nil
 		}
 		if err != nil {
-			return nil, &Error{Document: document, Reason: yamlReason(err)}
+			return nil, &Error{Document: document, Reason: yamlReason(err), cause: err}
 		}
 		var bad *Error
 		if p, bad = d.document(p, value); bad != nil {
@@ -39,35 +53,97 @@ func decodeYAML(data []byte, limits Limits) (Package, error) {
 	}
 }
 
-// tokens estimates from above how many values YAML holds, before it costs
-// memory to parse them: it counts what can begin one.
-func tokens(data []byte) int {
-	n := 0
-	for _, c := range data {
-		switch c {
-		case '\n', ',', ':', '[', '{', '?':
-			n++
+// duplicateKeys looks for keys that are there twice, merge keys aside.
+func duplicateKeys(data []byte) error {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for document := 1; ; document++ {
+		var o ordered
+		err := readDocument(decoder, &o)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return &Error{Document: document, Reason: yamlReason(err)}
+		}
+		for _, item := range o.items {
+			if err := duplicateKey(item, 1); err != nil {
+				err.Document = document
+				return err
+			}
 		}
 	}
-	return n + bytes.Count(data, []byte("- "))
+}
+
+// ordered is a document that still has all keys, also those there twice, and
+// hasn't those that are merged.
+type ordered struct {
+	items []yaml.MapSlice
+}
+
+func (o *ordered) UnmarshalYAML(unmarshal func(any) error) error {
+	var one yaml.MapSlice
+	if err := unmarshal(&one); err == nil {
+		o.items = []yaml.MapSlice{one}
+		return nil
+	}
+	return unmarshal(&o.items)
+}
+
+func duplicateKey(value any, depth int) *Error {
+	if depth > maxEncodeDepth {
+		return tooDeep()
+	}
+	switch v := value.(type) {
+	case []any:
+		for i, x := range v {
+			if err := duplicateKey(x, depth+1); err != nil {
+				return err.item(i)
+			}
+		}
+	case yaml.MapSlice:
+		seen := make(map[string]bool, len(v))
+		for _, item := range v {
+			key, err := yamlKey(item.Key)
+			if err != nil {
+				return err
+			}
+			if seen[key] {
+				return invalidf("has the key %q twice", brief(key, 100))
+			}
+			seen[key] = true
+			if err := duplicateKey(item.Value, depth+1); err != nil {
+				return err.under(key)
+			}
+		}
+	}
+	return nil
+}
+
+// tokens estimates how many values YAML holds, before it costs a hundredfold
+// of memory to parse them: it counts what can begin one, also inside of text.
+// There can be twice as many values, hardly more.
+func tokens(data []byte) int {
+	n := 0
+	for _, token := range []string{"\n", "\r", ",", "[", "{", ": ", "- ", "? "} {
+		n += bytes.Count(data, []byte(token))
+	}
+	return n
 }
 
 // readDocument reads the next one. The parser is not ours and reads what
 // strangers send: should it panic, that is the document's fault.
-func readDocument(decoder *yaml.Decoder) (value any, err error) {
+func readDocument(decoder *yaml.Decoder, into any) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("cannot be parsed: %v", r)
 		}
 	}()
-	err = decoder.Decode(&value)
-	return value, err
+	return decoder.Decode(into)
 }
 
 func yamlReason(err error) string {
-	var lines *yaml.TypeError
-	if errors.As(err, &lines) {
-		return brief(strings.Join(lines.Errors, "; "), 500)
+	if lines, ok := errors.AsType[*yaml.TypeError](err); ok {
+		return brief(strings.Join(lines.Errors[:min(len(lines.Errors), 10)], "; "), 500)
 	}
 	return brief(strings.TrimPrefix(err.Error(), "yaml: "), 500)
 }
@@ -75,6 +151,7 @@ func yamlReason(err error) string {
 type yamlDecoder struct {
 	budget
 	data []byte
+	long map[float64]string // integers in data that are too long, once asked for
 }
 
 func (d *yamlDecoder) document(p Package, value any) (Package, *Error) {
@@ -113,7 +190,7 @@ func yamlIdentity(m map[any]any) Identity {
 
 // value makes what the parser answers into what a resource holds.
 func (d *yamlDecoder) value(value any, depth int) (any, *Error) {
-	if err := d.spend(1, depth); err != nil {
+	if err := d.spend(depth); err != nil {
 		return nil, err
 	}
 	switch v := value.(type) {
@@ -164,18 +241,23 @@ func (d *yamlDecoder) float(f float64) (any, *Error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return nil, notANumber(f)
 	}
-	if math.Abs(f) >= 1<<63 && f == math.Trunc(f) {
-		if digits, ok := longInteger(d.data, f); ok {
-			return nil, outOfRange(digits)
-		}
+	if math.Abs(f) < 1<<63 {
+		return f, nil
+	}
+	if d.long == nil {
+		d.long = longIntegers(d.data)
+	}
+	if digits, ok := d.long[f]; ok {
+		return nil, outOfRange(digits)
 	}
 	return f, nil
 }
 
-// longInteger looks for an integer in the text that is that number: the
-// parser doesn't tell 1e20 from its digits.
-func longInteger(data []byte, f float64) (string, bool) {
+// longIntegers looks for integers in a text that are too long for the parser,
+// by the float that it makes of them: it doesn't tell 1e20 from its digits.
+func longIntegers(data []byte) map[float64]string {
 	digit := func(c byte) bool { return c >= '0' && c <= '9' || c == '_' }
+	long := map[float64]string{}
 	for i := 0; i < len(data); i++ {
 		if !digit(data[i]) {
 			continue
@@ -188,11 +270,17 @@ func longInteger(data []byte, f float64) (string, bool) {
 			continue
 		}
 		text := strings.ReplaceAll(string(data[start:i]), "_", "")
-		if g, err := strconv.ParseFloat(text, 64); err == nil && g == math.Abs(f) {
-			return text, true
+		if start > 0 && data[start-1] == '-' {
+			text = "-" + text
+		}
+		if _, err := strconv.ParseInt(text, 10, 64); err == nil {
+			continue
+		}
+		if f, err := strconv.ParseFloat(text, 64); err == nil {
+			long[f] = text
 		}
 	}
-	return "", false
+	return long
 }
 
 // yamlKey makes a key text as kubectl does.

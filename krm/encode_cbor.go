@@ -118,7 +118,7 @@ func (e *cborEncoder) text(s string) *Error {
 
 func (e *cborEncoder) integer(n int64) {
 	if n < 0 {
-		e.head(majorNeg, uint64(-1-n)) //nolint:gosec // it is not negative
+		e.head(majorNeg, uint64(-1-n))
 		return
 	}
 	e.head(majorUint, uint64(n))
@@ -150,7 +150,7 @@ func toHalf(f float32) (bits uint16, exact bool) {
 	case b<<1 == 0:
 		bits = sign
 	case exponent >= -14 && exponent <= 15:
-		bits = sign | uint16(exponent+15)<<10 | uint16(fraction>>13) //nolint:gosec // both are small enough here
+		bits = sign | uint16(exponent+15)<<10 | uint16(fraction>>13)
 	case exponent >= -24 && exponent < -14:
 		bits = sign | uint16((fraction|0x800000)>>(-exponent-1)) //nolint:gosec // of at most 10 bits
 	default:

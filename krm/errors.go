@@ -19,6 +19,8 @@ type Error struct {
 	Resource Identity // zero if not known
 	Path     string   // dotted, from the resource's root; "" is the resource
 	Reason   string
+
+	cause error
 }
 
 func (e *Error) Error() string {
@@ -45,6 +47,9 @@ func (e *Error) Error() string {
 
 // Is makes it an ErrInvalid.
 func (e *Error) Is(target error) bool { return target == ErrInvalid }
+
+// Unwrap answers the parser's error, if that is what it is.
+func (e *Error) Unwrap() error { return e.cause }
 
 // Errors are several, at least one.
 type Errors []*Error

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Merge merges resources into a package and answers the result; neither is
@@ -84,15 +85,11 @@ func (r Resource) annotation(name string, values ...string) (value string, ok bo
 }
 
 func join(values []string) string {
-	text := values[0]
-	for i, v := range values[1:] {
-		if i == len(values)-2 {
-			text += " or " + v
-		} else {
-			text += ", " + v
-		}
+	last := len(values) - 1
+	if last == 0 {
+		return values[0]
 	}
-	return text
+	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
 // overlay merges maps deeply without changing either.

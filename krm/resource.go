@@ -80,10 +80,6 @@ func (r Resource) check() []*Error {
 		errs = append(errs, e)
 	}
 	if r["metadata"] == nil {
-		if v := r["name"]; v != nil && !isText(v) {
-			// At the root anything may be called name: only a text is the resource's.
-			return errs
-		}
 		return errs
 	}
 	metadata, ok := r["metadata"].(map[string]any)

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,7 +28,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/schedule"
-	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -96,10 +96,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newLog(c *config.Config, to io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	level := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel]
 	if c.Verbose > 0 {
-		options.Level = slog.LevelDebug
+		level = slog.LevelDebug
 	}
+	options := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(to, options))
 	}
@@ -143,22 +144,23 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(data, runner, prepare.Options{
 			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
-			ManualApproval: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
+			ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
 	}
 	if c.Has(config.RoleMetaScheduler) {
-		target, err := s.gitTarget()
-		if err != nil {
-			return err
-		}
 		m := schedule.New(data, runner, schedule.Options{
-			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Targets: []schedule.Target{target}, Log: log.With("role", config.RoleMetaScheduler),
+			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+			Log: log.With("role", config.RoleMetaScheduler),
 		})
 		controllers.Go(func() error { return m.Run(working) })
 	}
 	if err := s.ready(); err != nil {
 		return err
+	}
+	for _, l := range s.logs {
+		logs := plugin.LogServer{Log: log}
+		controllers.Go(func() error { return logs.Serve(working, l) })
 	}
 	controllers.Go(func() error { // an API that fails ends everything
 		select {
@@ -219,12 +221,26 @@ func (s *server) plugins() (*plugin.Runner, error) {
 	if len(s.grpc) > 0 {
 		address = s.grpc[0].Addr().String()
 	}
-	return plugin.New(plugin.Options{
-		GRPCAddress:     address,
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the port of %q is no number", address)
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost" // every interface: plugins run here
+	}
+	o := plugin.Options{
+		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
-		Concurrency: s.config.PluginConcurrency,
-		PythonEnv:   s.config.PythonEnv, Log: s.log,
-	})
+		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Log: s.log,
+	}
+	if len(s.logs) > 0 {
+		o.LogAddressPort = s.logs[0].Addr().String()
+	}
+	return plugin.New(o), nil
 }
 
 func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner *plugin.Runner) error {
@@ -234,22 +250,22 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	}
 	s.store = store
 	validator, err := validate.New(validate.Options{
-		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Plugins: runner, Log: s.log,
+		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Fetch: fetch, Plugins: runner, Log: s.log,
 	})
 	if err != nil {
 		return err
 	}
 	service := catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
-		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultPackageFormat: krm.Format(s.config.PackageFormat),
-		ModificationTime: s.config.ModificationTime, Log: s.log.With("role", config.RoleData),
+		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
+		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax, Log: s.log.With("role", config.RoleData),
 	})
-	api := grpcapi.NewServer(service, grpcapi.Options{DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Log: s.log})
+	api := grpcapi.NewServer(service, grpcapi.Options{DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), Log: s.log})
 	s.inProcess = bufconn.Listen(1 << 20)
 	for _, l := range append([]net.Listener{s.inProcess}, s.grpc...) {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: webapi.New(service), ReadHeaderTimeout: 10 * time.Second}
+	web := &http.Server{Handler: webapi.New(service, s.log), ReadHeaderTimeout: 10 * time.Second}
 	for _, l := range s.web {
 		serving.Go(func() error {
 			if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -294,18 +310,6 @@ func (s *server) connect() (*client.Client, error) {
 	return client.Dial(o)
 }
 
-func (s *server) gitTarget() (schedule.Target, error) {
-	cache := s.config.GitCache
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "no folder for clones of the sites' repositories: %w: give one with --git-cache", err)
-		}
-		cache = filepath.Join(dir, "tko", "git")
-	}
-	return git.New(git.Options{Cache: cache, Log: s.log})
-}
-
 // ready tells whoever waits for it that the server serves.
 func (s *server) ready() error {
 	if s.config.ReadyFile == "" {
@@ -330,6 +334,31 @@ func (s *server) close() {
 		if err := s.store.Close(); err != nil {
 			s.log.Error("closing the store", "err", err)
 		}
+	}
+}
+
+// fetch reads a schema of a remote location, which is only asked for where the
+// operator gave one.
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	const limit, patience = 16 << 20, 30 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	switch response.StatusCode {
+	case http.StatusOK:
+		return io.ReadAll(io.LimitReader(response.Body, limit))
+	case http.StatusNotFound:
+		return nil, fs.ErrNotExist
+	default:
+		return nil, fmt.Errorf("%s answers %s", url, response.Status)
 	}
 }
 

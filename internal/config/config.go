@@ -56,6 +56,7 @@ type Config struct {
 
 	SchedulerConcurrency int
 	GitCache             string
+	GitSecrets           string
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -63,7 +64,8 @@ type Config struct {
 	PythonEnv             string
 
 	LogFormat string // text, json
-	Verbose   int
+	LogLevel  string // debug, info, warn, error
+	Verbose   int    // more than 0 is debug
 }
 
 // Flags declares the settings as flags of a set, with their defaults.
@@ -99,13 +101,16 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 8, "sites scheduled at once")
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
 
+	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to; without one there are none")
+
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
 	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "plugin processes at once")
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
 
 	flags.StringVar(&c.LogFormat, "log-format", "text", "text or json")
-	flags.CountVarP(&c.Verbose, "verbose", "v", "log how things happen, too")
+	flags.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
+	flags.CountVarP(&c.Verbose, "verbose", "v", "log how things happen, too: as --log-level=debug")
 	return c
 }
 
@@ -186,6 +191,9 @@ func (c *Config) Validate() error {
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		add("--log-format is %q: use text or json", c.LogFormat)
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
+		add("--log-level is %q: use debug, info, warn or error", c.LogLevel)
 	}
 	for name, address := range map[string]string{"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "listen-log": c.ListenLog, "data": c.Data} {
 		if address == "" && name != "listen-grpc" && name != "data" {

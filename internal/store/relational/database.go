@@ -1,0 +1,131 @@
+package relational
+
+import (
+	"context"
+	"strconv"
+	"strings"
+)
+
+// A Database runs statements. Its methods may be called at the same time.
+type Database interface {
+	// Begin starts a transaction. One that writes doesn't wait for readers, nor
+	// they for it. One that reads sees one snapshot.
+	Begin(ctx context.Context, mode Mode) (Tx, error)
+	// Run runs one statement that reads, in a snapshot of its own.
+	Run(ctx context.Context, s Statement) error
+	// Dialect says how its SQL differs.
+	Dialect() Dialect
+	// Transient says whether a transaction that failed with an error before its
+	// commit was sent may work when it is run again.
+	Transient(err error) bool
+	// Close ends everything.
+	Close() error
+}
+
+// A Mode is what a transaction is for.
+type Mode int
+
+// What transactions are for.
+const (
+	Read Mode = iota
+	Write
+)
+
+// A Tx is a transaction. It is used by one goroutine, and must be ended.
+type Tx interface {
+	// Run runs statements in their order, together if the database can.
+	Run(ctx context.Context, statements ...Statement) error
+	// Commit runs statements and commits. If the transaction's outcome is
+	// unknown, the error is an [UnknownOutcomeError].
+	Commit(ctx context.Context, statements ...Statement) error
+	// Rollback ends the transaction if it isn't committed.
+	Rollback()
+}
+
+// An UnknownOutcomeError says that the connection was lost while a commit was
+// under way: it may have happened or not.
+type UnknownOutcomeError struct{ Err error }
+
+func (e *UnknownOutcomeError) Error() string {
+	return "the outcome is unknown, read again: the connection was lost during the commit: " + e.Err.Error()
+}
+
+func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
+
+// A Dialect says how the SQL of a database differs.
+type Dialect struct {
+	// Now is the expression for the database's time, in microseconds.
+	Now string
+	// ForUpdate locks the rows that are read, as far as the database needs it.
+	ForUpdate string
+	// SkipLocked does, and leaves out rows that others have locked.
+	SkipLocked string
+	// In tests whether an expression is in a list that is a parameter, made by
+	// List.
+	In func(expression, parameter string) string
+	// List makes a parameter of a list of texts.
+	List func([]string) any
+	// Ints makes a parameter of a list of numbers.
+	Ints func([]int64) any
+	// Regexp tests whether an expression matches a regular expression.
+	Regexp func(expression, parameter string) string
+	// Rows is a table named r of parameters, whose numbers start at first.
+	Rows func(columns []Column, first int) string
+	// Notify is run at the end of transactions after which others should look.
+	Notify []Statement
+}
+
+// A Type is a type of columns.
+type Type int
+
+// The types of columns. Times are numbers: microseconds since 1970.
+const (
+	Text Type = iota
+	Int
+	Bytes
+	Bool
+)
+
+// A Column is one of a table of parameters.
+type Column struct {
+	Name string
+	Type Type
+}
+
+// A Statement is SQL in the dialect that the databases share: parameters are
+// $1, $2…; {rows} stands for a table r of parameters, {now} for the time.
+type Statement struct {
+	SQL  string
+	Args []any
+	// Columns and Rows are the table {rows}. Without rows, the statement isn't
+	// run. A database may run it once for each row.
+	Columns []Column
+	Rows    [][]any
+	// Scan is called for every row of the result, if not nil.
+	Scan func(Row) error
+}
+
+// A Row is a row of a result.
+type Row interface {
+	Scan(dest ...any) error
+}
+
+// Idle says that the statement needs not be run.
+func (s Statement) Idle() bool { return s.Columns != nil && len(s.Rows) == 0 }
+
+// Render writes the SQL for a dialect.
+func (s Statement) Render(d *Dialect) string {
+	sql := s.SQL
+	if !strings.Contains(sql, "{") {
+		return sql
+	}
+	sql = strings.ReplaceAll(sql, "{now}", d.Now)
+	sql = strings.ReplaceAll(sql, "{for update}", d.ForUpdate)
+	sql = strings.ReplaceAll(sql, "{skip locked}", d.SkipLocked)
+	if s.Columns != nil {
+		sql = strings.ReplaceAll(sql, "{rows}", d.Rows(s.Columns, len(s.Args)+1))
+	}
+	return sql
+}
+
+func parameter(n int) string { return "$" + strconv.Itoa(n) }

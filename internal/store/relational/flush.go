@@ -1,0 +1,457 @@
+package relational
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// A pairKey is a metadata entry as the index knows it: the value by its hash.
+type pairKey struct {
+	kind tko.Kind
+	key  string
+	hash [16]byte
+}
+
+func pairOf(kind tko.Kind, key, value string) pairKey {
+	sum := sha256.Sum256([]byte(value))
+	return pairKey{kind, key, [16]byte(sum[:16])}
+}
+
+// maxStart is how much of a value the index orders by, in bytes.
+const maxStart = 256
+
+// startOf cuts a value to what the index orders by.
+func startOf(value string) string {
+	if len(value) <= maxStart {
+		return value
+	}
+	end := maxStart
+	for !utf8.RuneStart(value[end]) {
+		end--
+	}
+	return value[:end]
+}
+
+// flush answers the statements that write what was decided since the last
+// flush. It may read, and gives numbers to new metadata.
+func (g *group) flush(ctx context.Context, tx Tx) ([]Statement, error) {
+	numbering, err := g.numberMetadata(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	indexing, err := g.indexMetadata(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	entities, err := g.entityStatements()
+	if err != nil {
+		return nil, err
+	}
+	statements := slices.Concat(numbering, indexing, g.blobStatements(), entities, g.logStatements(), g.workStatements(), g.tokenStatements())
+	g.changes, g.ended, g.dirty = nil, nil, true
+	clear(g.base)
+	return statements, nil
+}
+
+// numberMetadata gives the rows that were written the numbers of their
+// metadata.
+func (g *group) numberMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
+	type doc struct {
+		text     string
+		metadata *catalog.Metadata
+	}
+	docs := map[catalog.Digest]doc{}
+	digests := map[*catalog.Metadata]catalog.Digest{}
+	known := map[catalog.Digest]int64{}
+	read := Statement{
+		SQL:     "SELECT m.id, m.digest FROM {rows} JOIN metaset m ON m.digest = r.digest",
+		Columns: []Column{{"digest", Bytes}},
+		Scan: func(from Row) error {
+			var id int64
+			var digest []byte
+			err := from.Scan(&id, &digest)
+			known[catalog.Digest(digest)] = id
+			return err
+		},
+	}
+	for _, c := range g.changes {
+		m := c.after.Metadata
+		if m == nil {
+			continue
+		}
+		if _, ok := digests[m]; ok {
+			continue
+		}
+		text, err := json.Marshal(m)
+		if err != nil {
+			return nil, fmt.Errorf("encode metadata: %w", err)
+		}
+		digest := catalog.Digest(sha256.Sum256(text))
+		digests[m] = digest
+		if _, ok := docs[digest]; ok {
+			continue
+		}
+		docs[digest] = doc{string(text), m}
+		if id, ok := g.store.numbers.get(digest); ok {
+			known[digest] = id
+		} else {
+			read.Rows = append(read.Rows, []any{digest[:]})
+		}
+	}
+	if len(read.Rows) > 0 {
+		if err := tx.Run(ctx, read); err != nil {
+			return nil, fault("look metadata up", err)
+		}
+	}
+	write := Statement{
+		SQL:     "INSERT INTO metaset (id, digest, doc) SELECT r.id, r.digest, r.doc FROM {rows} WHERE true",
+		Columns: []Column{{"id", Int}, {"digest", Bytes}, {"doc", Text}},
+	}
+	for _, row := range read.Rows {
+		digest := catalog.Digest(row[0].([]byte)) //nolint:forcetypeassert // put there above
+		if known[digest] == 0 {
+			g.head.number++
+			known[digest] = g.head.number
+			write.Rows = append(write.Rows, []any{g.head.number, digest[:], docs[digest].text})
+		}
+		id, d := known[digest], docs[digest]
+		g.learned = append(g.learned, func() {
+			g.store.numbers.put(digest, id, 1)
+			// The caller's maps are its own: the cache keeps what the database has.
+			metadata := new(catalog.Metadata)
+			if json.Unmarshal([]byte(d.text), metadata) == nil {
+				g.store.metasets.put(id, metadata, 3*len(d.text)+200)
+			}
+		})
+	}
+	for i := range g.changes {
+		if after := &g.changes[i].after; after.Metadata != nil {
+			after.metaset = known[digests[after.Metadata]]
+		}
+	}
+	for _, r := range g.state {
+		if r != nil && r.Metadata != nil {
+			r.metaset = known[digests[r.Metadata]]
+			r.Metadata = nil
+		}
+	}
+	return []Statement{write}, nil
+}
+
+// indexMetadata brings the index of metadata to what the rows have now.
+func (g *group) indexMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
+	type difference struct {
+		key       catalog.Key
+		old, next int64
+	}
+	var differences []difference
+	sets := map[int64]*catalog.Metadata{}
+	for i := range g.changes {
+		if after := &g.changes[i].after; after.Metadata != nil {
+			sets[after.metaset] = after.Metadata
+		}
+	}
+	missing := map[int64]*catalog.Metadata{}
+	for key, base := range g.base {
+		d := difference{key: key}
+		if base != nil {
+			d.old = base.metaset
+		}
+		if next := g.state[key]; next != nil {
+			d.next = next.metaset
+		}
+		if d.old == d.next {
+			continue
+		}
+		differences = append(differences, d)
+		for _, id := range []int64{d.old, d.next} {
+			if id != 0 && sets[id] == nil {
+				missing[id] = nil
+			}
+		}
+	}
+	read := func(ctx context.Context, s Statement) error { return tx.Run(ctx, s) }
+	if err := g.store.metadataOf(ctx, read, missing); err != nil {
+		return nil, err
+	}
+	maps.Copy(sets, missing)
+	slices.SortFunc(differences, func(a, b difference) int {
+		return compareText(string(a.key.Kind)+a.key.ID, string(b.key.Kind)+b.key.ID)
+	})
+
+	effective := func(id int64) map[string]string {
+		if set := sets[id]; set != nil {
+			return set.Effective
+		}
+		return nil
+	}
+	type entry struct {
+		pair  pairKey
+		value string
+		id    string
+	}
+	var added, removed []entry
+	for _, d := range differences {
+		old, next := effective(d.old), effective(d.next)
+		for key, value := range old {
+			if now, ok := next[key]; !ok || now != value {
+				removed = append(removed, entry{pairOf(d.key.Kind, key, value), value, d.key.ID})
+			}
+		}
+		for key, value := range next {
+			if before, ok := old[key]; !ok || before != value {
+				added = append(added, entry{pairOf(d.key.Kind, key, value), value, d.key.ID})
+			}
+		}
+	}
+
+	numbers := map[pairKey]int64{}
+	values := map[pairKey]string{}
+	lookUp := Statement{
+		SQL:     "SELECT p.id, p.kind, p.key, p.hash FROM {rows} JOIN pair p ON p.kind = r.kind AND p.key = r.key AND p.hash = r.hash",
+		Columns: []Column{{"kind", Text}, {"key", Text}, {"hash", Bytes}},
+		Scan: func(from Row) error {
+			var id int64
+			var kind, key string
+			var hash []byte
+			err := from.Scan(&id, &kind, &key, &hash)
+			numbers[pairKey{tko.Kind(kind), key, [16]byte(hash)}] = id
+			return err
+		},
+	}
+	var unknown []pairKey
+	for _, e := range slices.Concat(added, removed) {
+		if _, ok := values[e.pair]; ok {
+			continue
+		}
+		values[e.pair] = e.value
+		if id, ok := g.store.pairs.get(e.pair); ok {
+			numbers[e.pair] = id
+			continue
+		}
+		unknown = append(unknown, e.pair)
+		lookUp.Rows = append(lookUp.Rows, []any{string(e.pair.kind), e.pair.key, e.pair.hash[:]})
+	}
+	if len(unknown) > 0 {
+		if err := tx.Run(ctx, lookUp); err != nil {
+			return nil, fault("look metadata entries up", err)
+		}
+	}
+	dictionary := Statement{
+		SQL: "INSERT INTO pair (id, kind, key, value, start, hash) " +
+			"SELECT r.id, r.kind, r.key, r.value, r.start, r.hash FROM {rows} WHERE true",
+		Columns: []Column{{"id", Int}, {"kind", Text}, {"key", Text}, {"value", Text}, {"start", Text}, {"hash", Bytes}},
+	}
+	for _, p := range unknown {
+		if numbers[p] == 0 {
+			g.head.number++
+			numbers[p] = g.head.number
+			dictionary.Rows = append(dictionary.Rows, []any{numbers[p], string(p.kind), p.key, values[p], startOf(values[p]), p.hash[:]})
+		}
+		id := numbers[p]
+		g.learned = append(g.learned, func() { g.store.pairs.put(p, id, 1) })
+	}
+	rowsOf := func(entries []entry) [][]any {
+		rows := make([][]any, len(entries))
+		for i, e := range entries {
+			rows[i] = []any{numbers[e.pair], e.id}
+		}
+		return rows
+	}
+	columns := []Column{{"pair", Int}, {"id", Text}}
+	return []Statement{
+		dictionary,
+		{
+			SQL:     "DELETE FROM entity_pair WHERE (pair, id) IN (SELECT r.pair, r.id FROM {rows})",
+			Columns: columns, Rows: rowsOf(removed),
+		},
+		{
+			SQL:     "INSERT INTO entity_pair (pair, id) SELECT r.pair, r.id FROM {rows} WHERE true",
+			Columns: columns, Rows: rowsOf(added),
+		},
+	}, nil
+}
+
+// blobStatements store the packages that aren't known to be stored.
+func (g *group) blobStatements() []Statement {
+	statement := Statement{
+		SQL: "INSERT INTO blob (digest, encoding, size, data) " +
+			"SELECT r.digest, r.encoding, r.size, r.data FROM {rows} WHERE true ON CONFLICT (digest) DO NOTHING",
+		Columns: []Column{{"digest", Bytes}, {"encoding", Int}, {"size", Int}, {"data", Bytes}},
+	}
+	for i := range g.changes {
+		r := &g.changes[i].after
+		if g.changes[i].op != tko.OpWritten || r.Package == nil || r.Digest == (catalog.Digest{}) || g.written[r.Digest] {
+			continue
+		}
+		g.written[r.Digest] = true
+		if _, ok := g.store.blobs.get(r.Digest); ok {
+			continue
+		}
+		encoding, data := compress(r.Package)
+		statement.Rows = append(statement.Rows, []any{r.Digest[:], int64(encoding), int64(len(r.Package)), data})
+		digest, own := r.Digest, slices.Clone(r.Package)
+		g.learned = append(g.learned, func() { g.store.blobs.put(digest, own, len(own)+100) })
+	}
+	return []Statement{statement}
+}
+
+func (g *group) entityStatements() ([]Statement, error) {
+	remove := Statement{
+		SQL:     "DELETE FROM entity WHERE (kind, id) IN (SELECT r.k, r.i FROM {rows})",
+		Columns: []Column{{"k", Text}, {"i", Text}},
+	}
+	tokens := Statement{
+		SQL:     "DELETE FROM modification WHERE deployment IN (SELECT r.i FROM {rows})",
+		Columns: []Column{{"i", Text}},
+	}
+	put := Statement{
+		SQL: "INSERT INTO entity (" + names(entityColumns, "") + ") SELECT " + names(entityColumns, "r.") +
+			" FROM {rows} WHERE true ON CONFLICT (kind, id) DO UPDATE SET " + replaced(entityColumns[2:]),
+		Columns: entityColumns,
+	}
+	for _, c := range g.changes {
+		if c.op == tko.OpDeleted && c.after.Kind == tko.KindDeployment {
+			tokens.Rows = append(tokens.Rows, []any{c.after.ID})
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(g.base), func(a, b catalog.Key) int {
+		return compareText(string(a.Kind)+a.ID, string(b.Kind)+b.ID)
+	}) {
+		r := g.state[key]
+		if r == nil {
+			remove.Rows = append(remove.Rows, []any{string(key.Kind), key.ID})
+			continue
+		}
+		conditions, err := conditionsValue(r.Conditions)
+		if err != nil {
+			return nil, err
+		}
+		put.Rows = append(put.Rows, append(r.values(), conditions))
+		r.Package = nil
+	}
+	return []Statement{remove, tokens, put}, nil
+}
+
+// replaced is the SET of an upsert.
+func replaced(columns []Column) string {
+	var list []byte
+	for i, c := range columns {
+		if i > 0 {
+			list = append(list, ", "...)
+		}
+		list = append(list, c.Name+" = excluded."+c.Name...)
+	}
+	return string(list)
+}
+
+func (g *group) logStatements() []Statement {
+	statement := Statement{
+		SQL: "INSERT INTO change (" + names(changeColumns, "") + ") SELECT " + names(changeColumns, "r.") +
+			" FROM {rows} WHERE true",
+		Columns: changeColumns,
+	}
+	for _, c := range g.changes {
+		r := c.after
+		r.Updated = g.now
+		if c.op != tko.OpWritten { // what a record is, its revision says
+			r = row{Record: catalog.Record{
+				Key: r.Key, UID: r.UID, Revision: r.Revision, Position: r.Position, Created: r.Created, Updated: r.Updated, Author: r.Author,
+			}}
+		}
+		statement.Rows = append(statement.Rows, append(r.values(), string(c.op)))
+	}
+	return []Statement{statement}
+}
+
+func (g *group) tokenStatements() []Statement {
+	statement := Statement{
+		SQL:     "DELETE FROM modification WHERE token IN (SELECT r.t FROM {rows})",
+		Columns: []Column{{"t", Text}},
+	}
+	for _, token := range g.ended {
+		statement.Rows = append(statement.Rows, []any{token})
+	}
+	return []Statement{statement}
+}
+
+// remember puts into caches what was committed.
+func (g *group) remember() {
+	for _, learned := range g.learned {
+		learned()
+	}
+}
+
+// workStatements write the work that the changes call for.
+func (g *group) workStatements() []Statement {
+	now := micros(g.now)
+	calls := map[catalog.Work]bool{}
+	wakes := map[string]bool{}
+	everywhere := false
+	for _, c := range g.changes {
+		if c.op == tko.OpStatus {
+			continue // else controllers would call for themselves by saying how it went
+		}
+		before, after := c.before.Record, c.after.Record
+		if c.op == tko.OpDeleted {
+			after = catalog.Record{}
+		}
+		for _, w := range catalog.WorkFor(before, after) {
+			calls[w] = true
+		}
+		queues, allSites := catalog.Wakes(before, after)
+		for _, q := range queues {
+			wakes[q] = true
+		}
+		everywhere = everywhere || allSites
+	}
+	call := Statement{SQL: callFor("r.queue, r.key", "{rows}"), Args: []any{now}, Columns: []Column{{"queue", Text}, {"key", Text}}}
+	for _, w := range slices.SortedFunc(maps.Keys(calls), func(a, b catalog.Work) int {
+		return compareText(a.Queue+" "+a.Key, b.Queue+" "+b.Key)
+	}) {
+		call.Rows = append(call.Rows, []any{w.Queue, w.Key})
+	}
+	statements := []Statement{call}
+	soon := micros(g.now.Add(catalog.WakeDelay))
+	for _, queue := range slices.Sorted(maps.Keys(wakes)) {
+		statements = append(
+			statements,
+			Statement{
+				SQL:  "INSERT INTO wake (queue, at) VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET at = excluded.at",
+				Args: []any{queue, now},
+			},
+			Statement{
+				SQL:  "UPDATE work SET due = $1 WHERE queue = $2 AND due > $1 AND lease_until <= $3",
+				Args: []any{soon, queue, now},
+			},
+		)
+	}
+	if everywhere {
+		statements = append(statements, Statement{
+			SQL:  callFor("'"+tko.QueueSchedule+"', e.id", "entity e", "e.kind = 'site'"),
+			Args: []any{soon},
+		})
+	}
+	return statements
+}
+
+// callFor is the statement that calls for work at the time $1. Work that is
+// claimed is seen to when the claim ends.
+func callFor(what, from string, where ...string) string {
+	condition := "true"
+	if len(where) > 0 {
+		condition = where[0]
+	}
+	return "INSERT INTO work (queue, key, generation, due, attempt, last_error, lease_until, claim, claimed, claimed_generation) " +
+		"SELECT " + what + ", 1, CAST($1 AS bigint), 0, '', 0, '', 0, 0 FROM " + from + " WHERE " + condition +
+		" ON CONFLICT (queue, key) DO UPDATE SET generation = work.generation + 1, due = CASE " +
+		"WHEN work.lease_until > {now} THEN work.due WHEN work.due < excluded.due THEN work.due ELSE excluded.due END"
+}

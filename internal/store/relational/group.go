@@ -1,0 +1,557 @@
+package relational
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// A group is one transaction of commits: what the database has, what was
+// decided on top of that, and what is still to be written.
+type group struct {
+	store *Store
+	now   time.Time
+	head  head
+
+	state   map[catalog.Key]*row // as decided so far; nil: not there
+	newest  map[catalog.Key]int64
+	origins map[originKey]string // IDs
+	tokens  map[string]modification
+	held    map[string]time.Time // deployments that somebody has a token of, until
+
+	base    map[catalog.Key]*row // of what is to be written: as the database has it
+	changes []change
+	ended   []string // tokens
+	dirty   bool     // something was written already
+	undo    []func() // takes back what the call under way has decided
+
+	learned []func() // what to put into caches once it is committed
+	written map[catalog.Digest]bool
+}
+
+// head is the row of the table head.
+type head struct{ position, epoch, gone, number int64 }
+
+type originKey struct {
+	kind   tko.Kind
+	origin string
+}
+
+type modification struct {
+	deployment string
+	revision   int64
+	expires    time.Time
+}
+
+// A change is one entry of the log.
+type change struct {
+	op     tko.Op
+	before row
+	after  row // what the log says; Revision is that of the record
+}
+
+func newGroup(s *Store) *group {
+	return &group{
+		store: s, state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
+		tokens: map[string]modification{}, held: map[string]time.Time{}, base: map[catalog.Key]*row{}, written: map[catalog.Digest]bool{},
+	}
+}
+
+func (g *group) changed() bool { return len(g.changes) > 0 || g.dirty }
+
+// lockHead makes all that write wait for each other.
+func lockHead(h *head, now *time.Time) Statement {
+	return Statement{
+		SQL: "SELECT position, epoch, gone, number, {now} FROM head WHERE one = 1 {for update}",
+		Scan: func(from Row) error {
+			var at int64
+			err := from.Scan(&h.position, &h.epoch, &h.gone, &h.number, &at)
+			*now = moment(at)
+			return err
+		},
+	}
+}
+
+func (g *group) saveHead() Statement {
+	return Statement{
+		SQL:  "UPDATE head SET position = $1, epoch = $2, number = $3 WHERE one = 1",
+		Args: []any{g.head.position, g.head.epoch, g.head.number},
+	}
+}
+
+// load locks the head and reads what calls depend on.
+func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
+	keys := Statement{
+		SQL: "SELECT r.k, r.i, CASE WHEN e.id IS NULL THEN " +
+			"(SELECT max(c.revision) FROM change c WHERE c.kind = r.k AND c.id = r.i AND c.op = 'written') ELSE 0 END " +
+			"FROM {rows} LEFT JOIN entity e ON e.kind = r.k AND e.id = r.i",
+		Columns: []Column{{"k", Text}, {"i", Text}},
+		Scan: func(from Row) error {
+			var key catalog.Key
+			var kind string
+			var newest *int64
+			if err := from.Scan(&kind, &key.ID, &newest); err != nil {
+				return err
+			}
+			key.Kind = tko.Kind(kind)
+			if newest != nil {
+				g.newest[key] = *newest
+			}
+			return nil
+		},
+	}
+	entities := Statement{
+		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} JOIN entity e ON e.kind = r.k AND e.id = r.i",
+		Columns: keys.Columns,
+		Scan:    g.scanEntity,
+	}
+	origins := Statement{
+		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} JOIN entity e ON e.kind = r.k AND e.origin = r.o",
+		Columns: []Column{{"k", Text}, {"o", Text}},
+		Scan:    g.scanEntity,
+	}
+	tokens := Statement{
+		SQL:     "SELECT m.token, m.deployment, m.revision, m.expires FROM {rows} JOIN modification m ON m.token = r.t",
+		Columns: []Column{{"t", Text}},
+		Scan: func(from Row) error {
+			var token string
+			var expires int64
+			var m modification
+			err := from.Scan(&token, &m.deployment, &m.revision, &expires)
+			m.expires = moment(expires)
+			g.tokens[token] = m
+			return err
+		},
+	}
+	held := Statement{
+		SQL:     "SELECT m.deployment, m.expires FROM {rows} JOIN modification m ON m.deployment = r.i AND m.expires > {now}",
+		Columns: []Column{{"i", Text}},
+		Scan: func(from Row) error {
+			var deployment string
+			var expires int64
+			err := from.Scan(&deployment, &expires)
+			g.held[deployment] = moment(expires)
+			return err
+		},
+	}
+	need := func(key catalog.Key, written bool) {
+		if _, ok := g.state[key]; !ok {
+			g.state[key] = nil
+			entities.Rows = append(entities.Rows, []any{string(key.Kind), key.ID})
+		}
+		if _, ok := g.newest[key]; !ok && written {
+			g.newest[key] = 0
+			keys.Rows = append(keys.Rows, []any{string(key.Kind), key.ID})
+		}
+	}
+	for _, c := range calls {
+		for i := range c.writes {
+			w := &c.writes[i]
+			need(w.Record.Key, w.Op == tko.OpWritten)
+			for _, key := range w.Requires {
+				need(key, false)
+			}
+			if w.Record.Parent != "" && w.ParentRevision != 0 {
+				need(catalog.Key{Kind: w.Record.Kind, ID: w.Record.Parent}, false)
+			}
+			if w.Record.Origin != "" {
+				origins.Rows = append(origins.Rows, []any{string(w.Record.Kind), w.Record.Origin})
+			}
+			if w.Token != "" {
+				tokens.Rows = append(tokens.Rows, []any{w.Token})
+			}
+			if w.Record.Kind == tko.KindDeployment && w.Op == tko.OpWritten && w.Expect != catalog.Absent {
+				held.Rows = append(held.Rows, []any{w.Record.ID})
+			}
+		}
+	}
+	return fault("read what the commit depends on", tx.Run(ctx, lockHead(&g.head, &g.now), keys, entities, origins, tokens, held))
+}
+
+func (g *group) scanEntity(from Row) error {
+	r := new(row)
+	if err := r.scanEntity(from); err != nil {
+		return err
+	}
+	g.learn(r)
+	return nil
+}
+
+// learn takes a row as the database has it.
+func (g *group) learn(r *row) {
+	g.state[r.Key] = r
+	if r.Origin != "" {
+		g.origins[originKey{r.Kind, r.Origin}] = r.ID
+	}
+}
+
+// loadDependents reads what the deletions of a call change beside what they
+// delete. What was decided before is written first, to be seen.
+func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
+	if len(g.changes) > 0 {
+		statements, err := g.flush(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := tx.Run(ctx, statements...); err != nil {
+			return err
+		}
+	}
+	var found []*row
+	scan := func(from Row) error {
+		r := new(row)
+		if err := r.scanEntity(from); err != nil {
+			return err
+		}
+		found = append(found, r)
+		return nil
+	}
+	columns := names(entityColumns, "e.")
+	referrers := func(column string, kind tko.Kind) Statement {
+		return Statement{
+			SQL:     "SELECT " + columns + " FROM {rows} JOIN entity e ON e.kind = '" + string(kind) + "' AND e." + column + " = r.i AND e." + column + " <> ''",
+			Columns: []Column{{"i", Text}}, Scan: scan,
+		}
+	}
+	ofTemplate, sitesOfTemplate := referrers("template", tko.KindDeployment), referrers("template", tko.KindSite)
+	ofSite := referrers("site", tko.KindDeployment)
+	descendants := Statement{
+		SQL: "WITH RECURSIVE d (id) AS (SELECT e.id FROM {rows} JOIN entity e ON e.kind = 'deployment' AND e.id = r.i UNION " +
+			"SELECT e.id FROM d JOIN entity e ON e.kind = 'deployment' AND e.parent = d.id AND e.parent <> '') " +
+			"SELECT " + columns + " FROM d JOIN entity e ON e.kind = 'deployment' AND e.id = d.id",
+		Columns: []Column{{"i", Text}}, Scan: scan,
+	}
+	for i := range c.writes {
+		w := &c.writes[i]
+		if w.Op != tko.OpDeleted {
+			continue
+		}
+		id := []any{w.Record.ID}
+		switch w.Record.Kind {
+		case tko.KindTemplate:
+			ofTemplate.Rows, sitesOfTemplate.Rows = append(ofTemplate.Rows, id), append(sitesOfTemplate.Rows, id)
+		case tko.KindSite:
+			ofSite.Rows = append(ofSite.Rows, id)
+		case tko.KindDeployment:
+			descendants.Rows = append(descendants.Rows, id)
+		}
+	}
+	if err := tx.Run(ctx, ofTemplate, sitesOfTemplate, ofSite, descendants); err != nil {
+		return fault("read what depends on what is deleted", err)
+	}
+	for _, r := range found {
+		if _, ok := g.state[r.Key]; !ok { // what is known already is as new
+			g.learn(r)
+		}
+	}
+	return nil
+}
+
+// decide applies the writes of one call, all or none.
+func (g *group) decide(writes []catalog.Write) ([]catalog.Outcome, error) {
+	g.undo = g.undo[:0]
+	outcomes := make([]catalog.Outcome, len(writes))
+	for i := range writes {
+		outcome, err := g.decideOne(&writes[i])
+		if err != nil {
+			for _, undo := range slices.Backward(g.undo) {
+				undo()
+			}
+			return nil, err
+		}
+		outcomes[i] = outcome
+	}
+	return outcomes, nil
+}
+
+func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
+	key := w.Record.Key
+	current := g.state[key]
+	if current == nil && w.Op == tko.OpWritten && w.Expect <= catalog.Absent && w.Record.Origin != "" {
+		if id, ok := g.origins[originKey{key.Kind, w.Record.Origin}]; ok {
+			there := catalog.Key{Kind: key.Kind, ID: id}
+			if r := g.state[there]; r != nil {
+				return catalog.Outcome{Key: there, Revision: r.Revision, Position: r.Position, Existed: true}, nil
+			}
+		}
+	}
+	if err := g.check(w, current); err != nil {
+		return catalog.Outcome{}, err
+	}
+	switch w.Op {
+	case tko.OpDeleted:
+		return g.decideDelete(w, current), nil
+	case tko.OpStatus:
+		after := *current
+		after.Conditions = slices.Clone(w.Record.Conditions)
+		after.Author = w.Record.Author
+		position := g.change(tko.OpStatus, *current, after)
+		return catalog.Outcome{Key: key, Revision: after.Revision, Position: position}, nil
+	default:
+		return g.decideWritten(w, current), nil
+	}
+}
+
+// check says why a write can't be.
+func (g *group) check(w *catalog.Write, current *row) error {
+	key := w.Record.Key
+	if err := g.checkToken(w); err != nil {
+		return err
+	}
+	switch {
+	case current == nil && w.Expect > catalog.Absent, current == nil && w.Op == tko.OpStatus:
+		return tko.NotFound(key.Kind, key.ID)
+	case current != nil && w.Expect == catalog.Absent:
+		return tko.Errorf(tko.ErrConflict, "%s %q exists already", key.Kind, key.ID)
+	case current != nil && w.Expect > catalog.Absent && w.Expect != current.Revision:
+		return tko.Errorf(tko.ErrConflict, "%s %q is at revision %d, not %d: read it again", key.Kind, key.ID, current.Revision, w.Expect)
+	}
+	if w.Position != 0 && (current == nil || current.Position != w.Position) {
+		return tko.Errorf(tko.ErrConflict, "%s %q is no longer at position %d: read it again", key.Kind, key.ID, w.Position)
+	}
+	for _, required := range w.Requires {
+		if g.state[required] == nil {
+			return &catalog.MissingError{Key: required}
+		}
+	}
+	if w.ParentRevision == 0 {
+		return nil
+	}
+	parent := g.state[catalog.Key{Kind: key.Kind, ID: w.Record.Parent}]
+	if parent == nil {
+		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is gone: read it again", w.Record.Parent, key.Kind, key.ID)
+	}
+	if parent.Revision != w.ParentRevision {
+		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is at revision %d, not %d: read it again",
+			w.Record.Parent, key.Kind, key.ID, parent.Revision, w.ParentRevision)
+	}
+	return nil
+}
+
+func (g *group) checkToken(w *catalog.Write) error {
+	id := w.Record.ID
+	if w.Token == "" {
+		if until := g.held[id]; w.Op == tko.OpWritten && w.Record.Kind == tko.KindDeployment && until.After(g.now) {
+			return errHeld(id, until)
+		}
+		return nil
+	}
+	m, ok := g.tokens[w.Token]
+	if !ok || m.deployment != id {
+		return errUnknownToken()
+	}
+	if !m.expires.After(g.now) {
+		return errExpired(m.deployment)
+	}
+	return nil
+}
+
+func (g *group) decideWritten(w *catalog.Write, current *row) catalog.Outcome {
+	key := w.Record.Key
+	var before row
+	after := row{Record: w.Record}
+	after.Updated = g.now
+	if after.Metadata == nil {
+		after.Metadata = new(catalog.Metadata)
+	}
+	if current != nil {
+		before = *current
+		after.UID, after.Created, after.Origin, after.Revision = current.UID, current.Created, current.Origin, current.Revision+1
+	} else {
+		after.Created, after.Revision = g.now, g.newest[key]+1
+		if after.Origin != "" {
+			origin := originKey{key.Kind, after.Origin}
+			old, had := g.origins[origin]
+			g.undo = append(g.undo, func() {
+				if delete(g.origins, origin); had {
+					g.origins[origin] = old
+				}
+			})
+			g.origins[origin] = key.ID
+		}
+	}
+	position := g.change(tko.OpWritten, before, after)
+	if w.Token != "" {
+		g.endToken(w.Token)
+		if until, ok := g.held[key.ID]; ok {
+			g.undo = append(g.undo, func() { g.held[key.ID] = until })
+			delete(g.held, key.ID)
+		}
+	}
+	return catalog.Outcome{Key: key, Revision: after.Revision, Position: position}
+}
+
+func (g *group) endToken(token string) {
+	m, count := g.tokens[token], len(g.ended)
+	g.undo = append(g.undo, func() { g.tokens[token], g.ended = m, g.ended[:count] })
+	g.ended = append(g.ended, token)
+	delete(g.tokens, token)
+}
+
+func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
+	outcome := catalog.Outcome{Key: w.Record.Key}
+	if current == nil {
+		return outcome
+	}
+	switch current.Kind {
+	case tko.KindTemplate:
+		for _, r := range g.where(func(r *row) bool { return r.Template == current.ID }) {
+			after := *r
+			after.Template = ""
+			g.dissociate(w, r, after)
+		}
+	case tko.KindSite:
+		for _, r := range g.where(func(r *row) bool { return r.Site == current.ID }) {
+			after := *r
+			after.Site = ""
+			g.dissociate(w, r, after)
+		}
+	case tko.KindDeployment:
+		for _, r := range g.descendants(current.ID) {
+			g.remove(w, r)
+			outcome.Descendants++
+		}
+	}
+	outcome.Position = g.remove(w, current)
+	outcome.Revision = current.Revision
+	outcome.Deleted = 1 + outcome.Descendants
+	return outcome
+}
+
+func (g *group) dissociate(w *catalog.Write, before *row, after row) {
+	after.Revision++
+	after.Updated = g.now
+	after.Author = w.Record.Author
+	g.change(tko.OpWritten, *before, after)
+}
+
+func (g *group) remove(w *catalog.Write, r *row) (position int64) {
+	after := *r
+	after.Author = w.Record.Author
+	after.Updated = g.now
+	for token, m := range g.tokens {
+		if r.Kind == tko.KindDeployment && m.deployment == r.ID {
+			g.endToken(token)
+		}
+	}
+	newest, until := g.newest[r.Key], g.held[r.ID]
+	g.undo = append(g.undo, func() { g.newest[r.Key], g.held[r.ID] = newest, until })
+	delete(g.held, r.ID)
+	g.newest[r.Key] = r.Revision
+	return g.change(tko.OpDeleted, *r, after)
+}
+
+// where answers the rows for which a condition holds, in the order of IDs.
+func (g *group) where(holds func(*row) bool) []*row {
+	var found []*row
+	for _, r := range g.state {
+		if r != nil && holds(r) {
+			found = append(found, r)
+		}
+	}
+	slices.SortFunc(found, compareRows)
+	return found
+}
+
+// descendants answers the deployments below one, the deepest first.
+func (g *group) descendants(id string) []*row {
+	children := map[string][]*row{}
+	for _, r := range g.state {
+		if r != nil && r.Kind == tko.KindDeployment && r.Parent != "" {
+			children[r.Parent] = append(children[r.Parent], r)
+		}
+	}
+	var found []*row
+	seen := map[string]bool{id: true}
+	for level := []string{id}; len(level) > 0; {
+		var next []*row
+		for _, parent := range level {
+			next = append(next, children[parent]...)
+		}
+		slices.SortFunc(next, compareRows)
+		level = nil
+		for _, r := range next {
+			if !seen[r.ID] {
+				seen[r.ID] = true
+				found, level = append(found, r), append(level, r.ID)
+			}
+		}
+	}
+	slices.Reverse(found)
+	return found
+}
+
+func compareRows(a, b *row) int {
+	if a.Kind != b.Kind {
+		return compareText(string(a.Kind), string(b.Kind))
+	}
+	return compareText(a.ID, b.ID)
+}
+
+func compareText(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// change enters a change: into the log, and into what is known of the record.
+func (g *group) change(op tko.Op, before, after row) (position int64) {
+	key := after.Key
+	old, known := g.state[key]
+	base, touched := g.base[key]
+	oldHead, count := g.head, len(g.changes)
+	g.undo = append(g.undo, func() {
+		g.head, g.changes = oldHead, g.changes[:count]
+		if g.base[key] = base; !touched {
+			delete(g.base, key)
+		}
+		if g.state[key] = old; !known {
+			delete(g.state, key)
+		}
+	})
+	g.head.position++
+	after.Position = g.head.position
+	if op != tko.OpStatus && (after.Kind == tko.KindPlugin || before.CRDs || after.CRDs) {
+		g.head.epoch = after.Position
+	}
+	g.changes = append(g.changes, change{op: op, before: before, after: after})
+	if !touched {
+		g.base[key] = old
+	}
+	switch op {
+	case tko.OpDeleted:
+		g.state[key] = nil
+	case tko.OpStatus: // the author is that of the newest revision
+		stays := after
+		stays.Author = before.Author
+		g.state[key] = &stays
+	default:
+		g.state[key] = &after
+	}
+	return after.Position
+}
+
+func errUnknownToken() error {
+	return tko.Errorf(tko.ErrNotFound, "this modification token is not known: it was ended or cancelled, never given, or its deployment is gone")
+}
+
+func errExpired(deployment string) error {
+	return tko.Errorf(tko.ErrBusy, "the time to modify deployment %q has run out: start again", deployment)
+}
+
+func errHeld(deployment string, until time.Time) error {
+	return tko.Errorf(tko.ErrBusy, "deployment %q is being modified by somebody else, until %s at the latest: try again", deployment, until.Format(time.RFC3339))
+}
+
+func (c change) String() string {
+	return fmt.Sprintf("%d %s %s %q", c.after.Position, c.op, c.after.Kind, c.after.ID)
+}

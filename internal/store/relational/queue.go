@@ -1,0 +1,246 @@
+package relational
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// maxError is how much of an error is kept with an item, in bytes.
+const maxError = 4096
+
+// ClaimWork answers items that are due and that nobody holds a lease of.
+func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, time.Time, error) {
+	if err := checkTexts("queue", claim.Queue, "worker", claim.Worker); err != nil {
+		return nil, time.Time{}, err
+	}
+	// Most looks find nothing: they don't lock.
+	var first *int64
+	var now int64
+	err := s.run(ctx, Statement{
+		SQL:  "SELECT {now}, (SELECT min(due) FROM work WHERE queue = $1)",
+		Args: []any{claim.Queue},
+		Scan: func(from Row) error { return from.Scan(&now, &first) },
+	})
+	switch {
+	case err != nil:
+		return nil, time.Time{}, fault("look for work", err)
+	case first == nil:
+		return nil, time.Time{}, nil
+	case *first > now || claim.Max <= 0:
+		return nil, moment(*first), nil
+	}
+	var items []tko.WorkItem
+	id := rand.Text()
+	err = s.write(ctx, func(tx Tx) ([]Statement, error) {
+		items = nil
+		update := Statement{
+			SQL: "UPDATE work SET claim = $1, claimed = {now}, claimed_generation = generation, " +
+				"lease_until = {now} + $2, due = {now} + $2 WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})",
+			Args:    []any{id, claim.Lease.Microseconds()},
+			Columns: []Column{{"queue", Text}, {"key", Text}},
+		}
+		err := tx.Run(ctx, Statement{
+			SQL: "SELECT key, attempt, last_error FROM work WHERE queue = $1 AND due <= {now} " +
+				"ORDER BY due, key LIMIT $2 {skip locked}",
+			Args: []any{claim.Queue, int64(claim.Max)},
+			Scan: func(from Row) error {
+				item := tko.WorkItem{Queue: claim.Queue, Claim: id}
+				err := from.Scan(&item.Key, &item.Attempt, &item.LastError)
+				items = append(items, item)
+				update.Rows = append(update.Rows, []any{item.Queue, item.Key})
+				return err
+			},
+		})
+		return []Statement{update}, err
+	})
+	if err != nil {
+		return nil, time.Time{}, fault("claim work", err)
+	}
+	return items, time.Time{}, nil
+}
+
+// itemColumns name claims.
+var itemColumns = []Column{{"queue", Text}, {"key", Text}, {"claim", Text}}
+
+// RenewWork extends leases.
+func (s *Store) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
+	items = slices.Clone(items)
+	slices.SortFunc(items, compareItems)
+	rows := make([][]any, len(items))
+	for i, item := range items {
+		if err := checkItem(item); err != nil {
+			return nil, err
+		}
+		rows[i] = []any{item.Queue, item.Key, item.Claim}
+	}
+	type name struct{ queue, key, claim string }
+	var held map[name]bool
+	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
+		held = map[name]bool{}
+		return []Statement{{
+			SQL: "UPDATE work SET lease_until = {now} + $1, due = {now} + $1 " +
+				"WHERE lease_until > {now} AND (queue, key, claim) IN (SELECT r.queue, r.key, r.claim FROM {rows}) RETURNING queue, key, claim",
+			Args:    []any{lease.Microseconds()},
+			Columns: itemColumns, Rows: rows,
+			Scan: func(from Row) error {
+				var n name
+				err := from.Scan(&n.queue, &n.key, &n.claim)
+				held[n] = true
+				return err
+			},
+		}}, nil
+	})
+	if err != nil {
+		return nil, fault("renew leases", err)
+	}
+	return slices.DeleteFunc(items, func(i tko.WorkItem) bool { return !held[name{i.Queue, i.Key, i.Claim}] }), nil
+}
+
+// FinishWork ends claims.
+func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error {
+	items = slices.Clone(items)
+	slices.SortFunc(items, func(a, b tko.FinishedWork) int { return compareItems(a.Item, b.Item) })
+	rows := make([][]any, len(items))
+	for i, f := range items {
+		if err := checkItem(f.Item); err != nil {
+			return err
+		}
+		switch f.Outcome {
+		case tko.WorkDone, tko.WorkFailed, tko.WorkLater, tko.WorkReleased:
+		default:
+			return tko.Errorf(tko.ErrInvalid, "work %s %q: unknown outcome %q", f.Item.Queue, f.Item.Key, f.Outcome)
+		}
+		rows[i] = []any{f.Item.Queue, f.Item.Key, f.Item.Claim}
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	again := false
+	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
+		claims := map[tko.WorkItem]claimed{}
+		wakes := map[string]int64{}
+		var now int64
+		err := tx.Run(
+			ctx,
+			Statement{
+				SQL: "SELECT w.queue, w.key, w.attempt, w.generation, w.claimed_generation, w.claimed, w.claim, {now} FROM {rows} " +
+					"JOIN work w ON w.queue = r.queue AND w.key = r.key AND w.claim = r.claim {for update}",
+				Columns: itemColumns, Rows: rows,
+				Scan: func(from Row) error {
+					var item tko.WorkItem
+					var c claimed
+					err := from.Scan(&item.Queue, &item.Key, &c.attempt, &c.generation, &c.seen, &c.at, &item.Claim, &now)
+					claims[item] = c
+					return err
+				},
+			},
+			Statement{
+				SQL: "SELECT queue, at FROM wake",
+				Scan: func(from Row) error {
+					var queue string
+					var at int64
+					err := from.Scan(&queue, &at)
+					wakes[queue] = at
+					return err
+				},
+			},
+		)
+		if err != nil {
+			return nil, err
+		}
+		var statements []Statement
+		statements, again = finish(items, claims, wakes, moment(now), backoff)
+		if again {
+			statements = append(statements, s.dialect.Notify...)
+		}
+		return statements, nil
+	})
+	if err != nil {
+		return fault("finish work", err)
+	}
+	if again {
+		s.Wake()
+	}
+	return nil
+}
+
+// A claimed item, as the database has it.
+type claimed struct {
+	attempt          int
+	generation, seen int64
+	at               int64
+}
+
+// finish decides what becomes of items whose claims end. again says that some
+// are due at once, or are due earlier than somebody may have been told.
+func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map[string]int64, now time.Time,
+	backoff func(attempt int) time.Duration,
+) (statements []Statement, again bool) {
+	remove := Statement{
+		SQL:     "DELETE FROM work WHERE (queue, key, claim) IN (SELECT r.queue, r.key, r.claim FROM {rows})",
+		Columns: itemColumns,
+	}
+	keep := Statement{
+		SQL: "UPDATE work SET claim = '', lease_until = 0, due = r.due, attempt = r.attempt, last_error = r.error FROM {rows} " +
+			"WHERE work.queue = r.queue AND work.key = r.key AND work.claim = r.claim",
+		Columns: append(itemColumns[:3:3], Column{"due", Int}, Column{"attempt", Int}, Column{"error", Text}),
+	}
+	for _, f := range items {
+		item := tko.WorkItem{Queue: f.Item.Queue, Key: f.Item.Key, Claim: f.Item.Claim}
+		c, ok := claims[item]
+		if !ok {
+			continue
+		}
+		delete(claims, item)
+		due, attempt, text := now, c.attempt, ""
+		news := c.generation != c.seen
+		switch f.Outcome {
+		case tko.WorkDone:
+			if !news {
+				remove.Rows = append(remove.Rows, []any{item.Queue, item.Key, item.Claim})
+				continue
+			}
+			attempt = 0
+		case tko.WorkLater:
+			attempt = 0
+			if !news { // what it waits for may be what is new
+				due = now.Add(f.Retry)
+			}
+		case tko.WorkFailed:
+			attempt++
+			text = cut(f.Error)
+			wait := f.Retry
+			if wait == 0 && backoff != nil {
+				wait = backoff(attempt)
+			}
+			due = now.Add(wait)
+		case tko.WorkReleased:
+			text = f.Item.LastError
+		}
+		// Stirred up while it was claimed: it would have been made due soon.
+		if at := wakes[item.Queue]; at >= c.at && due.After(now.Add(catalog.WakeDelay)) {
+			due = now.Add(catalog.WakeDelay)
+		}
+		again = true
+		keep.Rows = append(keep.Rows, []any{item.Queue, item.Key, item.Claim, micros(due), int64(attempt), text})
+	}
+	return []Statement{remove, keep}, again
+}
+
+func cut(text string) string {
+	if len(text) > maxError {
+		text = text[:maxError]
+	}
+	return cleanText(text)
+}
+
+func compareItems(a, b tko.WorkItem) int { return compareText(a.Queue+" "+a.Key, b.Queue+" "+b.Key) }
+
+func checkItem(item tko.WorkItem) error {
+	return checkTexts("queue", item.Queue, "key", item.Key, "claim", item.Claim, "error", item.LastError)
+}

@@ -1,0 +1,161 @@
+package relational
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// Get answers the records of keys.
+func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
+	wanted := map[catalog.Key]bool{}
+	statement := Statement{
+		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} JOIN entity e ON e.kind = r.k AND e.id = r.i",
+		Columns: []Column{{"k", Text}, {"i", Text}},
+	}
+	for _, key := range keys {
+		if wanted[key] || checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
+			continue // what can't be stored isn't there
+		}
+		wanted[key] = true
+		statement.Rows = append(statement.Rows, []any{string(key.Kind), key.ID})
+	}
+	var rows []row
+	statement.Scan = func(from Row) error {
+		var r row
+		err := r.scanEntity(from)
+		rows = append(rows, r)
+		return err
+	}
+	err := s.view(ctx, fields, func(tx runner) error {
+		rows = nil
+		if statement.Idle() {
+			return nil
+		}
+		if err := tx(ctx, statement); err != nil {
+			return err
+		}
+		return s.fillDeployments(ctx, tx, fields, rows)
+	})
+	if err != nil {
+		return nil, fault("read", err)
+	}
+	if err := s.fill(ctx, fields, rows); err != nil {
+		return nil, err
+	}
+	found := make(map[catalog.Key]*row, len(rows))
+	for i := range rows {
+		found[rows[i].Key] = &rows[i]
+	}
+	records := make([]catalog.Record, len(keys))
+	taken := make(map[catalog.Key]bool, len(keys))
+	for i, key := range keys {
+		r := found[key]
+		switch {
+		case r == nil:
+			records[i].Key = key
+		case taken[key]:
+			records[i] = cloneRecord(r.Record)
+		default:
+			records[i], taken[key] = r.Record, true
+		}
+	}
+	return records, nil
+}
+
+type runner func(ctx context.Context, statements ...Statement) error
+
+// view runs what reads: in a transaction only if it takes more than one
+// statement that must see the same. Packages and metadata never change.
+func (s *Store) view(ctx context.Context, fields catalog.Fields, fn func(runner) error) error {
+	if fields.Deployments {
+		return s.read(ctx, func(tx Tx) error { return fn(tx.Run) })
+	}
+	return fn(func(ctx context.Context, statements ...Statement) error {
+		for _, statement := range statements {
+			if err := s.run(ctx, statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// fill gives rows what isn't in their table.
+func (s *Store) fill(ctx context.Context, fields catalog.Fields, rows []row) error {
+	if err := s.fillMetadata(ctx, rows); err != nil {
+		return err
+	}
+	if !fields.Package {
+		return nil
+	}
+	records := make([]*catalog.Record, len(rows))
+	for i := range rows {
+		records[i] = &rows[i].Record
+	}
+	return s.fillPackages(ctx, records)
+}
+
+// fillDeployments gives templates and sites the IDs of their deployments.
+func (s *Store) fillDeployments(ctx context.Context, run runner, fields catalog.Fields, rows []row) error {
+	if !fields.Deployments {
+		return nil
+	}
+	owners := map[string]*row{}
+	var statements []Statement
+	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite} {
+		column := string(kind)
+		statement := Statement{
+			SQL: "SELECT e." + column + ", e.id FROM {rows} JOIN entity e ON e.kind = 'deployment' AND e." + column + " = r.i " +
+				"AND e." + column + " <> '' ORDER BY e." + column + ", e.id",
+			Columns: []Column{{"i", Text}},
+			Scan: func(from Row) error {
+				var owner, id string
+				err := from.Scan(&owner, &id)
+				if r := owners[column+" "+owner]; r != nil {
+					r.Deployments = append(r.Deployments, id)
+				}
+				return err
+			},
+		}
+		for i := range rows {
+			if rows[i].Kind == kind {
+				owners[column+" "+rows[i].ID] = &rows[i]
+				statement.Rows = append(statement.Rows, []any{rows[i].ID})
+			}
+		}
+		if !statement.Idle() {
+			statements = append(statements, statement)
+		}
+	}
+	if len(statements) == 0 {
+		return nil
+	}
+	return run(ctx, statements...)
+}
+
+// Revision answers a record as it was.
+func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (catalog.Record, error) {
+	none := fmt.Errorf("%s %q at revision %d: %w", key.Kind, key.ID, revision, tko.ErrNotFound)
+	if checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
+		return catalog.Record{}, none
+	}
+	var r row
+	err := s.run(ctx, Statement{
+		SQL:  "SELECT " + names(stateColumns, "c.") + " FROM change c WHERE c.kind = $1 AND c.id = $2 AND c.revision = $3 AND c.op = 'written'",
+		Args: []any{string(key.Kind), key.ID, revision},
+		Scan: func(from Row) error { return r.scan(from) },
+	})
+	if err != nil {
+		return catalog.Record{}, fault("read a revision", err)
+	}
+	if r.Revision == 0 {
+		return catalog.Record{}, none
+	}
+	if err := s.complete(ctx, &r); err != nil {
+		return catalog.Record{}, err
+	}
+	return r.Record, nil
+}

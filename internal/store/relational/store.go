@@ -1,0 +1,165 @@
+package relational
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// A Store is a [catalog.Store] on a relational database.
+type Store struct {
+	db      Database
+	dialect Dialect
+	backend string
+
+	calls chan *call
+	quit  context.CancelFunc
+	ended context.Context //nolint:containedctx // is the store's life, not a request's
+	wait  sync.WaitGroup
+	close func() error
+
+	blobs    *cache[catalog.Digest, []byte]
+	metasets *cache[int64, *catalog.Metadata]
+	numbers  *cache[catalog.Digest, int64] // of metasets, by digest
+	pairs    *cache[pairKey, int64]
+
+	mutex  sync.Mutex
+	signal chan struct{}
+}
+
+// The sizes of caches: entries, or bytes for packages.
+const (
+	cachedPackages = 64 << 20
+	cachedMetasets = 32 << 20
+	cachedNumbers  = 100_000
+	cachedPairs    = 200_000
+)
+
+// New makes a store of a database whose schema is current. The store owns the
+// database from then on.
+func New(ctx context.Context, db Database, backend string) *Store {
+	s := &Store{
+		db:       db,
+		dialect:  db.Dialect(),
+		backend:  backend,
+		calls:    make(chan *call),
+		blobs:    newCache[catalog.Digest, []byte](cachedPackages),
+		metasets: newCache[int64, *catalog.Metadata](cachedMetasets),
+		numbers:  newCache[catalog.Digest, int64](cachedNumbers),
+		pairs:    newCache[pairKey, int64](cachedPairs),
+		signal:   make(chan struct{}),
+	}
+	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
+	s.close = sync.OnceValue(func() error {
+		s.quit()
+		s.wait.Wait()
+		return s.db.Close()
+	})
+	s.wait.Go(s.commitCalls)
+	return s
+}
+
+// Backend names the kind of database and its version.
+func (s *Store) Backend() string { return s.backend }
+
+// Close ends everything.
+func (s *Store) Close() error { return s.close() }
+
+// Signal answers a channel that is closed at the next change.
+func (s *Store) Signal() <-chan struct{} {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.signal
+}
+
+// Wake closes the channel that [Store.Signal] answered: databases call it when
+// they hear of a commit of another store.
+func (s *Store) Wake() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	close(s.signal)
+	s.signal = make(chan struct{})
+}
+
+var errClosed = errors.New("the store is closed")
+
+// attempts is how often a transaction is begun before its error is given up to.
+const attempts = 6
+
+// retry runs a transaction again as long as that may help.
+func (s *Store) retry(ctx context.Context, run func() error) error {
+	wait := 5 * time.Millisecond
+	for attempt := 1; ; attempt++ {
+		err := run()
+		if err == nil || attempt == attempts || !s.db.Transient(err) {
+			return err
+		}
+		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+			wait *= 4
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+// write runs a transaction that writes: the statements that fn answers are its
+// end. fn may run more than once.
+func (s *Store) write(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
+	return s.retry(ctx, func() error {
+		tx, err := s.db.Begin(ctx, Write)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		last, err := fn(tx)
+		if err != nil {
+			return err
+		}
+		return tx.Commit(ctx, last...)
+	})
+}
+
+// run runs one statement that reads.
+func (s *Store) run(ctx context.Context, statement Statement) error {
+	return s.retry(ctx, func() error { return s.db.Run(ctx, statement) })
+}
+
+// checkText refuses what the databases can't keep as text.
+func checkText(what, text string) error {
+	if strings.IndexByte(text, 0) >= 0 {
+		return tko.Errorf(tko.ErrInvalid, "%s %.60q has a NUL character, which can't be stored: leave it out", what, text)
+	}
+	if !utf8.ValidString(text) {
+		return tko.Errorf(tko.ErrInvalid, "%s %.60q is not valid UTF-8: encode it so", what, text)
+	}
+	return nil
+}
+
+func checkTexts(pairs ...string) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if err := checkText(pairs[i], pairs[i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fault(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}

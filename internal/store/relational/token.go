@@ -1,0 +1,139 @@
+package relational
+
+import (
+	"context"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// remembered is how long a token that has run out is told from one that never
+// was.
+const remembered = time.Hour
+
+// StartModification gives a token for ttl.
+func (s *Store) StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (catalog.Record, time.Time, error) {
+	if err := checkTexts("deployment", deployment, "token", token); err != nil {
+		return catalog.Record{}, time.Time{}, err
+	}
+	var record row
+	var expires time.Time
+	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
+		var h head
+		var now, until time.Time
+		record = row{}
+		err := tx.Run(
+			ctx,
+			lockHead(&h, &now),
+			Statement{
+				SQL:  "SELECT " + names(entityColumns, "e.") + " FROM entity e WHERE e.kind = 'deployment' AND e.id = $1",
+				Args: []any{deployment}, Scan: record.scanEntity,
+			},
+			Statement{
+				SQL:  "SELECT m.expires FROM modification m WHERE m.deployment = $1 AND m.expires > {now}",
+				Args: []any{deployment},
+				Scan: func(from Row) error {
+					var at int64
+					err := from.Scan(&at)
+					until = moment(at)
+					return err
+				},
+			},
+		)
+		switch {
+		case err != nil:
+			return nil, err
+		case record.Revision == 0:
+			return nil, tko.NotFound(tko.KindDeployment, deployment)
+		case until.After(now):
+			return nil, errHeld(deployment, until)
+		}
+		expires = now.Add(ttl).Truncate(time.Microsecond)
+		return []Statement{
+			{SQL: "DELETE FROM modification WHERE expires < $1", Args: []any{micros(now.Add(-remembered))}},
+			{
+				SQL:  "INSERT INTO modification (token, deployment, revision, expires) VALUES ($1, $2, $3, $4)",
+				Args: []any{token, deployment, record.Revision, micros(expires)},
+			},
+		}, nil
+	})
+	if err != nil {
+		return catalog.Record{}, time.Time{}, err
+	}
+	if err := s.complete(ctx, &record); err != nil {
+		return catalog.Record{}, time.Time{}, err
+	}
+	return record.Record, expires, nil
+}
+
+// complete gives a row its metadata and package.
+func (s *Store) complete(ctx context.Context, r *row) error {
+	rows := []row{*r}
+	if err := s.fillMetadata(ctx, rows); err != nil {
+		return err
+	}
+	*r = rows[0]
+	return s.fillPackages(ctx, []*catalog.Record{&r.Record})
+}
+
+// readToken reads what a token is for.
+func readToken(token string, m *modification, now *time.Time) Statement {
+	return Statement{
+		SQL:  "SELECT m.deployment, m.revision, m.expires, {now} FROM modification m WHERE m.token = $1",
+		Args: []any{token},
+		Scan: func(from Row) error {
+			var expires, at int64
+			err := from.Scan(&m.deployment, &m.revision, &expires, &at)
+			m.expires, *now = moment(expires), moment(at)
+			return err
+		},
+	}
+}
+
+func (m *modification) check(now time.Time) error {
+	switch {
+	case m.deployment == "":
+		return errUnknownToken()
+	case !m.expires.After(now):
+		return errExpired(m.deployment)
+	default:
+		return nil
+	}
+}
+
+// Modification answers what a token is for.
+func (s *Store) Modification(ctx context.Context, token string) (catalog.Record, error) {
+	if checkText("token", token) != nil {
+		return catalog.Record{}, errUnknownToken()
+	}
+	var m modification
+	var now time.Time
+	if err := s.run(ctx, readToken(token, &m, &now)); err != nil {
+		return catalog.Record{}, fault("look a token up", err)
+	}
+	if err := m.check(now); err != nil {
+		return catalog.Record{}, err
+	}
+	record, err := s.Revision(ctx, catalog.Key{Kind: tko.KindDeployment, ID: m.deployment}, m.revision)
+	return record, fault("read the deployment as it was", err)
+}
+
+// CancelModification ends a token.
+func (s *Store) CancelModification(ctx context.Context, token string) error {
+	if checkText("token", token) != nil {
+		return errUnknownToken()
+	}
+	return s.write(ctx, func(tx Tx) ([]Statement, error) {
+		var h head
+		var m modification
+		var now time.Time
+		if err := tx.Run(ctx, lockHead(&h, &now), readToken(token, &m, &now)); err != nil {
+			return nil, err
+		}
+		if err := m.check(now); err != nil {
+			return nil, err
+		}
+		return []Statement{{SQL: "DELETE FROM modification WHERE token = $1", Args: []any{token}}}, nil
+	})
+}
