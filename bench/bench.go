@@ -98,8 +98,14 @@ func Run(ctx context.Context, target Target, raw Raw, o Options, tell func(strin
 		what string
 		do   func(context.Context) error
 	}{
-		{"register", r.register}, {"create", r.create}, {"fill", r.fill}, {"get", r.get}, {"list", r.list}, {"first rows", r.firstRows},
-		{"create to prepared", r.latency}, {"placement", r.placements},
+		{"register", r.register},
+		{"create", r.create},
+		{"fill", r.fill},
+		{"get", r.get},
+		{"list", r.list},
+		{"first rows", r.firstRows},
+		{"create to prepared", r.latency},
+		{"placement", r.placements},
 	} {
 		tell(about.Backend + ": " + step.what)
 		if err := step.do(ctx); err != nil {

@@ -342,15 +342,33 @@ func TestListsRefuseBadPatterns(t *testing.T) {
 		err   func() error
 		names string
 	}{
-		`a \ at the end`:   {"it escapes nothing", func() error { return firstError(w.Sites(w.ctx, tko.SiteSelect{IDs: []string{`a\`}}, tko.ListOptions{})) }, `a\`},
-		"in metadata":      {"the key says which", func() error { return firstError(w.Templates(w.ctx, tko.TemplateSelect{Metadata: map[string]string{"tier": `\`}}, tko.ListOptions{})) }, "tier"},
-		"of a template":    {"every pattern counts", func() error { return firstError(w.Deployments(w.ctx, tko.DeploymentSelect{Templates: []string{`\`}}, tko.ListOptions{})) }, "template"},
-		"NUL":              {"no database has it", func() error { return firstError(w.Deployments(w.ctx, tko.DeploymentSelect{SiteMetadata: map[string]string{"a": "\x00"}}, tko.ListOptions{})) }, "site metadata"},
-		"a plugin's name":  {"it is said by itself, not with what we put before it", func() error { return firstError(w.Plugins(w.ctx, tko.PluginSelect{Names: []string{`x\`}}, tko.ListOptions{})) }, `"x`},
-		"a binary cursor":  {"cursors are IDs", func() error { return firstError(w.Sites(w.ctx, tko.SiteSelect{}, tko.ListOptions{Window: tko.Window{After: "\xff"}})) }, "cursor"},
-		"in a purge":       {"nothing must go", func() error { _, err := w.PurgeSites(w.ctx, tko.SiteSelect{IDs: []string{`\`}}, false); return err }, "site ID"},
-		"in an approval":   {"nothing must be approved", func() error { _, err := w.ApproveDeployments(w.ctx, tko.DeploymentSelect{Sites: []string{`\`}}, false); return err }, "site ID"},
-		"in plugins purge": {"nothing must go", func() error { _, err := w.PurgePlugins(w.ctx, tko.PluginSelect{Names: []string{`\`}}, false); return err }, "plugin name"},
+		`a \ at the end`: {"it escapes nothing", func() error {
+			return firstError(w.Sites(w.ctx, tko.SiteSelect{IDs: []string{`a\`}}, tko.ListOptions{}))
+		}, `a\`},
+		"in metadata": {"the key says which", func() error {
+			return firstError(w.Templates(w.ctx, tko.TemplateSelect{Metadata: map[string]string{"tier": `\`}}, tko.ListOptions{}))
+		}, "tier"},
+		"of a template": {"every pattern counts", func() error {
+			return firstError(w.Deployments(w.ctx, tko.DeploymentSelect{Templates: []string{`\`}}, tko.ListOptions{}))
+		}, "template"},
+		"NUL": {"no database has it", func() error {
+			return firstError(w.Deployments(w.ctx, tko.DeploymentSelect{SiteMetadata: map[string]string{"a": "\x00"}}, tko.ListOptions{}))
+		}, "site metadata"},
+		"a plugin's name": {"it is said by itself, not with what we put before it", func() error {
+			return firstError(w.Plugins(w.ctx, tko.PluginSelect{Names: []string{`x\`}}, tko.ListOptions{}))
+		}, `"x`},
+		"a binary cursor": {"cursors are IDs", func() error {
+			return firstError(w.Sites(w.ctx, tko.SiteSelect{}, tko.ListOptions{Window: tko.Window{After: "\xff"}}))
+		}, "cursor"},
+		"in a purge": {"nothing must go", func() error { _, err := w.PurgeSites(w.ctx, tko.SiteSelect{IDs: []string{`\`}}, false); return err }, "site ID"},
+		"in an approval": {"nothing must be approved", func() error {
+			_, err := w.ApproveDeployments(w.ctx, tko.DeploymentSelect{Sites: []string{`\`}}, false)
+			return err
+		}, "site ID"},
+		"in plugins purge": {"nothing must go", func() error {
+			_, err := w.PurgePlugins(w.ctx, tko.PluginSelect{Names: []string{`\`}}, false)
+			return err
+		}, "plugin name"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { wantError(t, test.err(), tko.ErrInvalid, test.names) })
@@ -391,7 +409,7 @@ func TestLists(t *testing.T) {
 		"parent":            {why: "exactly", sel: tko.DeploymentSelect{Parent: one}, want: []tko.DeploymentID{three}},
 		"nobody's parent":   {why: "what is no ID has no children", sel: tko.DeploymentSelect{Parent: "nope"}},
 		"prepared":          {why: "a flag", sel: tko.DeploymentSelect{Prepared: &yes}, want: []tko.DeploymentID{one}},
-		"both":              {why: "all must match", sel: tko.DeploymentSelect{Sites: []string{"south/*"}, Templates: []string{"nf/upf*", "**v1"}}, want: []tko.DeploymentID{three}},
+		"both":              {why: "all must match", sel: tko.DeploymentSelect{Sites: []string{"south/*"}, Templates: []string{"nf/upf:*", "**v1"}}, want: []tko.DeploymentID{three}},
 		"offset":            {why: "skips", window: tko.Window{Offset: 1, Max: &minus}, want: []tko.DeploymentID{two, three}},
 		"no room":           {why: "0 is nothing", window: tko.Window{Max: &zero}},
 		"after":             {why: "a cursor", window: tko.Window{After: string(one)}, want: []tko.DeploymentID{two, three}},

@@ -130,8 +130,11 @@ func TestRegisterRefuses(t *testing.T) {
 			names: "key",
 		},
 		"a plugin of no type": {
-			why:   "nobody would run it",
-			do:    func() error { _, err := w.RegisterPlugin(w.ctx, tko.Plugin{Name: "p", Arguments: []string{"x"}}); return err },
+			why: "nobody would run it",
+			do: func() error {
+				_, err := w.RegisterPlugin(w.ctx, tko.Plugin{Name: "p", Arguments: []string{"x"}})
+				return err
+			},
 			names: `"p"`,
 		},
 	}

@@ -23,14 +23,14 @@ func (a *app) aboutCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text := func(name, s string) fact { return fact{name, s, s} }
+			text := func(key, name, s string) fact { return fact{key, name, s, s} }
 			return a.printFacts([]fact{
-				text("Instance name", about.InstanceName),
-				text("Instance description", about.InstanceDescription),
-				text("TKO version", about.Version),
-				text("Backend", about.Backend),
-				{"Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
-				text("Default package format", string(about.DefaultPackageFormat)),
+				text("instanceName", "Instance name", about.InstanceName),
+				text("instanceDescription", "Instance description", about.InstanceDescription),
+				text("tkoVersion", "TKO version", about.Version),
+				text("backend", "Backend", about.Backend),
+				{"addressPorts", "Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
+				text("defaultPackageFormat", "Default package format", string(about.DefaultPackageFormat)),
 			})
 		}),
 	}
@@ -44,12 +44,12 @@ func (a *app) versionCommand() *cobra.Command {
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			text := func(name, s string) fact { return fact{name, s, s} }
+			text := func(key, name, s string) fact { return fact{key, name, s, s} }
 			return a.printFacts([]fact{
-				text("Version", version.String()),
-				text("Commit", commit()),
-				text("Go", strings.TrimPrefix(runtime.Version(), "go")),
-				text("Platform", runtime.GOOS+"/"+runtime.GOARCH),
+				text("version", "Version", version.String()),
+				text("commit", "Commit", commit()),
+				text("go", "Go", strings.TrimPrefix(runtime.Version(), "go")),
+				text("platform", "Platform", runtime.GOOS+"/"+runtime.GOARCH),
 			})
 		},
 	}

@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"iter"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +34,7 @@ var deploymentView = view[tko.Deployment]{
 		{name: "AGE", age: func(d tko.Deployment) time.Time { return d.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(d tko.Deployment) time.Time { return d.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(d tko.Deployment) string { return strconv.FormatInt(d.Stamp.Revision, 10) }},
-		{name: "BY", wide: true, text: func(d tko.Deployment) string { return d.Stamp.Author.String() }},
+		{name: "BY", wide: true, text: func(d tko.Deployment) string { return d.Stamp.String() }},
 		{name: "CONDITIONS", wide: true, text: func(d tko.Deployment) string { return conditionsText(d.Stamp.Conditions) }},
 		{name: "METADATA", wide: true, text: func(d tko.Deployment) string { return metadataText(d.Metadata) }},
 	},
@@ -41,10 +43,11 @@ var deploymentView = view[tko.Deployment]{
 // preparedText says why a deployment isn't prepared, too.
 func preparedText(d tko.Deployment) string {
 	text := strconv.FormatBool(d.Prepared)
-	for _, c := range d.Stamp.Conditions {
-		if !d.Prepared && c.Type == tko.ConditionPrepared && c.Status != tko.ConditionTrue && c.Reason != "" {
-			text += " (" + c.Reason + ")"
-		}
+	if d.Prepared {
+		return text
+	}
+	if _, reason, ok := strings.Cut(status(d.Stamp.Conditions, tko.ConditionPrepared), " "); ok {
+		text += " " + reason
 	}
 	return text
 }
@@ -198,12 +201,7 @@ func (d *deploymentFilter) selection() tko.DeploymentSelect {
 
 // given says whether any of the filters is.
 func given(f *pflag.FlagSet, names ...string) bool {
-	for _, name := range names {
-		if f.Changed(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, f.Changed)
 }
 
 func (a *app) deploymentList() *cobra.Command {

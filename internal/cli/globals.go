@@ -149,7 +149,7 @@ func (a *app) colors(w io.Writer) bool {
 		return false
 	}
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // descriptors are small
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // who is the person at this machine.

@@ -67,7 +67,7 @@ func newApp(streams Streams, d dialer) *app {
 		log:     slog.New(slog.DiscardHandler),
 	}
 	if f, ok := streams.Out.(*os.File); ok {
-		fd := int(f.Fd()) //nolint:gosec // descriptors are small
+		fd := int(f.Fd())
 		a.terminal = term.IsTerminal(fd)
 		if columns, _, err := term.GetSize(fd); err == nil {
 			a.columns = columns
@@ -77,7 +77,7 @@ func newApp(streams Streams, d dialer) *app {
 }
 
 func (a *app) main(ctx context.Context, args []string) int {
-	root := a.rootCommand()
+	root := a.rootCommand() //nolint:contextcheck // commands get the context when they run
 	root.SetIn(a.streams.In)
 	root.SetOut(a.out)
 	root.SetErr(a.streams.Err)

@@ -44,7 +44,8 @@ func (a *app) printScalar(text string) error {
 
 // A fact is a line of a value that is shown as such.
 type fact struct {
-	name  string
+	key   string // for scripts
+	name  string // for people
 	text  string
 	value any
 }
@@ -66,19 +67,9 @@ func (a *app) printFacts(facts []fact) error {
 	}
 	m := map[string]any{}
 	for _, fact := range facts {
-		m[key(fact.name)] = fact.value
+		m[fact.key] = fact.value
 	}
 	return a.encoder(f).value(a.out, m)
-}
-
-// key is a name of people's as one of scripts'.
-func key(name string) string {
-	words := strings.Fields(name)
-	words[0] = strings.ToLower(words[0][:1]) + words[0][1:]
-	for i := 1; i < len(words); i++ {
-		words[i] = strings.ToUpper(words[i][:1]) + words[i][1:]
-	}
-	return strings.Join(words, "")
 }
 
 // printResult writes what a command did, for scripts that ask for it.

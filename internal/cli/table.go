@@ -36,7 +36,7 @@ func (t *table[T]) add(item T) error {
 		if c.wide && !t.wide {
 			continue
 		}
-		text := ""
+		var text string
 		if c.age != nil {
 			text = age(t.app.now(), c.age(item))
 		} else {

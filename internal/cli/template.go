@@ -27,7 +27,7 @@ var templateView = view[tko.Template]{
 		{name: "AGE", age: func(t tko.Template) time.Time { return t.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(t tko.Template) time.Time { return t.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(t tko.Template) string { return strconv.FormatInt(t.Stamp.Revision, 10) }},
-		{name: "BY", wide: true, text: func(t tko.Template) string { return t.Stamp.Author.String() }},
+		{name: "BY", wide: true, text: func(t tko.Template) string { return t.Stamp.String() }},
 		{name: "METADATA", text: func(t tko.Template) string { return metadataText(t.Metadata) }},
 	},
 }

@@ -36,7 +36,7 @@ func gunzip(ctx context.Context, data []byte, within string, options Options) ([
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "it is damaged: %w", err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	head := make([]byte, 512)
 	n, err := io.ReadFull(r, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
@@ -119,7 +119,7 @@ func addZipped(s *selection, name string, entry *zip.File) error {
 	if err != nil {
 		return tko.Errorf(tko.ErrInvalid, "%s: it is damaged: %w", name, err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	if err := s.add(name, r); err != nil {
 		if errors.Is(err, zip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return tko.Errorf(tko.ErrInvalid, "it is damaged: %w", err)

@@ -18,7 +18,7 @@ func readDirectory(ctx context.Context, dir string, options Options) ([]file, er
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%w", plain(err))
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	s := selection{options: options}
 	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -54,6 +54,6 @@ func addFile(s *selection, root *os.Root, name string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, plain(err))
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return s.add(filepath.ToSlash(name), f)
 }

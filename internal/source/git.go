@@ -54,7 +54,7 @@ func readGit(ctx context.Context, l location, options Options) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	repository, hash, err := fetch(ctx, dir, l, options)
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func addBlob(s *selection, repository *git.Repository, name string, hash plumbin
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	return s.add(name, r)
 }
 

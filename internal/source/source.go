@@ -108,13 +108,16 @@ func decode(name string, files []file, options Options) (krm.Package, error) {
 	for _, f := range files {
 		where := strings.TrimSuffix(name+": "+f.name, ": ")
 		part, err := krm.Decode(krm.YAML, f.data, krm.Limits{Bytes: int(options.MaxBytes)})
+		if err == nil {
+			err = part.Check()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
 		for _, r := range part {
 			id := r.Identity()
 			if first, ok := from[id]; ok {
-				return nil, tko.Errorf(tko.ErrInvalid, "%s: %s is also in %s: a package can hold it once", where, id, cmp.Or(first, "the same file"))
+				return nil, tko.Errorf(tko.ErrInvalid, "%s: %s is also in %s: a package can hold it once", where, id, first)
 			}
 			from[id] = f.name
 		}
@@ -192,7 +195,7 @@ func cleanWithin(p string, l *location) (string, error) {
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
-			return "", errors.New(".. is not allowed after the !")
+			return "", errors.New("the path after the ! may not have ..")
 		}
 	}
 	return strings.TrimPrefix(path.Clean("/"+p), "/"), nil
@@ -288,7 +291,7 @@ func (l location) readPath(ctx context.Context, options Options) ([]file, error)
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%w", plain(err))
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return l.readFile(ctx, f, options)
 }
 
@@ -301,7 +304,7 @@ func (l location) readHTTP(ctx context.Context, options Options) ([]file, error)
 	if err != nil {
 		return nil, plain(err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the server answered %s", response.Status)
 	}

@@ -169,7 +169,7 @@ func version(ctx context.Context, db *sql.DB) (int64, error) {
 const (
 	codeUndefinedTable       = "42P01"
 	classConnection          = "08"
-	classRollback            = "40" // serialization failures and deadlocks
+	classRollback            = "40"  // serialization failures and deadlocks
 	classOperator            = "57P" // it is shutting down or starting up
 	codeTooManyConnections   = "53300"
 	codeIdleTransactionEnded = "25P03"

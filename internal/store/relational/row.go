@@ -19,9 +19,25 @@ type row struct {
 
 // stateColumns are what the tables entity and change both have.
 var stateColumns = []Column{
-	{"kind", Text}, {"id", Text}, {"uid", Text}, {"revision", Int}, {"position", Int}, {"created", Int}, {"updated", Int},
-	{"parent", Text}, {"template", Text}, {"site", Text}, {"prepared", Bool}, {"approved", Bool}, {"origin", Text},
-	{"digest", Bytes}, {"metaset", Int}, {"plugin", Bytes}, {"crds", Bool}, {"who", Text}, {"why", Text},
+	{"kind", Text},
+	{"id", Text},
+	{"uid", Text},
+	{"revision", Int},
+	{"position", Int},
+	{"created", Int},
+	{"updated", Int},
+	{"parent", Text},
+	{"template", Text},
+	{"site", Text},
+	{"prepared", Bool},
+	{"approved", Bool},
+	{"origin", Text},
+	{"digest", Bytes},
+	{"metaset", Int},
+	{"plugin", Bytes},
+	{"crds", Bool},
+	{"who", Text},
+	{"why", Text},
 }
 
 var (
