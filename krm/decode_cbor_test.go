@@ -212,15 +212,15 @@ func TestDecodeCBORHostile(t *testing.T) {
 		"nested indefinite": {why: "recursion must end before the stack does", data: nested(100_000, "\x9f", "\x01"), want: "nested deeper"},
 		"nested tags":       {why: "tags recurse too", data: nested(100_000, "\xc6", "\x01"), want: "too many CBOR tags"},
 		"nested top tags":   {why: "these don't, but end early", data: []byte(strings.Repeat("\xc6", 100_000)), want: "ends too early"},
-		"reference bomb":    {why: "a value that is shared counts each time", data: bomb.Bytes(), want: "more than 4000000 values"},
-		"claims in claims":  {why: "each level claims room for a million", data: nested(190, "\x9a\x00\x0f\xff\xff", strings.Repeat("\x01", 1<<20)), want: "ends too early"},
-		"many small values": {why: "a byte of input is far more in memory", data: nested(1, "\x9a\x00\x50\x00\x00", strings.Repeat("\x80", 0x500000)), want: "more than 4000000 values"},
-		"many resources":    {why: "each costs work everywhere", data: []byte("\x9a\x00\x0f\x42\x40" + strings.Repeat("\xa0", 1_000_000)), want: "more than 100000 resources"},
+		"reference bomb":    {why: "a value that is shared counts each time", data: bomb.Bytes(), want: "more than 400000 values"},
+		"claims in claims":  {why: "each level claims all the rest", data: nested(190, "\x9a\x00\x03\xff\x00", strings.Repeat("\x01", 1<<18)), want: "ends too early"},
+		"many small values": {why: "a byte of input is far more in memory", data: nested(1, "\x9a\x00\x08\x00\x00", strings.Repeat("\x80", 0x80000)), want: "more than 400000 values"},
+		"many resources":    {why: "each costs work everywhere", data: []byte("\x9a\x00\x02\x00\x00" + strings.Repeat("\xa0", 0x20000)), want: "more than 100000 resources"},
 		"100 MB":            {why: "refused by its length alone", data: make([]byte, 100<<20), want: "has 104857600 bytes, the limit is 67108864"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := krm.Decode(krm.CBOR, tt.data, krm.Limits{})
+			_, err := krm.Decode(krm.CBOR, tt.data, krm.Limits{Values: 400_000})
 			if !errors.Is(err, krm.ErrInvalid) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q (%s)", err, tt.want, tt.why)
 			}

@@ -119,17 +119,15 @@ func duplicateKey(value any, depth int) *Error {
 	return nil
 }
 
-// tokens estimates from above how many values YAML holds, before it costs
-// memory to parse them: it counts what can begin one.
+// tokens estimates how many values YAML holds, before it costs a hundredfold
+// of memory to parse them: it counts what can begin one, also inside of text.
+// There can be twice as many values, hardly more.
 func tokens(data []byte) int {
 	n := 0
-	for _, c := range data {
-		switch c {
-		case '\n', ',', ':', '[', '{', '?':
-			n++
-		}
+	for _, token := range []string{"\n", "\r", ",", "[", "{", ": ", "- ", "? "} {
+		n += bytes.Count(data, []byte(token))
 	}
-	return n + bytes.Count(data, []byte("- "))
+	return n
 }
 
 // readDocument reads the next one. The parser is not ours and reads what
@@ -145,7 +143,7 @@ func readDocument(decoder *yaml.Decoder, into any) (err error) {
 
 func yamlReason(err error) string {
 	if lines, ok := errors.AsType[*yaml.TypeError](err); ok {
-		return brief(strings.Join(lines.Errors, "; "), 500)
+		return brief(strings.Join(lines.Errors[:min(len(lines.Errors), 10)], "; "), 500)
 	}
 	return brief(strings.TrimPrefix(err.Error(), "yaml: "), 500)
 }

@@ -146,6 +146,9 @@ func report(p demo.Progress) {
 		for _, d := range s.Deployments {
 			runs = append(runs, strings.TrimPrefix(string(d.Template), "workload/"))
 		}
+		if s.Waiting > 0 {
+			runs = append(runs, fmt.Sprintf("(%d waiting for approval)", s.Waiting))
+		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%s\n", s.ID, s.Metadata["region"], s.Metadata["tier"], s.Scheduled, len(s.Deployments), strings.Join(runs, " "))
 	}
 	_ = w.Flush()
@@ -169,7 +172,8 @@ Look around (in another terminal):
   curl http://%[3]s/api/deployment/list
 Change something:
   %[1]s deployment create topology/cu:v1 --wait
-  %[1]s deployment delete ID                   # its sites follow
+  %[1]s deployment approve --site-id 'west/**'  # the distributed units there: their sites follow
+  %[1]s deployment delete ID                    # and here, too
 Serving until Ctrl-C.`, tko, o.dir, first(s.Web))
 }
 

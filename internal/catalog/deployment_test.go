@@ -409,7 +409,7 @@ func TestLists(t *testing.T) {
 		"parent":            {why: "exactly", sel: tko.DeploymentSelect{Parent: one}, want: []tko.DeploymentID{three}},
 		"nobody's parent":   {why: "what is no ID has no children", sel: tko.DeploymentSelect{Parent: "nope"}},
 		"prepared":          {why: "a flag", sel: tko.DeploymentSelect{Prepared: &yes}, want: []tko.DeploymentID{one}},
-		"both":              {why: "all must match", sel: tko.DeploymentSelect{Sites: []string{"south/*"}, Templates: []string{"nf/upf*", "**v1"}}, want: []tko.DeploymentID{three}},
+		"both":              {why: "all must match", sel: tko.DeploymentSelect{Sites: []string{"south/*"}, Templates: []string{"nf/upf:*", "**v1"}}, want: []tko.DeploymentID{three}},
 		"offset":            {why: "skips", window: tko.Window{Offset: 1, Max: &minus}, want: []tko.DeploymentID{two, three}},
 		"no room":           {why: "0 is nothing", window: tko.Window{Max: &zero}},
 		"after":             {why: "a cursor", window: tko.Window{After: string(one)}, want: []tko.DeploymentID{two, three}},

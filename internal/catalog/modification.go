@@ -123,22 +123,22 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 		return current.Revision, s.SetConditions(ctx, key.Kind, key.ID, commit.Conditions)
 	}
 	var revision int64
-	var moved error // no reason to try again
 	err = retry(ctx, func() error {
-		current, err := s.get(ctx, Fields{}, key) // again, for conditions that changed
-		if err != nil {
+		var err error
+		if revision, err = s.writeChange(ctx, current, change, "", commit.Conditions); !errors.Is(err, tko.ErrConflict) {
 			return err
 		}
-		if err := isAt(current, commit); err != nil {
-			moved = err
-			return nil
+		again, getErr := s.get(ctx, Fields{}, key)
+		if getErr == nil {
+			getErr = isAt(again, commit)
 		}
-		revision, err = s.writeChange(ctx, current, change, "", commit.Conditions)
+		if getErr != nil {
+			return final(getErr)
+		}
+		current = again // only conditions changed
 		return err
 	})
 	switch {
-	case moved != nil:
-		return 0, moved
 	case errors.Is(err, tko.ErrNotFound):
 		return 0, tko.NotFound(tko.KindDeployment, commit.ID)
 	case errors.Is(err, tko.ErrConflict):

@@ -147,12 +147,23 @@ func explain(err error) error {
 // moved on under it.
 const maxAttempts = 12
 
-// retry runs f until it ends in something else than a conflict. Every conflict
-// means that somebody else got through.
+// A finalError ends a [retry], whatever its kind.
+type finalError struct{ err error }
+
+func (e *finalError) Error() string { return e.err.Error() }
+
+func final(err error) error { return &finalError{err} }
+
+// retry runs f until it ends in something else than a conflict, or in a final
+// error. Every conflict means that somebody else got through.
 func retry(ctx context.Context, f func() error) error {
 	var err error
 	for attempt := range maxAttempts {
-		if err = f(); !errors.Is(err, tko.ErrConflict) {
+		err = f()
+		if end, ok := errors.AsType[*finalError](err); ok {
+			return end.err
+		}
+		if !errors.Is(err, tko.ErrConflict) {
 			return err
 		}
 		limit := time.Millisecond << min(attempt, 6)

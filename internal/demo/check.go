@@ -30,6 +30,9 @@ func (c *Catalog) Check(p Progress, repository string) error {
 		want := map[string]bool{}
 		for _, d := range s.Deployments {
 			want[string(d.ID)] = true
+			if p.Parents[d.ID] {
+				continue // a topology: nothing of it goes out
+			}
 			if !hasPrefix(files, string(s.ID)+"/"+string(d.ID)+"/") {
 				miss("site %s has nothing of deployment %s in %s", s.ID, d.ID, repository)
 			}

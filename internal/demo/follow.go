@@ -19,12 +19,12 @@ type Lister interface {
 // Progress is how far everything is.
 type Progress struct {
 	Deployments int
-	Topologies  int // of them, those that have children
 	Prepared    int
 	Approved    int
 	Placed      int // deployments that belong at a site
 	Scheduled   int // of them, those that are there
 	Sites       []SiteProgress
+	Parents     map[tko.DeploymentID]bool // the topologies
 	Problems    []string // what conditions say that isn't well
 }
 
@@ -32,8 +32,9 @@ type Progress struct {
 type SiteProgress struct {
 	ID          tko.SiteID
 	Metadata    map[string]string
-	Deployments []tko.Deployment
-	Scheduled   int
+	Deployments []tko.Deployment // prepared and approved
+	Scheduled   int              // of them
+	Waiting     int              // prepared, and waiting for approval
 }
 
 // Done says whether there is nothing left to do.
@@ -43,7 +44,11 @@ func (p Progress) Done() bool {
 
 // String is one line.
 func (p Progress) String() string {
-	return fmt.Sprintf("%d deployments, %d prepared, %d of %d scheduled at their sites", p.Deployments, p.Prepared, p.Scheduled, p.Placed)
+	line := fmt.Sprintf("%d deployments, %d prepared, %d of %d scheduled at their sites", p.Deployments, p.Prepared, p.Scheduled, p.Placed)
+	if waiting := p.Prepared - p.Approved; waiting > 0 {
+		line += fmt.Sprintf(", %d waiting for approval", waiting)
+	}
+	return line
 }
 
 // Look reads how far everything is.
@@ -58,15 +63,14 @@ func Look(ctx context.Context, from Lister) (Progress, error) {
 		p.Sites = append(p.Sites, SiteProgress{ID: s.ID, Metadata: s.Metadata})
 		p.problem("site", string(s.ID), s.Stamp.Conditions)
 	}
-	parents := map[tko.DeploymentID]bool{}
+	p.Parents = map[tko.DeploymentID]bool{}
 	for d, err := range from.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
 		if err != nil {
 			return p, err
 		}
 		p.Deployments++
-		if d.Parent != "" && !parents[d.Parent] {
-			parents[d.Parent] = true
-			p.Topologies++
+		if d.Parent != "" {
+			p.Parents[d.Parent] = true
 		}
 		if d.Prepared {
 			p.Prepared++
@@ -76,7 +80,11 @@ func Look(ctx context.Context, from Lister) (Progress, error) {
 		}
 		p.problem("deployment", string(d.ID), d.Stamp.Conditions)
 		i, ok := sites[d.Site]
-		if !ok || !d.Prepared || !d.Approved {
+		if !ok || !d.Prepared {
+			continue
+		}
+		if !d.Approved {
+			p.Sites[i].Waiting++
 			continue
 		}
 		p.Placed++

@@ -33,22 +33,28 @@ type edge struct {
 }
 
 func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	ctx, cancel := e.withDeadline(ctx, m)
+	defer cancel() // after done, to which a cancelled context would say something
 	start := time.Now()
 	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
 
-	if _, ok := ctx.Deadline(); !ok {
-		timeout := e.timeout
-		if claim, ok := m.(*tkopb.ClaimWork); ok && claim.GetWait().AsDuration() > 0 {
-			timeout += claim.GetWait().AsDuration()
-		}
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
-	if ctx, err = withAuthor(ctx); err != nil {
+	authored, err := withAuthor(ctx)
+	if err != nil {
 		return nil, err
 	}
-	return handle(ctx, m)
+	return handle(authored, m)
+}
+
+// withDeadline gives a call a deadline, if it has none.
+func (e *edge) withDeadline(ctx context.Context, m any) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	timeout := e.timeout
+	if claim, ok := m.(*tkopb.ClaimWork); ok {
+		timeout += min(max(claim.GetWait().AsDuration(), 0), 24*time.Hour)
+	}
+	return context.WithTimeout(ctx, timeout)
 }
 
 func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
@@ -56,10 +62,11 @@ func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 	ctx := s.Context()
 	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
 
-	if ctx, err = withAuthor(ctx); err != nil {
+	authored, err := withAuthor(ctx)
+	if err != nil {
 		return err
 	}
-	return handle(server, &authoredStream{ServerStream: s, ctx: ctx})
+	return handle(server, &authoredStream{ServerStream: s, ctx: authored})
 }
 
 type authoredStream struct {

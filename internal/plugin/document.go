@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"unicode/utf8"
 
@@ -36,9 +37,7 @@ func (r *Runner) encodeInput(j job, logFile string) ([]byte, error) {
 			"group": j.target.Group, "version": j.target.Version, "kind": j.target.Kind, "name": j.target.Name,
 		},
 	}
-	for key, value := range j.input {
-		document[key] = value
-	}
+	maps.Copy(document, j.input)
 	return krm.Encode(krm.YAML, krm.Package{document})
 }
 
@@ -46,6 +45,9 @@ func (r *Runner) encodeInput(j job, logFile string) ([]byte, error) {
 func decodeOutput(data []byte, limits krm.Limits) (map[string]any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("it wrote no output: a plugin writes one YAML document to stdout")
+	}
+	if isList(data) {
+		return nil, errors.New("its output is malformed: it is a list, not a map")
 	}
 	documents, err := krm.Decode(krm.YAML, data, limits)
 	if err != nil {
@@ -134,4 +136,17 @@ func bounded(s string, limit int) string {
 		cut--
 	}
 	return s[:cut] + "…"
+}
+
+// isList says whether the first document is a list, which Decode takes for
+// the resources in it.
+func isList(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' || bytes.Equal(line, []byte("---")) {
+			continue
+		}
+		return line[0] == '[' || bytes.HasPrefix(line, []byte("- "))
+	}
+	return false
 }

@@ -68,7 +68,7 @@ func logLines(log *slog.Logger, from io.Reader) {
 		switch {
 		case s == "":
 		case n < maxLines:
-			log.Info("plugin log", "line", s) //nolint:sloglint // a line has no context
+			log.Info("plugin log", "line", s)
 		default:
 			dropped++
 		}
@@ -77,7 +77,7 @@ func logLines(log *slog.Logger, from io.Reader) {
 		}
 	}
 	if dropped > 0 {
-		log.Warn("plugin logged too much", "dropped_lines", dropped) //nolint:sloglint // as above
+		log.Warn("plugin logged too much", "dropped_lines", dropped)
 	}
 }
 

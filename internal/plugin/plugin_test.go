@@ -50,6 +50,7 @@ func TestRefusals(t *testing.T) {
 		"two documents":      {why: "which of them would count?", script: `echo '{}'; echo ---; echo '{}'`, want: []string{"2 documents"}},
 		"a scalar":           {why: "a plugin that prints to stdout", script: `echo hello`, want: []string{"malformed"}},
 		"garbage":            {why: "bytes that are no YAML", script: `printf '\377\376{{{{\000'`, want: []string{"malformed"}},
+		"a list":             {why: "the answer is a map", script: `printf -- '# answer\n- error: ""\n'`, want: []string{"a list"}},
 		"error is a map":     {why: "strict where it matters", script: `echo 'error: {a: b}'`, want: []string{"error is a map"}},
 		"flood":              {why: "output is bounded", script: `while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done`, options: plugin.Options{MaxOutput: 100_000}, want: []string{"more than 100000 bytes"}},
 		"hang":               {why: "time is bounded", script: `sleep 1000`, options: plugin.Options{ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},

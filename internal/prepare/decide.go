@@ -23,8 +23,8 @@ const (
 	ReasonNotApproved       = "WaitsForApproval"  // somebody must approve it
 )
 
-// maxMessage bounds the message of a condition, as Kubernetes does.
-const maxMessage = 32 * 1024
+// maxMessage bounds the message of a condition, below what Kubernetes takes.
+const maxMessage = 30 * 1024
 
 // preparable says whether a resource is to be prepared in this deployment.
 func (t triggerMap) preparable(r krm.Resource) bool {

@@ -24,12 +24,17 @@ type look struct {
 	attempt int
 
 	dirty    bool // the package differs from what was committed
-	steps    int
+	steps    int  // that changed the package
+	limit    int  // of steps
 	settled  bool                     // a plugin has prepared the Deployment resource itself
 	failures map[krm.Identity]problem // of this look: not tried again in it
 	failed   []krm.Identity           // in their order
 	waits    []problem                // of the newest round
 }
+
+// stepsPerIteration is how many resources may come up, on average, in each
+// round over a package.
+const stepsPerIteration = 100
 
 // A problem is why a resource isn't prepared.
 type problem struct {
@@ -71,7 +76,9 @@ func (l *look) run(ctx context.Context) (work.Result, error) {
 // converge prepares until nothing changes any more. If it never ends, it
 // answers what keeps coming.
 func (l *look) converge(ctx context.Context) (endless *problem, err error) {
-	for range l.p.options.MaxIterations {
+	// Rounds don't bound what doubles in each.
+	l.limit = len(l.tasks()) + stepsPerIteration*l.p.options.MaxIterations
+	for n := 0; n < l.p.options.MaxIterations && l.steps < l.limit; n++ {
 		changed, err := l.round(ctx)
 		if err != nil {
 			return nil, err
@@ -86,8 +93,8 @@ func (l *look) converge(ctx context.Context) (endless *problem, err error) {
 	}
 	return &problem{
 		reason: ReasonTooManyIterations,
-		message: fmt.Sprintf("%s is still not prepared after %d iterations: its preparation keeps adding what needs preparing, or never marks it prepared; mend the plugin or the resource",
-			left[0], l.p.options.MaxIterations),
+		message: fmt.Sprintf("%s is still not prepared after %d iterations and %d steps: its preparation keeps adding what needs preparing, or never marks it prepared; mend the plugin or the resource",
+			left[0], l.p.options.MaxIterations, l.steps),
 	}, nil
 }
 
@@ -103,6 +110,9 @@ func (l *look) tasks() []krm.Identity {
 func (l *look) round(ctx context.Context) (changed bool, err error) {
 	l.waits = nil
 	for _, id := range l.tasks() {
+		if l.steps >= l.limit {
+			return true, nil
+		}
 		// Another step may have prepared or removed it.
 		if r := l.d.Package.Find(id); r == nil || !l.plugins.preparable(r) {
 			continue
@@ -310,6 +320,7 @@ func (l *look) unprepared(ctx context.Context, problems []problem, result work.R
 	if !news(l.d.Stamp.Conditions, condition) {
 		return result, nil
 	}
+	l.p.log.DebugContext(ctx, "deployment is not prepared", "deployment", l.d.ID, "reason", condition.Reason, "message", condition.Message)
 	err := l.p.client.SetConditions(ctx, tko.KindDeployment, string(l.d.ID), []tko.Condition{condition})
 	if err != nil {
 		return result, fmt.Errorf("set the conditions of deployment %q: %w", l.d.ID, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/prepare/topology"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
@@ -72,7 +73,7 @@ type Preparer struct {
 }
 
 // New makes a preparer.
-func New(client Client, runner Runner, options Options) *Preparer {
+func New(data Client, runner Runner, options Options) *Preparer {
 	if options.MaxIterations <= 0 {
 		options.MaxIterations = 100
 	}
@@ -80,10 +81,10 @@ func New(client Client, runner Runner, options Options) *Preparer {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Preparer{
-		client:  client,
+		client:  data,
 		runner:  runner,
 		options: options,
-		plugins: &pluginList{client: client},
+		plugins: &pluginList{client: data},
 		log:     options.Log,
 	}
 }
@@ -117,34 +118,36 @@ const (
 func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: "preparer"})
 	id := tko.DeploymentID(item.Key)
-	result := p.prepare(ctx, id, item.Attempt)
-	if result.Err != nil && ctx.Err() == nil {
-		p.log.WarnContext(ctx, "can't prepare deployment", "deployment", id, "attempt", item.Attempt+1, "err", result.Err)
+	result, err := p.prepare(ctx, id, item.Attempt)
+	if err == nil {
+		return result
+	}
+	result = resultOf(err)
+	if result.Outcome == tko.WorkFailed && ctx.Err() == nil {
+		// Nothing that its user could mend: so it isn't on the deployment.
+		p.log.WarnContext(ctx, "can't prepare deployment", "deployment", id, "attempt", item.Attempt+1, "err", err)
 	}
 	return result
 }
 
-func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int) work.Result {
+// prepare looks. The error is one of the data controller's.
+func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int) (work.Result, error) {
 	d, err := p.client.Deployment(ctx, id, 0)
 	if errors.Is(err, tko.ErrNotFound) || err == nil && d.Prepared {
-		return work.Result{Outcome: tko.WorkDone}
+		return work.Result{Outcome: tko.WorkDone}, nil
 	}
 	if err != nil {
-		return resultOf(err)
+		return work.Result{}, err
 	}
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
 	if err != nil {
-		return resultOf(err)
+		return work.Result{}, err
 	}
 	if message, ok := stalled(d, plugins); ok {
-		return work.Result{Outcome: tko.WorkFailed, Err: errors.New(message), Retry: maxRetryStall}
+		return work.Result{Outcome: tko.WorkFailed, Err: errors.New(message), Retry: maxRetryStall}, nil
 	}
 	l := &look{p: p, d: d, plugins: plugins, attempt: attempt}
-	result, err := l.run(ctx)
-	if err != nil {
-		return resultOf(err)
-	}
-	return result
+	return l.run(ctx)
 }
 
 // resultOf is what comes of an error of the data controller.
@@ -153,6 +156,8 @@ func resultOf(err error) work.Result {
 	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy), errors.Is(err, tko.ErrNotFound):
 		// The deployment moved on, or is gone: the next look will tell.
 		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retryMoved)}
+	case errors.Is(err, client.ErrUnavailable):
+		return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)} // nothing is wrong with the deployment
 	default:
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}

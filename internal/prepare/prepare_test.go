@@ -198,7 +198,7 @@ func TestPlugins(t *testing.T) {
 				p.Find(target).Set(i+1, "spec", "n")
 				return true, p, nil
 			}},
-			outcome: tko.WorkFailed, says: `False TooManyIterations: a.plugin.nephio.org/v1 One "one" is still not prepared after 5 iterations`, has: []string{"One one "}, commits: 5,
+			outcome: tko.WorkFailed, says: `False TooManyIterations: a.plugin.nephio.org/v1 One "one" is still not prepared after 5 iterations and 5 steps`, has: []string{"One one "}, commits: 5,
 		},
 		"postponed and never": {
 			why: "the annotations say so", plugins: map[string]string{"p": "One"}, runner: runner{"p": failing},
@@ -314,6 +314,46 @@ func TestEndlessLoopGoesOnWhenThePluginIsMended(t *testing.T) {
 	look(t, p, id)
 	if !m.get(id).Prepared {
 		t.Error(m.condition(id, tko.ConditionPrepared))
+	}
+}
+
+func TestDoublingIsBounded(t *testing.T) {
+	m := newMemory()
+	m.register("p", "One")
+	runs := 0
+	r := runner{"p": func(target krm.Identity, p krm.Package) (bool, krm.Package, error) {
+		runs++
+		p.Find(target).SetPrepared()
+		for range 2 {
+			p = append(p, krm.Resource{"apiVersion": "a.plugin.nephio.org/v1", "kind": "One", "metadata": map[string]any{"name": strconv.Itoa(len(p))}})
+		}
+		return true, p, nil
+	}}
+	id := m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
+	look(t, prepare.New(m, r, prepare.Options{MaxIterations: 4}), id)
+	if runs > 4*100+1 {
+		t.Errorf("the plugin ran %d times", runs)
+	}
+	look(t, prepare.New(m, r, prepare.Options{MaxIterations: 50}), id)
+	if got := m.condition(id, tko.ConditionPrepared); !strings.HasPrefix(got, "False TooManyIterations") {
+		t.Error(got)
+	}
+}
+
+func TestAPluginForTheDeploymentResource(t *testing.T) {
+	m := newMemory()
+	m.plugins = []tko.Plugin{{Type: tko.PluginPrepare, Name: "p", Triggers: []krm.GVK{krm.DeploymentGVK}}}
+	runs := 0
+	r := runner{"p": func(target krm.Identity, p krm.Package) (bool, krm.Package, error) {
+		runs++
+		p.Find(target).Set("seen", "spec", "note")
+		return marks(target, p)
+	}}
+	id := m.deploy(t, `{apiVersion: DEPLOYMENT, metadata: {name: deployment}}`)
+	look(t, prepare.New(m, r, prepare.Options{}), id)
+	d := m.get(id)
+	if !d.Prepared || runs != 1 || d.Package[0].Text("spec", "note") != "seen" {
+		t.Errorf("prepared %v, %d runs, %v: %s", d.Prepared, runs, d.Package, m.condition(id, tko.ConditionPrepared))
 	}
 }
 

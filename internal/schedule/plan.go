@@ -3,6 +3,7 @@ package schedule
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/scope"
@@ -76,7 +77,7 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 	for _, d := range seen.deployments {
 		if d.Prepared && d.Approved {
 			cluster, namespaced := scope.Split(d.Package)
-			d.Package = append(cluster, namespaced...)
+			d.Package = slices.Concat(cluster, namespaced)
 			p.deployments = append(p.deployments, d)
 		}
 	}

@@ -235,6 +235,9 @@ func (c *structural) values(s map[string]any, path []string) map[string]any {
 	}
 	if v, ok := s["enum"]; ok {
 		if list, isList := v.([]any); c.must(isList && len(list) > 0, path, "enum", "a list of values") {
+			if s["nullable"] == true {
+				list = append(slices.Clone(list), nil)
+			}
 			out["enum"] = distinct(list)
 		}
 	}

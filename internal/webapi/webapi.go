@@ -137,31 +137,32 @@ func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.C
 }
 
 func (a *api) templates(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(options tko.ListOptions) iter.Seq2[tko.Template, error] {
-		return a.catalog.Templates(r.Context(), tko.TemplateSelect{}, options)
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Template, error] {
+		return a.catalog.Templates(ctx, tko.TemplateSelect{}, options)
 	}, templateRow)
 }
 
 func (a *api) sites(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(options tko.ListOptions) iter.Seq2[tko.Site, error] {
-		return a.catalog.Sites(r.Context(), tko.SiteSelect{}, options)
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Site, error] {
+		return a.catalog.Sites(ctx, tko.SiteSelect{}, options)
 	}, siteRow)
 }
 
 func (a *api) deployments(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
-		return a.catalog.Deployments(r.Context(), tko.DeploymentSelect{}, options)
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+		return a.catalog.Deployments(ctx, tko.DeploymentSelect{}, options)
 	}, deploymentRow)
 }
 
 func (a *api) plugins(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
-		return a.catalog.Plugins(r.Context(), tko.PluginSelect{}, options)
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+		return a.catalog.Plugins(ctx, tko.PluginSelect{}, options)
 	}, pluginRow)
 }
 
 // stream answers a list: ?offset= and ?count= cut it.
-func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
+func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(context.Context, tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
+	ctx := r.Context()
 	options, err := listOptions(r)
 	if err != nil {
 		a.fail(w, r, err)
@@ -169,12 +170,12 @@ func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(
 	}
 	encoder := json.NewEncoder(w)
 	before := "["
-	for entity, err := range list(options) {
+	for entity, err := range list(ctx, options) {
 		if err != nil {
 			if before == "[" {
 				a.fail(w, r, err)
-			} else if r.Context().Err() == nil {
-				a.log.ErrorContext(r.Context(), "list cut short", "path", r.URL.Path, "err", err)
+			} else if ctx.Err() == nil {
+				a.log.ErrorContext(ctx, "list cut short", "path", r.URL.Path, "err", err)
 			}
 			return
 		}

@@ -65,7 +65,8 @@ const (
 	maxFinish  = 500                  // results in one call
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	callLimit  = 15 * time.Second // of one call, beyond what it was asked to wait
+	callLimit  = 15 * time.Second       // of one call, beyond what it was asked to wait
+	claimDrain = 200 * time.Millisecond // how long a claim under way may go on when the loop stops
 )
 
 // Run works until the context ends, and answers nil then: what was running has
@@ -153,6 +154,11 @@ func (r *run) run(ctx context.Context) error {
 
 // claim claims and begins items until the context ends.
 func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
+	// A claim that is cut off may have been granted: its items would be nobody's
+	// until the lease runs out. So one that is under way may end.
+	claiming, stopClaiming := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopClaiming()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(claimDrain, stopClaiming) })()
 	var backoff time.Duration
 	full := false // the last claim left work behind, as far as we know
 	for {
@@ -161,7 +167,13 @@ func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
 			return nil
 		}
 		started := time.Now()
-		items, err := r.claimOnce(ctx, n)
+		items, err := r.claimOnce(claiming, n)
+		if ctx.Err() != nil {
+			for _, item := range items {
+				r.finished <- tko.FinishedWork{Item: item, Outcome: tko.WorkReleased}
+			}
+			return nil //nolint:nilerr // a claim that the stop interrupts is no failure
+		}
 		for range n - len(items) {
 			r.slots <- struct{}{}
 		}
@@ -169,9 +181,6 @@ func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
 			begin(item)
 		}
 		full = len(items) == n
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // a claim that the stop interrupts is no failure
-		}
 		switch {
 		case errors.Is(err, tko.ErrInvalid):
 			return fmt.Errorf("claim work of queue %q: %w", r.Queue, err)

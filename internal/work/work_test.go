@@ -34,6 +34,7 @@ type queue struct {
 	away     error // what every call answers, if not nil
 	lose     bool  // renewals answer nothing
 	renewals int
+	slow     time.Duration // what the answer to a claim takes
 	stirred  chan struct{}
 }
 
@@ -46,6 +47,11 @@ func (q *queue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 	defer timer.Stop()
 	for {
 		items, err := q.claim(claim)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err() // what was claimed is lost
+		case <-time.After(q.slow):
+		}
 		if err != nil || len(items) > 0 {
 			return items, err
 		}
@@ -323,6 +329,21 @@ func TestStopGivesBack(t *testing.T) {
 		}
 		if took := time.Since(started); took > 4*time.Second {
 			t.Errorf("stopping took until %v", took)
+		}
+	})
+}
+
+func TestAClaimThatComesWithTheStopIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue("one", "two")
+		q.slow = 100 * time.Millisecond
+		l := &work.Loop{Client: q, Queue: "q", Do: func(context.Context, tko.WorkItem) work.Result {
+			t.Error("begun after the stop")
+			return work.Result{}
+		}}
+		run(t, l, func() { time.Sleep(50 * time.Millisecond) })
+		if diff := cmp.Diff(map[string]string{"one": "released", "two": "released"}, q.outcomes()); diff != "" {
+			t.Error(diff)
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
-	code := pgtest.Run(m)
+	code := pgtest.Main(m)
 	process.Clean()
 	os.Exit(code)
 }

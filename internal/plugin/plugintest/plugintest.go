@@ -15,15 +15,12 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// registerUpdate doesn't mind another package of the test having the flag.
-func registerUpdate() struct{} {
+// The flag may be another package's of the same test.
+func init() {
 	if flag.Lookup("update") == nil {
 		flag.Bool("update", false, "rewrite the golden files with what the plugins answer")
 	}
-	return struct{}{}
 }
-
-var _ = registerUpdate()
 
 func updating() bool {
 	f := flag.Lookup("update")

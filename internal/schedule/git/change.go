@@ -58,7 +58,7 @@ func (c *change) build(tip plumbing.Hash, batch []*request) (plumbing.Hash, erro
 	for _, r := range batch {
 		r.removed, r.err = nil, nil
 		if err := c.site(root, r); err != nil {
-			if !errors.Is(err, tko.ErrInvalid) {
+			if !errors.Is(err, tko.ErrConflict) {
 				return plumbing.ZeroHash, err
 			}
 			r.err = err
@@ -108,7 +108,7 @@ func (c *change) commit(parent, top plumbing.Hash) (plumbing.Hash, error) {
 func (c *change) site(root *folder, r *request) error {
 	f, err := root.at(r.path)
 	if errors.Is(err, errNotFolder) {
-		return tko.Errorf(tko.ErrInvalid, "spec.path %q is below a file of the repository: choose another path", r.path)
+		return tko.Errorf(tko.ErrConflict, "spec.path %q is below a file of the repository: choose another path", r.path)
 	}
 	if err != nil {
 		return err
@@ -120,10 +120,10 @@ func (c *change) site(root *folder, r *request) error {
 	before := inventory{}
 	if data != nil {
 		if err := json.Unmarshal(data, &before); err != nil {
-			return tko.Errorf(tko.ErrInvalid, "the file %s/%s of the repository can't be read: put it back or remove it", r.path, inventoryFile)
+			return tko.Errorf(tko.ErrConflict, "the file %s/%s of the repository can't be read: put it back or remove it", r.path, inventoryFile)
 		}
 		if before.Site != r.site {
-			return tko.Errorf(tko.ErrInvalid, "spec.path %q belongs to site %q already: choose another path (or remove %[1]s/%s from the repository if that site is gone)",
+			return tko.Errorf(tko.ErrConflict, "spec.path %q belongs to site %q already: choose another path (or remove %[1]s/%s from the repository if that site is gone)",
 				r.path, before.Site, inventoryFile)
 		}
 	}
@@ -197,7 +197,7 @@ func checkNested(f *folder, name string, was filemode.FileMode) error {
 		return err
 	}
 	if _, ok := inner.entries[inventoryFile]; ok {
-		return tko.Errorf(tko.ErrInvalid, "the folder %q of the repository belongs to another site: choose another path", name)
+		return tko.Errorf(tko.ErrConflict, "the folder %q of the repository belongs to another site: choose another path", name)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func (a *sshAuth) ClientConfig() (*ssh.ClientConfig, error) {
 // package says which file, so it can't be any file of the server's.
 func (t *Target) path(field, name string) (string, error) {
 	if t.options.Secrets == "" {
-		return "", tko.Errorf(tko.ErrInvalid, "spec.credentials.%s: this meta-scheduler has no folder of secrets: configure one", field)
+		return "", fmt.Errorf("spec.credentials.%s: this meta-scheduler has no folder of secrets: configure one", field)
 	}
 	if filepath.IsAbs(name) {
 		relative, err := filepath.Rel(t.options.Secrets, name)

@@ -29,8 +29,7 @@
 // Kubernetes' core), <namespace> is "_unset" for resources that name none.
 // In all of them, characters that may not be in file names everywhere are
 // written as % and two hexadecimal digits; names that are too long are cut and
-// end with a digest. So two resources never share a file, on file systems
-// that fold case neither. Resources of the nephio.org groups are left out, and
+// end with a digest. So two resources never share a file. Resources of the nephio.org groups are left out, and
 // so are nephio.org annotations.
 //
 // Nothing outside path is touched, and inside it only the folders of

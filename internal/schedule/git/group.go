@@ -98,9 +98,6 @@ func (g *group) work(ctx context.Context, batch []*request) {
 // commit commits a batch. The error is of all of them; what is wrong with one
 // is in that request.
 func (g *group) commit(ctx context.Context, batch []*request) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, g.target.options.Timeout,
-		fmt.Errorf("it did not answer within %s", g.target.options.Timeout))
-	defer cancel()
 	a, err := g.target.readAuth(g.spec)
 	if err != nil {
 		return err
@@ -120,7 +117,7 @@ func (g *group) once(ctx context.Context, a auth, batch []*request, attempt int)
 	if g.spec.Local != "" {
 		repo, err = openLocal(g.spec.Local, g.spec.Branch)
 	} else {
-		repo, err = openRemote(dir, g.spec, a)
+		repo, err = openRemote(dir, g.spec, a, g.target.options.Timeout)
 	}
 	if err != nil {
 		return err

@@ -49,10 +49,10 @@ func openLocal(dir, branch string) (*local, error) {
 		return nil, fmt.Errorf("opening the repository: %w", err)
 	default:
 		if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "the repository %q has a working tree, whose branch can't be moved under it: name a bare repository", dir)
+			return nil, tko.Errorf(tko.ErrConflict, "the repository %q has a working tree, whose branch can't be moved under it: name a bare repository", dir)
 		}
 		if !isBare(dir) {
-			return nil, tko.Errorf(tko.ErrInvalid, "the folder %q is neither empty nor a bare repository", dir)
+			return nil, tko.Errorf(tko.ErrConflict, "the folder %q is neither empty nor a bare repository", dir)
 		}
 	}
 	return &local{dir: dir, branch: name, storage: openStorage(dir)}, nil

@@ -19,7 +19,8 @@ const (
 )
 
 // fileName is the file of a resource in its folder. No two identities share
-// one: _ is only between kind and name, ~ only before a digest.
+// one: _ is only between kind and name, ~ only before a digest. Names don't
+// rely on case; kinds do, as they are easier to read so.
 func fileName(id krm.Identity) string {
 	kind := escape(id.Kind, isLowerOrUpper) + "." + escape(id.Version, isLower)
 	if id.Group != "" {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	gogit "github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
@@ -32,6 +33,7 @@ type remote struct {
 	branch  plumbing.ReferenceName
 	auth    auth
 	storage *filesystem.Storage
+	timeout time.Duration // to answer
 
 	session transport.ReceivePackSession // that the last tip came from
 	refs    *packp.AdvRefs
@@ -45,8 +47,8 @@ func cacheDir(cache string, s spec) string {
 
 // openRemote opens the clone, and makes an empty one if there is none that can
 // be used.
-func openRemote(dir string, s spec, a auth) (*remote, error) {
-	r := &remote{url: s.URL, branch: plumbing.NewBranchReferenceName(s.Branch), auth: a}
+func openRemote(dir string, s spec, a auth, timeout time.Duration) (*remote, error) {
+	r := &remote{url: s.URL, branch: plumbing.NewBranchReferenceName(s.Branch), auth: a, timeout: timeout}
 	if !isBare(dir) {
 		if err := os.RemoveAll(dir); err != nil {
 			return nil, fmt.Errorf("making room for the clone: %w", err)
@@ -83,14 +85,14 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 		return plumbing.ZeroHash, tko.Errorf(tko.ErrInvalid, "spec.url has a scheme that isn't supported")
 	}
 	// connecting doesn't mind the context in all transports
-	if r.session, err = within(ctx, func() (transport.ReceivePackSession, error) {
+	if r.session, err = within(ctx, r.timeout, func(context.Context) (transport.ReceivePackSession, error) {
 		return c.NewReceivePackSession(ep, r.auth.method)
 	}, func(s transport.ReceivePackSession) { _ = s.Close() }); err != nil {
 		r.session = nil
 		return plumbing.ZeroHash, r.auth.hide(fmt.Errorf("connecting: %w", err))
 	}
 	session := r.session
-	r.refs, err = within(ctx, func() (*packp.AdvRefs, error) { return session.AdvertisedReferencesContext(ctx) }, nil)
+	r.refs, err = within(ctx, r.timeout, func(ctx context.Context) (*packp.AdvRefs, error) { return session.AdvertisedReferencesContext(ctx) }, nil)
 	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
 		r.refs, err = packp.NewAdvRefs(), nil
 	}
@@ -110,7 +112,7 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 func (r *remote) fetch(ctx context.Context) error {
 	spec := config.RefSpec("+" + r.branch.String() + ":" + r.branch.String())
 	from := gogit.NewRemote(r.storage, &config.RemoteConfig{Name: "origin", URLs: []string{r.url}})
-	_, err := within(ctx, func() (struct{}, error) {
+	_, err := within(ctx, transferTime*r.timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, from.FetchContext(ctx, &gogit.FetchOptions{
 			RefSpecs: []config.RefSpec{spec}, Auth: r.auth.method, Tags: gogit.NoTags, Force: true,
 		})
@@ -137,7 +139,8 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added []plumb
 	request.Commands = []*packp.Command{{Name: r.branch, Old: from, New: to}}
 	request.Packfile = io.NopCloser(&pack)
 	session := r.session
-	if _, err := within(ctx, func() (*packp.ReportStatus, error) { return session.ReceivePack(ctx, request) }, nil); err != nil {
+	push := func(ctx context.Context) (*packp.ReportStatus, error) { return session.ReceivePack(ctx, request) }
+	if _, err := within(ctx, transferTime*r.timeout, push, nil); err != nil {
 		pushed := r.auth.hide(fmt.Errorf("pushing: %w", err))
 		now, err := r.tip(ctx)
 		switch {
@@ -157,20 +160,28 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added []plumb
 	return nil
 }
 
+// transferTime is how much longer than an answer a transfer may take.
+const transferTime = 20
+
 // within runs what may not mind the context, and doesn't wait for it longer
-// than the context lasts. What comes too late is discarded.
-func within[T any](ctx context.Context, do func() (T, error), discard func(T)) (T, error) {
+// than the limit and the context last. What comes too late is discarded.
+func within[T any](ctx context.Context, limit time.Duration, do func(context.Context) (T, error), discard func(T)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %s", limit))
+	defer cancel()
 	type result struct {
 		value T
 		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		value, err := do()
+		value, err := do(ctx)
 		done <- result{value, err}
 	}()
 	select {
 	case r := <-done:
+		if r.err != nil && ctx.Err() != nil {
+			return r.value, context.Cause(ctx)
+		}
 		return r.value, r.err
 	case <-ctx.Done():
 		go func() {

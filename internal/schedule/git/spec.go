@@ -151,6 +151,8 @@ func (s *spec) checkCredentials(scheme, host string) (problem string) {
 		case c.KnownHostsFile == "":
 			return "ssh needs spec.credentials.knownHostsFile, so that we know whom we talk to"
 		}
+	case c.SSHKeyFile != "":
+		return "an ssh key is of no use with " + scheme + ": write spec.credentials.tokenFile, or an ssh URL"
 	case c.PasswordFile != "" && c.TokenFile != "":
 		return "spec.credentials has both passwordFile and tokenFile: write one"
 	case c.PasswordFile != "" && c.Username == "":

@@ -18,7 +18,7 @@ import (
 type Options struct {
 	Cache   string        // folder for clones of remote repositories; in the user's cache folder if empty
 	Secrets string        // folder that credentials are in; there are none if empty
-	Timeout time.Duration // of one exchange with a remote repository; 2 minutes if 0
+	Timeout time.Duration // how long a remote may take to answer; 30 s if 0. To fetch or push it may take 20 times that
 	Log     *slog.Logger  // nowhere if nil
 }
 
@@ -45,7 +45,7 @@ func New(o Options) *Target {
 		}
 	}
 	if o.Timeout == 0 {
-		o.Timeout = 2 * time.Minute
+		o.Timeout = 30 * time.Second
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -56,8 +56,9 @@ func New(o Options) *Target {
 // Schedule makes the repository that a resource of the site's package names
 // hold exactly these deployments of the site, and answers those that it held
 // before and doesn't any more. ErrInvalid says that the resource has to
-// change; any other error may go away by itself. Doing it again changes
-// nothing.
+// change. Any other error may go away without that: by itself, or, if it is
+// ErrConflict, when somebody changes what is in the repository. Doing it again
+// changes nothing.
 func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment) (removed []tko.DeploymentID, err error) {
 	s, err := readSpec(trigger, site.ID)
 	if err != nil {

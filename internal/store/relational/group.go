@@ -310,6 +310,9 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	case current != nil && w.Expect > catalog.Absent && w.Expect != current.Revision:
 		return tko.Errorf(tko.ErrConflict, "%s %q is at revision %d, not %d: read it again", key.Kind, key.ID, current.Revision, w.Expect)
 	}
+	if w.Position != 0 && (current == nil || current.Position != w.Position) {
+		return tko.Errorf(tko.ErrConflict, "%s %q is no longer at position %d: read it again", key.Kind, key.ID, w.Position)
+	}
 	for _, required := range w.Requires {
 		if g.state[required] == nil {
 			return &catalog.MissingError{Key: required}

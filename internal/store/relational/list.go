@@ -322,7 +322,7 @@ func (p *plan) metadata(ctx context.Context, tx Tx) error {
 		f := &filters[i]
 		if len(filters) > 1 || len(f.pairs) > 1 {
 			err := tx.Run(ctx, Statement{
-				SQL:  "SELECT count(*) FROM (SELECT 1 FROM entity_pair x WHERE " + p.dialect.In("x.pair", "$1") + " LIMIT $2) AS some",
+				SQL:  "SELECT count(*) FROM (SELECT 1 FROM entity_pair x WHERE " + p.dialect.In("x.pair", "$1") + " LIMIT $2) AS few",
 				Args: []any{p.dialect.Ints(f.pairs), int64(maxSorted + 1)},
 				Scan: func(from Row) error { return from.Scan(&f.count) },
 			})
