@@ -199,7 +199,7 @@ func cleanWithin(p string, l *location) (string, error) {
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
-			return "", errors.New("the path after the ! may not have ..")
+			return "", errors.New("the path after the ! has a .. in it")
 		}
 	}
 	return strings.TrimPrefix(path.Clean("/"+p), "/"), nil

@@ -371,7 +371,7 @@ func TestReadRefuses(t *testing.T) {
 		"a damaged zip":               {dir + "/bad.zip", "damaged", true},
 		"a path in what is none":      {dir + "/fine.yaml!/x", "no archive", true},
 		"a path in a directory":       {dir + "/two!/a.yaml", "is a directory", true},
-		"a path that leads out":       {dir + "/big.zip!/../x", "may not have ..", true},
+		"a path that leads out":       {dir + "/big.zip!/../x", "has a .. in it", true},
 		"no such path":                {repo + "!/nowhere", `no "nowhere"`, true},
 		"no such branch":              {repo + "#nowhere", `no branch, tag or commit "nowhere"`, true},
 		"no such repository":          {dir + "/nowhere.git", "no such repository", true},
