@@ -96,10 +96,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newLog(c *config.Config, to io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	level := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel]
 	if c.Verbose > 0 {
-		options.Level = slog.LevelDebug
+		level = slog.LevelDebug
 	}
+	options := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(to, options))
 	}

@@ -64,7 +64,8 @@ type Config struct {
 	PythonEnv             string
 
 	LogFormat string // text, json
-	Verbose   int
+	LogLevel  string // debug, info, warn, error
+	Verbose   int    // more than 0 is debug
 }
 
 // Flags declares the settings as flags of a set, with their defaults.
@@ -108,7 +109,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
 
 	flags.StringVar(&c.LogFormat, "log-format", "text", "text or json")
-	flags.CountVarP(&c.Verbose, "verbose", "v", "log how things happen, too")
+	flags.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
+	flags.CountVarP(&c.Verbose, "verbose", "v", "log how things happen, too: as --log-level=debug")
 	return c
 }
 
@@ -189,6 +191,9 @@ func (c *Config) Validate() error {
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		add("--log-format is %q: use text or json", c.LogFormat)
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
+		add("--log-level is %q: use debug, info, warn or error", c.LogLevel)
 	}
 	for name, address := range map[string]string{"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "listen-log": c.ListenLog, "data": c.Data} {
 		if address == "" && name != "listen-grpc" && name != "data" {
