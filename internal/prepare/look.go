@@ -23,9 +23,9 @@ type look struct {
 	plugins triggerMap
 	attempt int
 
-	dirty    bool // the package differs from what was committed
-	steps    int  // that changed the package
-	limit    int  // of steps
+	dirty    bool                     // the package differs from what was committed
+	steps    int                      // that changed the package
+	limit    int                      // of steps
 	settled  bool                     // a plugin has prepared the Deployment resource itself
 	failures map[krm.Identity]problem // of this look: not tried again in it
 	failed   []krm.Identity           // in their order

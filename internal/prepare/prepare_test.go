@@ -530,10 +530,9 @@ func TestInterrupted(t *testing.T) {
 				for at := range 30 {
 					m := world(t)
 					id := m.deploy(t, topologyYAML)
-					n := -1
+					var calls atomic.Int64
 					hook := func(string) error {
-						n++
-						if n == at {
+						if calls.Add(1) == int64(at)+1 {
 							return failure
 						}
 						return nil

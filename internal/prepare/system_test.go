@@ -149,14 +149,15 @@ func TestSystem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steady := run(t, data, runner{"one": marks}, prepare.Options{Worker: "steady", Concurrency: 2})
+	const lease = 3 * time.Second // on a slow machine, the flaky ones lose claims
+	steady := run(t, data, runner{"one": marks}, prepare.Options{Worker: "steady", Concurrency: 2, Lease: lease})
 	defer steady()
 	deadline := time.Now().Add(time.Minute)
 	for !allPrepared(t, data) {
 		if time.Now().After(deadline) {
-			t.Fatal("not everything was prepared in time")
+			t.Fatalf("not everything was prepared in time: %v", unprepared(t, data))
 		}
-		stop := run(t, data, runner{"one": marks}, prepare.Options{Worker: "flaky", Concurrency: 4, Grace: time.Millisecond})
+		stop := run(t, data, runner{"one": marks}, prepare.Options{Worker: "flaky", Concurrency: 4, Grace: time.Millisecond, Lease: lease})
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
 		stop()
 	}
@@ -285,8 +286,21 @@ func waitFor(t *testing.T, data *client.Client, id tko.DeploymentID, status stri
 
 func allPrepared(t testing.TB, data *client.Client) bool {
 	t.Helper()
+	return len(unprepared(t, data)) == 0
+}
+
+// unprepared are the conditions of what isn't prepared.
+func unprepared(t testing.TB, data *client.Client) map[tko.DeploymentID][]tko.Condition {
+	t.Helper()
 	no := false
-	return count(t, data, tko.DeploymentSelect{Prepared: &no}) == 0
+	all := map[tko.DeploymentID][]tko.Condition{}
+	for d, err := range data.Deployments(t.Context(), tko.DeploymentSelect{Prepared: &no}, tko.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[d.ID] = d.Stamp.Conditions
+	}
+	return all
 }
 
 func count(t testing.TB, data *client.Client, sel tko.DeploymentSelect) int {

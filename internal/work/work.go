@@ -130,12 +130,14 @@ func (r *run) run(ctx context.Context) error {
 	// their own.
 	working, stopWorking := context.WithCancelCause(context.WithoutCancel(ctx))
 	renewing, stopRenewing := context.WithCancel(context.WithoutCancel(ctx))
+	finishing, stopFinishing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking(nil)
 	defer stopRenewing()
+	defer stopFinishing()
 
 	var items, keepers sync.WaitGroup
 	keepers.Go(func() { r.renew(renewing) })
-	keepers.Go(func() { r.finish(ctx) })
+	keepers.Go(func() { r.finish(finishing) })
 
 	err := r.claim(ctx, func(item tko.WorkItem) {
 		// Held before anything else happens, so that it is renewed from now on.
@@ -148,7 +150,9 @@ func (r *run) run(ctx context.Context) error {
 	grace.Stop()
 	close(r.finished)
 	stopRenewing()
+	grace = time.AfterFunc(r.Grace, stopFinishing)
 	keepers.Wait()
+	grace.Stop()
 	return err
 }
 
@@ -172,7 +176,7 @@ func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
 			for _, item := range items {
 				r.finished <- tko.FinishedWork{Item: item, Outcome: tko.WorkReleased}
 			}
-			return nil //nolint:nilerr // a claim that the stop interrupts is no failure
+			return nil // a claim that the stop interrupts is no failure
 		}
 		for range n - len(items) {
 			r.slots <- struct{}{}
@@ -340,9 +344,7 @@ func (r *run) holdings() []tko.WorkItem {
 	return items
 }
 
-// finish reports results, in groups, until there are no more. The context only
-// says when the loop stops: what is still to be reported then is tried for the
-// grace.
+// finish reports results, in groups, until there are no more.
 func (r *run) finish(ctx context.Context) {
 	for first := range r.finished {
 		group := r.group(first)
@@ -371,10 +373,9 @@ func (r *run) group(first tko.FinishedWork) []tko.FinishedWork {
 	return group
 }
 
-// report tries until the results are taken or refused.
-func (r *run) report(stop context.Context, group []tko.FinishedWork) {
-	ctx := context.WithoutCancel(stop)
-	var backoff, tried time.Duration
+// report tries until the results are taken or refused, or the context ends.
+func (r *run) report(ctx context.Context, group []tko.FinishedWork) {
+	var backoff time.Duration
 	for {
 		err := r.finishOnce(ctx, group)
 		switch {
@@ -383,17 +384,13 @@ func (r *run) report(stop context.Context, group []tko.FinishedWork) {
 		case errors.Is(err, tko.ErrInvalid):
 			r.Log.ErrorContext(ctx, "results of work were refused", "queue", r.Queue, "items", len(group), "err", err)
 			return
-		}
-		r.away.failed("finish", err)
-		if stop.Err() != nil && tried >= r.Grace {
+		case ctx.Err() != nil:
 			r.Log.WarnContext(ctx, "gave up on reporting results: the work comes back when its lease runs out", "queue", r.Queue, "items", len(group), "err", err)
 			return
 		}
+		r.away.failed("finish", err)
 		backoff = nextBackoff(backoff)
 		sleep(ctx, backoff)
-		if stop.Err() != nil {
-			tried += backoff
-		}
 	}
 }
 
