@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -31,6 +30,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
+	"github.com/tko-orchestrator/tko/internal/validate/remote"
 	"github.com/tko-orchestrator/tko/internal/version"
 	"github.com/tko-orchestrator/tko/internal/webapi"
 	"github.com/tko-orchestrator/tko/krm"
@@ -250,7 +250,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	}
 	s.store = store
 	validator, err := validate.New(validate.Options{
-		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Fetch: fetch, Plugins: runner, Log: s.log,
+		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
 	})
 	if err != nil {
 		return err
@@ -334,31 +334,6 @@ func (s *server) close() {
 		if err := s.store.Close(); err != nil {
 			s.log.Error("closing the store", "err", err)
 		}
-	}
-}
-
-// fetch reads a schema of a remote location, which is only asked for where the
-// operator gave one.
-func fetch(ctx context.Context, url string) ([]byte, error) {
-	const limit, patience = 16 << 20, 30 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	switch response.StatusCode {
-	case http.StatusOK:
-		return io.ReadAll(io.LimitReader(response.Body, limit))
-	case http.StatusNotFound:
-		return nil, fs.ErrNotExist
-	default:
-		return nil, fmt.Errorf("%s answers %s", url, response.Status)
 	}
 }
 

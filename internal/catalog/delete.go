@@ -49,6 +49,7 @@ func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
 	if outcomes[0].Deleted == 0 {
 		return tko.Deleted{}, tko.NotFound(key.Kind, key.ID)
 	}
+	s.log.InfoContext(ctx, "deleted", "kind", key.Kind, "id", key.ID, "descendants", outcomes[0].Descendants, "who", author(ctx).Who)
 	return tko.Deleted{Count: outcomes[0].Deleted, Descendants: outcomes[0].Descendants}, nil
 }
 
@@ -112,6 +113,9 @@ func (s *Service) purge(ctx context.Context, records iter.Seq2[Record, error], d
 		outcomes, err := s.commit(ctx, batch...)
 		for _, o := range outcomes {
 			deleted.Count += o.Deleted
+		}
+		if err == nil {
+			s.log.InfoContext(ctx, "purged", "kind", batch[0].Record.Kind, "count", len(batch), "first", batch[0].Record.ID, "who", author(ctx).Who)
 		}
 		batch = batch[:0]
 		deleted.Descendants = max(0, deleted.Count-selected)

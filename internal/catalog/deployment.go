@@ -264,6 +264,7 @@ func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (a
 			return err
 		}
 		approved = 1
+		s.log.InfoContext(ctx, "approved", "deployment", id, "who", author(ctx).Who)
 		return nil
 	})
 	return approved, err
@@ -338,6 +339,7 @@ func (s *Service) approveAll(ctx context.Context, batch []Write) (approved int, 
 		return 0, nil, nil
 	}
 	if _, err := s.commit(ctx, batch...); err == nil {
+		s.log.InfoContext(ctx, "approved", "count", len(batch), "first", batch[0].Record.ID, "who", author(ctx).Who)
 		return len(batch), nil, nil
 	} else if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) && !errors.Is(err, tko.ErrNotFound) {
 		return 0, nil, err

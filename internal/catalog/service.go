@@ -26,7 +26,7 @@ type Options struct {
 	MinBackoff       time.Duration // before failed work comes back for the first time; 1 s if zero
 	MaxBackoff       time.Duration // before failed work comes back at last; 60 s if zero
 
-	Log *slog.Logger // where to report; nowhere if nil
+	Log *slog.Logger // where to report what was deleted and approved; nowhere if nil
 }
 
 // A Service is the catalog: the one way by which records are written. All of

@@ -295,7 +295,7 @@ func TestExitCodes(t *testing.T) {
 		"invalid":   {tko.Errorf(tko.ErrInvalid, "no such pattern"), exitUsage, "tko: no such pattern\n"},
 		"not found": {tko.NotFound(tko.KindTemplate, "x"), exitNotFound, "tko: template \"x\": not found\n"},
 		"conflict":  {fmt.Errorf("moved: %w", tko.ErrConflict), exitConflict, "tko: moved: conflict\nhint: somebody else changed it in between: look at it again, and repeat the command\n"},
-		"busy":      {fmt.Errorf("taken: %w", tko.ErrBusy), exitConflict, "tko: taken: busy\nhint: try again in a moment\n"},
+		"busy":      {fmt.Errorf("taken: %w", tko.ErrBusy), exitConflict, "tko: taken: busy\n"},
 		"denied":    {fmt.Errorf("no: %w", tko.ErrDenied), exitDenied, "tko: no: denied\n"},
 		"away": {
 			tko.Errorf(client.ErrUnavailable, "the server at [::1]:50050 can't be reached: connection refused"), exitUnavailable,

@@ -217,7 +217,7 @@ func (a *app) deploymentList() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			return list(ctx, s, deploymentView, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
-				return s.Deployments(ctx, filter.selection(), window.options())
+				return s.Deployments(ctx, filter.selection(), window.options(a))
 			})
 		}),
 	}

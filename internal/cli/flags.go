@@ -53,8 +53,9 @@ func (w *windowFlag) flags(f *pflag.FlagSet) {
 	f.IntVar(&w.max, "max-count", 100, "show at most this `number` of results (-1: all)")
 }
 
-func (w *windowFlag) options() tko.ListOptions {
-	return tko.ListOptions{Window: tko.Window{Offset: w.offset, Max: &w.max}, Deployments: true}
+// options are the part of the list that is asked for, and what its rows show.
+func (w *windowFlag) options(a *app) tko.ListOptions {
+	return tko.ListOptions{Window: tko.Window{Offset: w.offset, Max: &w.max}, Deployments: a.format() != formatBare}
 }
 
 const patternHelp = " (* is anything but / and :, ** is anything; may be repeated, all must match)"

@@ -100,7 +100,7 @@ func (a *app) setup(cmd *cobra.Command) error {
 	if a.globals.quiet {
 		a.out.Reset(io.Discard)
 	}
-	if a.globals.verbose == 0 {
+	if a.globals.verbose == 0 && a.globals.logFile == "" {
 		return nil
 	}
 	level := slog.LevelInfo

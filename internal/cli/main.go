@@ -113,7 +113,7 @@ func (a *app) fail(ctx context.Context, err error) int {
 	case errors.Is(err, tko.ErrConflict):
 		code, hint = exitConflict, "somebody else changed it in between: look at it again, and repeat the command"
 	case errors.Is(err, tko.ErrBusy):
-		code, hint = exitConflict, "try again in a moment"
+		code = exitConflict
 	case errors.Is(err, tko.ErrDenied):
 		code = exitDenied
 	}

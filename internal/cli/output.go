@@ -191,7 +191,7 @@ func stampRow(row map[string]any, s tko.Stamp) {
 	for i, c := range s.Conditions {
 		conditions[i] = map[string]any{
 			"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
-			"observedRevision": c.ObservedRevision, "lastTransitionTimestamp": c.LastTransition.UnixMilli(),
+			"observedRevision": c.ObservedRevision, "lastTransitionTime": c.LastTransition.UTC().Format(time.RFC3339Nano),
 		}
 	}
 	row["conditions"] = conditions

@@ -193,7 +193,7 @@ func (a *app) pluginList() *cobra.Command {
 				return err
 			}
 			return list(ctx, s, pluginView, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
-				return s.Plugins(ctx, sel, window.options())
+				return s.Plugins(ctx, sel, window.options(a))
 			})
 		}),
 	}

@@ -140,7 +140,7 @@ func (a *app) siteList() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			return list(ctx, s, siteView, func(ctx context.Context) iter.Seq2[tko.Site, error] {
-				return s.Sites(ctx, sel, window.options())
+				return s.Sites(ctx, sel, window.options(a))
 			})
 		}),
 	}

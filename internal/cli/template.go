@@ -131,7 +131,7 @@ func (a *app) templateList() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			return list(ctx, s, templateView, func(ctx context.Context) iter.Seq2[tko.Template, error] {
-				return s.Templates(ctx, sel, window.options())
+				return s.Templates(ctx, sel, window.options(a))
 			})
 		}),
 	}

@@ -26,9 +26,10 @@ func (w *waitFlag) flags(f *pflag.FlagSet) {
 }
 
 const (
-	waitLook = 2 * time.Second        // look at least this often
-	waitRest = 200 * time.Millisecond // and not more often than this
-	waitShow = 10                     // of the deployments that are not prepared
+	waitLook = 2 * time.Second       // look at least this often
+	waitRest = 20 * time.Millisecond // and not more often than this
+	waitCost = 5                     // and rest this many times as long as a look took
+	waitShow = 10                    // of the deployments that are not prepared
 )
 
 var errWaitTimeout = errors.New("the wait is over")
@@ -62,7 +63,9 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 	})
 	w := waiter{session: s, done: map[tko.DeploymentID]int{}, shown: map[string]bool{}}
 	for {
+		began := time.Now()
 		seen, err := w.look(ctx, id)
+		took := time.Since(began)
 		timedOut := errors.Is(context.Cause(ctx), errWaitTimeout)
 		switch {
 		case err == nil && len(seen.pending) == 0:
@@ -75,7 +78,7 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 		}
 		w.show(seen)
 		w.pending = seen.pending
-		if err := w.rest(ctx, changed); err != nil {
+		if err := w.rest(ctx, changed, max(waitRest, waitCost*took)); err != nil {
 			return w.orLate(err, id, timeout)
 		}
 	}
@@ -166,9 +169,9 @@ func trouble(d tko.Deployment) string {
 	return ""
 }
 
-// rest waits for a change, and a little longer so that many are one.
-func (w *waiter) rest(ctx context.Context, changed <-chan struct{}) error {
-	look, rest := time.NewTimer(waitLook), time.NewTimer(waitRest)
+// rest waits for a while, so that many changes are one, and then for a change.
+func (w *waiter) rest(ctx context.Context, changed <-chan struct{}, pause time.Duration) error {
+	look, rest := time.NewTimer(pause+waitLook), time.NewTimer(pause)
 	defer look.Stop()
 	defer rest.Stop()
 	select {

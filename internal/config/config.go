@@ -98,7 +98,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "rounds after which preparing a deployment is given up as endless")
 	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve what is prepared, where a deployment does not say otherwise")
 
-	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 8, "sites scheduled at once")
+	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "sites scheduled at once; those that share a repository share commits")
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
 
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to; without one there are none")

@@ -96,7 +96,7 @@ func (e *edge) status(ctx context.Context, method string, err error) error {
 	if st := wire.Status(err, errorSize(ctx)); st != nil {
 		return st.Err()
 	}
-	if own, ok := err.(interface{ GRPCStatus() *status.Status }); ok { //nolint:errorlint // gRPC's own and our translations', never one wrapped by the backend
+	if own, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // gRPC's own, never one that the backend wrapped
 		return own.GRPCStatus().Err()
 	}
 	if ctx.Err() != nil { // a store may say it in its own words

@@ -53,7 +53,7 @@ type target interface {
 // Options are the settings of a Scheduler. The zero value works.
 type Options struct {
 	Worker      string        // who works, for people who read along
-	Concurrency int           // sites at the same time; 16 if 0
+	Concurrency int           // sites at the same time; 64 if 0: those that share a repository share commits
 	Lease       time.Duration // of the work; the loop's default if 0
 	Resync      time.Duration // look at every site again after that long; only when something changes if 0
 	GitCache    string        // folder for clones of remote repositories; in the user's cache folder if empty
@@ -72,7 +72,7 @@ type Scheduler struct {
 // New makes a Scheduler.
 func New(client Client, runner Runner, o Options) *Scheduler {
 	if o.Concurrency == 0 {
-		o.Concurrency = 16
+		o.Concurrency = 64
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

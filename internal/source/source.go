@@ -176,7 +176,11 @@ func parse(text string) (location, error) {
 			}
 		}
 	}
-	if i := strings.LastIndex(rest, "!"); i >= 0 && (nested || !exists(rest)) {
+	mark := "!/"
+	if nested {
+		mark = "!"
+	}
+	if i := strings.LastIndex(rest, mark); i >= 0 && (nested || !exists(rest)) {
 		within, err := cleanWithin(rest[i+1:], &l)
 		if err != nil {
 			return location{}, tko.Errorf(tko.ErrInvalid, "the location %q: %s", text, err)
@@ -195,7 +199,7 @@ func cleanWithin(p string, l *location) (string, error) {
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
-			return "", errors.New("the path after the ! may not have ..")
+			return "", errors.New("the path after the ! has a .. in it")
 		}
 	}
 	return strings.TrimPrefix(path.Clean("/"+p), "/"), nil

@@ -188,7 +188,7 @@ func TestRead(t *testing.T) {
 	tarball := tarOf(t, tree)
 	writeTree(t, dir, map[string]string{
 		"x.tar": string(tarball), "x.tgz": string(gzipOf(t, tarball)), "x.zip": string(zipOf(t, tree)),
-		"odd!name.yaml": manifest("odd"), "one.yaml.gz": string(gzipOf(t, []byte(manifest("zipped")))), "list.json": `[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"j"}}]`,
+		"odd!name.yaml": manifest("odd"), "very!/odd.yaml": manifest("very"), "one.yaml.gz": string(gzipOf(t, []byte(manifest("zipped")))), "list.json": `[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"j"}}]`,
 	})
 	repo := filepath.Join(dir, "repo.git")
 	first := repository(t, repo, true)
@@ -206,6 +206,8 @@ func TestRead(t *testing.T) {
 		"a file of any name":               {dir + "/tree/plain.txt", "plain"},
 		"JSON":                             {dir + "/list.json", "j"},
 		"a file with a ! in its name":      {dir + "/odd!name.yaml", "odd"},
+		"a directory that ends with !":     {dir + "/very!/odd.yaml", "very"},
+		"http with a !":                    {web.URL + "/odd!name.yaml", "odd"},
 		"a file URL":                       {"file://" + dir + "/tree/b.yaml", "b"},
 		"a directory":                      {dir + "/tree", all},
 		"a directory URL":                  {"file://" + dir + "/tree/a", "three one two"},
@@ -369,7 +371,7 @@ func TestReadRefuses(t *testing.T) {
 		"a damaged zip":               {dir + "/bad.zip", "damaged", true},
 		"a path in what is none":      {dir + "/fine.yaml!/x", "no archive", true},
 		"a path in a directory":       {dir + "/two!/a.yaml", "is a directory", true},
-		"a path that leads out":       {dir + "/big.zip!/../x", "may not have ..", true},
+		"a path that leads out":       {dir + "/big.zip!/../x", "has a .. in it", true},
 		"no such path":                {repo + "!/nowhere", `no "nowhere"`, true},
 		"no such branch":              {repo + "#nowhere", `no branch, tag or commit "nowhere"`, true},
 		"no such repository":          {dir + "/nowhere.git", "no such repository", true},

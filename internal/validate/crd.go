@@ -1,10 +1,13 @@
 package validate
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
@@ -22,6 +25,7 @@ type definition struct {
 	group    string
 	kind     string
 	versions []definedVersion
+	digest   func() ([sha256.Size]byte, error) // of the CRD, made once
 }
 
 type definedVersion struct {
@@ -32,9 +36,12 @@ type definedVersion struct {
 
 // define reads a CRD. It takes what is there; what has a wrong type is a
 // finding of the CRD's own schema.
-func define(r krm.Resource) definition {
+func define(r krm.Resource) *definition {
 	root := map[string]any(r)
-	d := definition{resource: r}
+	d := &definition{resource: r, digest: sync.OnceValues(func() ([sha256.Size]byte, error) {
+		digest, _, err := krm.DigestOf(krm.Package{r})
+		return digest, err
+	})}
 	d.group, _ = dig(root, "spec", "group").(string)
 	d.kind, _ = dig(root, "spec", "names", "kind").(string)
 	versions, _ := dig(root, "spec", "versions").([]any)
@@ -353,7 +360,7 @@ func distinct(list []any) []any {
 var crdFormats = formats("bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4", "uuid5",
 	"isbn", "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "date", "duration", "date-time", "datetime")
 
-var errFormat = fmt.Errorf("malformed")
+var errFormat = errors.New("malformed")
 
 func formats(names ...string) []*jsonschema.Format {
 	var all []*jsonschema.Format

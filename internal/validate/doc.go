@@ -6,6 +6,10 @@
 // type validate through an interface. It reads nothing from the network unless
 // a schema location says so. It stores nothing. Start reading at
 // [Validator.Validate].
+//
+// What it leaves to the API server: the rules that CRDs write in CEL
+// (x-kubernetes-validations), what admission checks, and what Kubernetes checks
+// in code and not by schema, such as the form of names.
 package validate
 
 // The schemas come from the source of Kubernetes, which the Go module proxy

@@ -161,9 +161,9 @@ func reason(k jsonschema.ErrorKind) string {
 	case *kind.Const:
 		return "must be " + show(k.Want) + ", is " + show(k.Got)
 	case *kind.Format:
-		return fmt.Sprintf("is no valid %s", k.Want)
+		return "is no valid " + k.Want
 	case *kind.Pattern:
-		return fmt.Sprintf("does not match the pattern %s", k.Want)
+		return "does not match the pattern " + k.Want
 	case *kind.MinLength:
 		return fmt.Sprintf("has %d characters, must have at least %d", k.Got, k.Want)
 	case *kind.MaxLength:

@@ -7,7 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -23,6 +26,8 @@ type kubernetes struct {
 	Version     string                    `json:"kubernetes"`
 	Kinds       map[string]string         `json:"kinds"`
 	Definitions map[string]map[string]any `json:"definitions"`
+
+	kindOf map[string]krm.GVK // of the definitions that are a kind's
 }
 
 var loadKubernetes = sync.OnceValues(func() (*kubernetes, error) {
@@ -34,8 +39,51 @@ var loadKubernetes = sync.OnceValues(func() (*kubernetes, error) {
 	if err := json.NewDecoder(r).Decode(&k); err != nil {
 		return nil, fmt.Errorf("read the embedded schemas: %w", err)
 	}
+	k.kindOf = make(map[string]krm.GVK, len(k.Kinds))
+	for gvk, name := range k.Kinds {
+		apiVersion, kind, _ := strings.Cut(gvk, " ")
+		k.kindOf[name] = krm.ParseGVK(apiVersion, kind)
+	}
 	return &k, nil
 })
+
+// A standard compiles the schemas of Kubernetes' kinds when they are needed.
+// Kinds share what they have in common.
+type standard struct {
+	mu       sync.Mutex
+	compiler *jsonschema.Compiler
+}
+
+const standardURL = "tko:///kubernetes.json"
+
+// loadStandard makes them: for complete (true) and partial validation.
+var loadStandard = map[bool]func() (*standard, error){
+	true:  sync.OnceValues(func() (*standard, error) { return newStandard(true) }),
+	false: sync.OnceValues(func() (*standard, error) { return newStandard(false) }),
+}
+
+func newStandard(complete bool) (*standard, error) {
+	k, err := loadKubernetes()
+	if err != nil {
+		return nil, err
+	}
+	definitions := map[string]any{}
+	for name := range k.kindOf {
+		k.expand(name, definitions)
+	}
+	var document any = map[string]any{"definitions": definitions}
+	if !complete {
+		document = lift(document)
+	}
+	c := newCompiler(noLoader{})
+	return &standard{compiler: c}, c.AddResource(standardURL, document)
+}
+
+func (s *standard) schema(definition string) (*jsonschema.Schema, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.compiler.Compile(standardURL + "#/definitions/" + definition)
+}
 
 // has says whether there is a schema of a kind.
 func (k *kubernetes) has(gvk krm.GVK) bool { return k.Kinds[gvk.String()] != "" }
@@ -56,35 +104,6 @@ func (k *kubernetes) document(name string) map[string]any {
 	return map[string]any{"$ref": "#/definitions/" + name, "definitions": definitions}
 }
 
-// documentOf is the document of a kind.
-func (k *kubernetes) documentOf(gvk krm.GVK) map[string]any {
-	name := k.Kinds[gvk.String()]
-	d := k.document(name)
-	root, _ := dig(d, "definitions", name).(map[string]any)
-	d["definitions"].(map[string]any)[name] = withValues(root, map[string]string{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind}) //nolint:forcetypeassert // made above
-	return d
-}
-
-// withValues fixes the values of properties of an object's schema, which is
-// not changed.
-func withValues(s map[string]any, values map[string]string) map[string]any {
-	properties := map[string]any{}
-	if old, ok := s["properties"].(map[string]any); ok {
-		for key, p := range old {
-			properties[key] = p
-		}
-	}
-	for key, value := range values {
-		properties[key] = map[string]any{"type": "string", "enum": []any{value}}
-	}
-	out := map[string]any{}
-	for key, v := range s {
-		out[key] = v
-	}
-	out["properties"] = properties
-	return out
-}
-
 // orNull is the suffix of the definition that may also be null.
 const orNull = ".orNull"
 
@@ -95,7 +114,19 @@ func (k *kubernetes) expand(name string, into map[string]any) {
 	into[name] = true // taken, for definitions that contain themselves
 	s := k.strict(k.Definitions[name], false, into)
 	nullable := k.strict(k.Definitions[name], true, into)
+	if gvk, ok := k.kindOf[name]; ok {
+		for _, one := range []map[string]any{s, nullable} {
+			setEnum(one, "apiVersion", gvk.APIVersion())
+			setEnum(one, "kind", gvk.Kind)
+		}
+	}
 	into[name], into[name+orNull] = s, nullable
+}
+
+func setEnum(s map[string]any, property, value string) {
+	if p, ok := dig(s, "properties", property).(map[string]any); ok {
+		p["enum"] = []any{value}
+	}
 }
 
 func (k *kubernetes) strict(s map[string]any, optional bool, into map[string]any) map[string]any {

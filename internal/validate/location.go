@@ -33,7 +33,7 @@ const (
 
 // A Fetch reads what is at an http or https URL. Nothing there is
 // fs.ErrNotExist.
-type Fetch func(ctx context.Context, url string) ([]byte, error)
+type Fetch func(ctx context.Context, address string) ([]byte, error)
 
 // A location is where schemas are looked for.
 type location struct {
@@ -120,15 +120,8 @@ func normalized(version string) string {
 var safeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
 
 func isSafe(gvk krm.GVK) bool {
-	for _, s := range []string{gvk.Kind, gvk.Version, gvk.Group} {
-		if s == "" && s == gvk.Group {
-			continue
-		}
-		if len(s) > 253 || strings.Contains(s, "..") || !safeName.MatchString(s) {
-			return false
-		}
-	}
-	return true
+	unsafe := func(s string) bool { return len(s) > 253 || strings.Contains(s, "..") || !safeName.MatchString(s) }
+	return !unsafe(gvk.Kind) && !unsafe(gvk.Version) && (gvk.Group == "" || !unsafe(gvk.Group))
 }
 
 // A library finds schemas in locations and keeps them, compiled.
@@ -175,11 +168,11 @@ func (l *library) read(ctx context.Context, place location, gvk krm.GVK, complet
 		if err != nil || !k.has(gvk) {
 			return nil, err
 		}
-		var document any = k.documentOf(gvk)
-		if !complete {
-			document = lift(document)
+		standard, err := loadStandard[complete]()
+		if err != nil {
+			return nil, err
 		}
-		return compile("tko:///kubernetes.json", document, noLoader{})
+		return standard.schema(k.Kinds[gvk.String()])
 	}
 	if !isSafe(gvk) {
 		return nil, nil
@@ -211,7 +204,7 @@ func (l *library) read(ctx context.Context, place location, gvk krm.GVK, complet
 	s, err := compile(address, document, loader)
 	if err != nil {
 		l.log.WarnContext(ctx, "schema passed over", "schema", address, "err", err)
-		return nil, nil //nolint:nilerr // as Kubeconform does, the next location is asked
+		return nil, nil // as Kubeconform does, the next location is asked
 	}
 	return s, nil
 }

@@ -157,7 +157,8 @@ func TestOptions(t *testing.T) {
 }
 
 func FuzzValidate(f *testing.F) {
-	for _, text := range []string{deploymentYAML, crdYAML, thing(`{size: 1, either: [], free: null, pod: 5}`), `{apiVersion: v1, kind: Secret, metadata: 5}`,
+	for _, text := range []string{
+		deploymentYAML, crdYAML, thing(`{size: 1, either: [], free: null, pod: 5}`), `{apiVersion: v1, kind: Secret, metadata: 5}`,
 		`{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, spec: {templates: [{sites: [1, null], merge: [5]}, 3]}}`,
 		`{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, spec: {url: "://@", credentials: 5}}`,
 		`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, spec: {group: g, names: {kind: K}, versions: [{name: v, schema: {openAPIV3Schema: {properties: {a: 5, b: {items: [1], not: 3, allOf: [{}, 4], enum: [], additionalProperties: 7}}}}}]}}`,

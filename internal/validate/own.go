@@ -48,29 +48,46 @@ func compileOwn(complete bool) (*own, error) {
 	if err != nil {
 		return nil, err
 	}
-	make1 := func(name string, spec map[string]any) (*jsonschema.Schema, error) {
+	build := func(name string, spec map[string]any) (*jsonschema.Schema, error) {
 		spec["type"] = "object"
 		free := map[string]any{"x-kubernetes-preserve-unknown-fields": true}
 		root := map[string]any{"type": "object", "properties": map[string]any{"spec": spec, "status": free}}
 		if spec["required"] != nil {
 			root["required"] = []any{"spec"}
 		}
-		s, issues, err := compileStructural(name, root, nil, complete, k)
-		if err == nil && len(issues) > 0 {
-			err = fmt.Errorf("schema of %s: %s: %s", name, strings.Join(issues[0].path, "."), issues[0].reason)
+		allowNull(root)
+		c := compileStructural(name, root, nil, complete, k)
+		if len(c.issues) > 0 {
+			return nil, fmt.Errorf("schema of %s: %s: %s", name, strings.Join(c.issues[0].path, "."), c.issues[0].reason)
 		}
-		return s, err
+		return c.schema, c.err
 	}
 	o := &own{kinds: map[string]*jsonschema.Schema{}}
-	if o.metadata, err = make1(metadataGroup, maps.Clone(metadataSpec)); err != nil {
+	if o.metadata, err = build(metadataGroup, maps.Clone(metadataSpec)); err != nil {
 		return nil, err
 	}
 	for name, spec := range specs {
-		if o.kinds[name], err = make1(name, spec); err != nil {
+		if o.kinds[name], err = build(name, spec); err != nil {
 			return nil, err
 		}
 	}
 	return o, nil
+}
+
+// allowNull lets what is not required be null, as Kubernetes' own kinds do: it
+// is what YAML makes of a key without a value.
+func allowNull(s map[string]any) {
+	required, _ := s["required"].([]any)
+	properties, _ := s["properties"].(map[string]any)
+	for key, p := range properties {
+		if inner, ok := p.(map[string]any); ok {
+			inner["nullable"] = !slices.Contains(required, any(key))
+			allowNull(inner)
+		}
+	}
+	if items, ok := s["items"].(map[string]any); ok {
+		allowNull(items)
+	}
 }
 
 // schema of a kind, or nil.

@@ -77,6 +77,19 @@ func TestOwnKinds(t *testing.T) {
 				repo + `spec.url: is required`,
 			},
 		},
+		"keys without values": {
+			why: "YAML makes null of them, and null of what is required is not there",
+			pkg: `
+{apiVersion: topology.nephio.org/v1alpha1, kind: Site, metadata: {name: s}, spec: {siteId: a, select: null, merge: null}, status: null}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Template, metadata: {name: t}, spec: {templateId: null, select: {metadata: null}}}
+---
+{apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: h}, spec: {chart: a, parameters: null}}
+---
+{apiVersion: metadata.nephio.org/v1alpha1, kind: Anything, metadata: {name: m}, spec: null}
+`,
+			complete: []string{topo + `Template "t": spec.select.metadata: must be a map, is null`},
+		},
 		"wrong": {
 			why: "types and unknown keys of spec are looked at always",
 			pkg: `

@@ -19,6 +19,14 @@ func (noLoader) Load(string) (any, error) { return nil, errNoReferences }
 
 // compile makes a validating schema of a document.
 func compile(url string, document any, loader jsonschema.URLLoader, formats ...*jsonschema.Format) (*jsonschema.Schema, error) {
+	c := newCompiler(loader, formats...)
+	if err := c.AddResource(url, document); err != nil {
+		return nil, err
+	}
+	return c.Compile(url)
+}
+
+func newCompiler(loader jsonschema.URLLoader, formats ...*jsonschema.Format) *jsonschema.Compiler {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft4)
 	c.RegisterFormat(&jsonschema.Format{Name: "duration", Validate: checkDuration})
@@ -26,10 +34,7 @@ func compile(url string, document any, loader jsonschema.URLLoader, formats ...*
 		c.RegisterFormat(f)
 	}
 	c.UseLoader(loader)
-	if err := c.AddResource(url, document); err != nil {
-		return nil, err
-	}
-	return c.Compile(url)
+	return c
 }
 
 var (

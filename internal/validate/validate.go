@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -32,8 +34,8 @@ type Options struct {
 	// template of a path, or of an http or https URL. None is "default".
 	SchemaLocations []string
 	// KubernetesVersion is what the locations' templates put in place of
-	// NormalizedKubernetesVersion: "1.37.1", or "master" if empty. The embedded
-	// schemas have one version only.
+	// NormalizedKubernetesVersion: "1.37.1", or "master"; if empty, the version
+	// of the embedded schemas, which have this one only.
 	KubernetesVersion string
 	Fetch             Fetch        // reads remote locations; nil refuses them
 	Plugins           PluginRunner // nil finds fault with everything that a plugin should see
@@ -45,7 +47,8 @@ type Options struct {
 // A Validator says what is wrong with packages. It is safe for concurrent use.
 type Validator struct {
 	library  library
-	defined  *lru[definedKey, *jsonschema.Schema]
+	defined  *lru[definedKey, compiledVersion]
+	known    registered
 	verdicts *lru[verdictKey, error]
 	plugins  PluginRunner
 	atOnce   int
@@ -70,7 +73,8 @@ func New(o Options) (*Validator, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkVersion(o.KubernetesVersion, locations); err != nil {
+	version, err := kubernetesVersion(o.KubernetesVersion, locations)
+	if err != nil {
 		return nil, err
 	}
 	log := o.Log
@@ -80,13 +84,13 @@ func New(o Options) (*Validator, error) {
 	v := &Validator{
 		library: library{
 			locations:         locations,
-			kubernetesVersion: o.KubernetesVersion,
+			kubernetesVersion: version,
 			fetch:             o.Fetch,
 			log:               log,
 			compiled:          newLRU[shelf, *jsonschema.Schema](compiledSchemas),
 			missing:           newLRU[krm.GVK, time.Time](missingSchemas),
 		},
-		defined: newLRU[definedKey, *jsonschema.Schema](definedSchemas),
+		defined: newLRU[definedKey, compiledVersion](definedSchemas),
 		plugins: o.Plugins,
 		atOnce:  o.PluginsAtOnce,
 		log:     log,
@@ -103,29 +107,32 @@ func New(o Options) (*Validator, error) {
 	return v, nil
 }
 
-// checkVersion refuses a version that no location can answer for.
-func checkVersion(version string, locations []location) error {
-	if version == "" || slices.ContainsFunc(locations, func(l location) bool { return !l.embedded }) {
-		return nil
-	}
+// kubernetesVersion refuses a version that no location can answer for.
+func kubernetesVersion(version string, locations []location) (string, error) {
 	k, err := loadKubernetes()
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return "", err
+	case version == "":
+		return k.Version, nil
+	case slices.ContainsFunc(locations, func(l location) bool { return !l.embedded }) || minor(version) == minor(k.Version):
+		return version, nil
 	}
-	minor := func(v string) string {
-		return strings.Join(strings.Split(normalized(v), ".")[:min(2, strings.Count(v, ".")+1)], ".")
-	}
-	if minor(version) == minor(k.Version) {
-		return nil
-	}
-	return tko.Errorf(tko.ErrInvalid, "the schemas of Kubernetes %s are not embedded, only those of %s: name a schema location that has them", version, k.Version)
+	return "", tko.Errorf(tko.ErrInvalid, "the schemas of Kubernetes %s are not embedded, only those of %s: name a schema location that has them", version, k.Version)
+}
+
+// minor is "v1.37" of "1.37.1".
+func minor(version string) string {
+	parts := strings.Split(normalized(version), ".")
+	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
 // Validate answers nil if the package is valid. A *tko.InvalidPackageError
 // holds everything that is wrong, in the order of the resources and of the
 // paths in them; it may be shared, so don't change it. Any other error is a
 // failure to find out. Plugins run if nothing else is wrong. A verdict with a
-// Key is remembered, unless a plugin had a part in refusing.
+// Key is remembered, unless a plugin had a part in refusing. The CRDs of the
+// Validation must not be changed later on: what was read of them is kept.
 func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
 	key := verdictKey{r.Key, r.Complete}
 	if r.Key != "" && v.verdicts != nil {
@@ -156,7 +163,7 @@ func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
 func (v *Validator) inspect(ctx context.Context, r tko.Validation) (verdict, err error) {
 	f := &findings{}
 	f.next(krm.Identity{})
-	known := newDefinitions(r)
+	known := v.definitions(r)
 	names := make(map[krm.Identity]bool, len(r.Package))
 	for _, resource := range r.Package {
 		names[resource.Identity()] = true
@@ -178,8 +185,8 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (verdict, err
 		l := look{findings: f, resource: resource, complete: r.Complete, pkg: r.Package, names: names}
 		l.annotations()
 		l.own()
-		if id.GVK == crdGVK {
-			v.checkDefinition(f, resource, r.Complete)
+		if d := known.own[i]; d != nil {
+			v.checkDefinition(f, d, r.Complete)
 		}
 		schema := ownKinds.schema(id.GVK)
 		if schema == nil {
@@ -233,130 +240,174 @@ func (v *Validator) schema(ctx context.Context, gvk krm.GVK, known definitions, 
 	return v.library.schema(ctx, gvk, complete)
 }
 
-// definitions are the CRDs at hand by group and kind, in order of precedence.
-type definitions map[krm.GVK][]definition // the version is empty
+// definitions are the CRDs at hand.
+type definitions struct {
+	own        map[int]*definition // the package's, by index
+	packaged   byKind
+	registered byKind
+}
 
-func newDefinitions(r tko.Validation) definitions {
-	d := definitions{}
-	for _, list := range [][]krm.Resource{r.Package, r.CRDs} {
-		for _, resource := range list {
-			if resource.GVK() == crdGVK {
-				found := define(resource)
-				at := krm.GVK{Group: found.group, Kind: found.kind}
-				d[at] = append(d[at], found)
-			}
+type byKind map[krm.GVK][]*definition // the version is empty
+
+func (b byKind) add(d *definition) {
+	at := krm.GVK{Group: d.group, Kind: d.kind}
+	b[at] = append(b[at], d)
+}
+
+// registered is the newest list of CRDs that came with a Validation: callers
+// pass the same one again and again.
+type registered struct {
+	mu    sync.Mutex
+	list  []krm.Resource
+	kinds byKind
+}
+
+func (k *registered) byKind(list []krm.Resource) byKind {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(list) == 0 {
+		return nil
+	}
+	if len(list) == len(k.list) && &list[0] == &k.list[0] {
+		return k.kinds
+	}
+	kinds := byKind{}
+	for _, r := range list {
+		if r.GVK() == crdGVK {
+			kinds.add(define(r))
+		}
+	}
+	k.list, k.kinds = list, kinds
+	return kinds
+}
+
+func (v *Validator) definitions(r tko.Validation) definitions {
+	d := definitions{own: map[int]*definition{}, packaged: byKind{}, registered: v.known.byKind(r.CRDs)}
+	for i, resource := range r.Package {
+		if resource.GVK() == crdGVK {
+			d.own[i] = define(resource)
+			d.packaged.add(d.own[i])
 		}
 	}
 	return d
 }
 
+// of are the definitions of a kind, in order of precedence.
+func (d definitions) of(gvk krm.GVK) []*definition {
+	at := krm.GVK{Group: gvk.Group, Kind: gvk.Kind}
+	return slices.Concat(d.packaged[at], d.registered[at])
+}
+
 type definedKey struct {
 	digest   [sha256.Size]byte
 	version  string
+	path     string
 	complete bool
+}
+
+// A compiledVersion is what became of a CRD's version: a schema, or what is
+// wrong with it.
+type compiledVersion struct {
+	schema *jsonschema.Schema
+	issues []issue
+	err    error
 }
 
 // definedSchema is the first schema that CRDs have for a kind, or nil. CRDs
 // whose schema is broken have none: the package that brings one is told so.
 func (v *Validator) definedSchema(gvk krm.GVK, known definitions, complete bool) *jsonschema.Schema {
-	for _, d := range known[krm.GVK{Group: gvk.Group, Kind: gvk.Kind}] {
+	for _, d := range known.of(gvk) {
 		for _, version := range d.versions {
 			if version.name != gvk.Version || version.schema == nil {
 				continue
 			}
-			if s, issues, err := v.compileVersion(d, version, complete); s != nil && len(issues) == 0 && err == nil {
-				return s
+			if c := v.compileVersion(d, version, complete); c.schema != nil {
+				return c.schema
 			}
 		}
 	}
 	return nil
 }
 
-func (v *Validator) compileVersion(d definition, version definedVersion, complete bool) (*jsonschema.Schema, []issue, error) {
-	digest, _, err := krm.DigestOf(krm.Package{d.resource})
+func (v *Validator) compileVersion(d *definition, version definedVersion, complete bool) compiledVersion {
+	digest, err := d.digest()
 	if err != nil {
-		return nil, nil, err
+		return compiledVersion{err: err}
 	}
-	key := definedKey{digest, version.name, complete}
-	if s, ok := v.defined.get(key); ok {
-		return s, nil, nil
+	key := definedKey{digest, version.name, strings.Join(version.path, " "), complete}
+	if c, ok := v.defined.get(key); ok {
+		return c
 	}
 	k, err := loadKubernetes()
 	if err != nil {
-		return nil, nil, err
+		return compiledVersion{err: err}
 	}
-	s, issues, err := compileStructural(version.name, version.schema, version.path, complete, k)
-	if s != nil && err == nil && len(issues) == 0 {
-		v.defined.put(key, s)
-	}
-	return s, issues, err
+	c := compileStructural(version.name, version.schema, version.path, complete, k)
+	v.defined.put(key, c)
+	return c
 }
 
 // checkDefinition finds what makes a CRD's schemas useless.
-func (v *Validator) checkDefinition(f *findings, r krm.Resource, complete bool) {
-	d := define(r)
+func (v *Validator) checkDefinition(f *findings, d *definition, complete bool) {
+	root := map[string]any(d.resource)
 	for _, version := range d.versions {
 		if version.schema == nil {
 			if complete {
-				f.add(pathOf(map[string]any(r), version.path), "is required: every served version needs a schema")
+				f.add(pathOf(root, version.path), "is required: every served version needs a schema")
 			}
 			continue
 		}
-		_, issues, err := v.compileVersion(d, version, complete)
-		for _, i := range issues {
-			f.add(pathOf(map[string]any(r), i.path), "%s", i.reason)
+		c := v.compileVersion(d, version, complete)
+		for _, i := range c.issues {
+			f.add(pathOf(root, i.path), "%s", i.reason)
 		}
-		if err != nil && len(issues) == 0 {
-			f.add(pathOf(map[string]any(r), version.path), "is no usable schema: %s", err)
+		if c.err != nil {
+			f.add(pathOf(root, version.path), "is no usable schema: %s", c.err)
 		}
 	}
 }
 
-// compileStructural compiles a schema as CRDs have it. There is a schema only
-// if there are no issues.
-func compileStructural(name string, schema any, path []string, complete bool, k *kubernetes) (*jsonschema.Schema, []issue, error) {
+// compileStructural compiles a schema as CRDs have it.
+func compileStructural(name string, schema any, path []string, complete bool, k *kubernetes) compiledVersion {
 	c := structural{complete: complete}
 	document := c.document(schema, path, k.document(objectMeta))
 	if document == nil {
-		return nil, []issue{{path, "must be a schema"}}, nil
+		return compiledVersion{issues: []issue{{path, "must be a schema"}}}
 	}
 	if len(c.issues) > 0 {
-		return nil, c.issues, nil
+		return compiledVersion{issues: c.issues}
 	}
 	var final any = document
 	if !complete {
 		final = lift(document)
 	}
 	s, err := compile("tko:///"+safeURL.ReplaceAllString(name, "-")+".json", final, noLoader{}, crdFormats...)
-	return s, nil, err
+	return compiledVersion{schema: s, err: err}
+}
+
+// patience is how long a plugin may take to fail. One that needs longer hangs:
+// it isn't asked about the package's other resources.
+const patience = 5 * time.Second
+
+// A run of a plugin for a resource.
+type run struct {
+	plugin  tko.Plugin
+	target  krm.Identity
+	hanging *atomic.Bool // of the plugin
+	err     error
 }
 
 // runPlugins answers what plugins find wrong; an error is the context's.
 func (v *Validator) runPlugins(ctx context.Context, r tko.Validation) (refused, err error) {
-	type run struct {
-		plugin tko.Plugin
-		target krm.Identity
-		err    error
-	}
-	var runs []*run
-	for _, resource := range r.Package {
-		for _, p := range r.Plugins {
-			if p.Type == tko.PluginValidate && p.Triggered(resource.GVK()) {
-				runs = append(runs, &run{plugin: p, target: resource.Identity()})
-			}
-		}
-	}
+	runs := plan(r)
 	var group errgroup.Group
 	group.SetLimit(v.atOnce)
 	for _, one := range runs {
+		if ctx.Err() != nil {
+			break
+		}
 		group.Go(func() error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			one.err = errNoRunner
-			if v.plugins != nil {
-				one.err = v.plugins.Validate(ctx, one.plugin, one.target, r.Package, r.Complete)
-			}
+			v.run(ctx, one, r)
 			return nil
 		})
 	}
@@ -373,6 +424,37 @@ func (v *Validator) runPlugins(ctx context.Context, r tko.Validation) (refused, 
 	f.begin = len(f.list)
 	return f.err(), nil
 }
+
+// plan is what has to run, in the order of the package.
+func plan(r tko.Validation) []*run {
+	hanging := make([]atomic.Bool, len(r.Plugins))
+	var runs []*run
+	for _, resource := range r.Package {
+		for i, p := range r.Plugins {
+			if p.Type == tko.PluginValidate && p.Triggered(resource.GVK()) {
+				runs = append(runs, &run{plugin: p, target: resource.Identity(), hanging: &hanging[i]})
+			}
+		}
+	}
+	return runs
+}
+
+func (v *Validator) run(ctx context.Context, one *run, r tko.Validation) {
+	switch {
+	case v.plugins == nil:
+		one.err = errNoRunner
+	case one.hanging.Load():
+		one.err = errHanging
+	default:
+		begin := time.Now()
+		one.err = v.plugins.Validate(ctx, one.plugin, one.target, r.Package, r.Complete)
+		if one.err != nil && time.Since(begin) > patience {
+			one.hanging.Store(true)
+		}
+	}
+}
+
+var errHanging = errors.New("was not asked, after it failed slowly for another resource")
 
 var safeURL = regexp.MustCompile(`[^A-Za-z0-9.]+`)
 

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -487,4 +490,57 @@ func TestBounded(t *testing.T) {
 			t.Errorf("a line of %d bytes", len(line))
 		}
 	}
+}
+
+// A plugin that hangs costs its time limit once, not once a resource.
+func TestHangingPlugin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newValidator(t, validate.Options{Plugins: hangingRunner{}, PluginsAtOnce: 1})
+		var p krm.Package
+		for i := range 1000 {
+			p = append(p, krm.Resource{"apiVersion": "example.com/v1", "kind": "Thing", "name": strconv.Itoa(i)})
+		}
+		begin := time.Now()
+		got := lines(t, v.Validate(t.Context(), tko.Validation{Package: p, Plugins: []tko.Plugin{{Type: tko.PluginValidate, Name: "slow", Triggers: []krm.GVK{p[0].GVK()}}}}))
+		if took := time.Since(begin); took != 30*time.Second {
+			t.Errorf("took %s", took)
+		}
+		want := []string{
+			`example.com/v1 Thing "0": plugin "validate|slow": timed out after 30s`,
+			`example.com/v1 Thing "1": plugin "validate|slow": was not asked, after it failed slowly for another resource`,
+		}
+		if diff := cmp.Diff(want, got[:2]); diff != "" || len(got) != 1000 {
+			t.Errorf("%d findings (-want +got):\n%s", len(got), diff)
+		}
+	})
+}
+
+type hangingRunner struct{}
+
+func (hangingRunner) Validate(context.Context, tko.Plugin, krm.Identity, krm.Package, bool) error {
+	time.Sleep(30 * time.Second)
+	return errors.New("timed out after 30s")
+}
+
+// Many may ask at the same time, for the same kinds and for others.
+func TestConcurrent(t *testing.T) {
+	v := newValidator(t, validate.Options{})
+	crds := decode(t, crdYAML)
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for _, kind := range []string{"Pod", "Service", "ConfigMap", "Secret", "Namespace"} {
+				p := krm.Package{
+					{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": "a"}, "nonsense": int64(i)},
+					{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}, "spec": int64(i)},
+				}
+				err := v.Validate(context.Background(), tko.Validation{Package: p, CRDs: crds, Complete: i%2 == 0, Key: fmt.Sprint(kind, i%4)})
+				var invalid *tko.InvalidPackageError
+				if !errors.As(err, &invalid) || len(invalid.Findings) < 2 {
+					t.Errorf("%s: got %v", kind, err)
+				}
+			}
+		})
+	}
+	group.Wait()
 }

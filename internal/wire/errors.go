@@ -82,7 +82,7 @@ func kindOf(err error) int {
 		if err == k.kind { //nolint:errorlint // looks at one layer at a time
 			return i
 		}
-		if is, ok := err.(interface{ Is(error) bool }); ok && is.Is(k.kind) { //nolint:errorlint // the same
+		if is, ok := err.(interface{ Is(error) bool }); ok && is.Is(k.kind) {
 			return i
 		}
 	}
@@ -221,6 +221,6 @@ type remoteError struct {
 }
 
 func (e *remoteError) Error() string              { return e.text }
-func (e *remoteError) Is(target error) bool       { return e.kind != nil && target == e.kind } //nolint:errorlint // kinds are compared as they are
+func (e *remoteError) Is(target error) bool       { return e.kind != nil && target == e.kind }
 func (e *remoteError) Unwrap() error              { return e.cause }
 func (e *remoteError) GRPCStatus() *status.Status { return e.status }

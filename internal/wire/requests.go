@@ -218,4 +218,4 @@ func encodeSome(format krm.Format, p krm.Package) (string, []byte, error) {
 }
 
 // Count reads a count.
-func Count(n uint64) int { return int(min(n, 1<<31-1)) } //nolint:gosec // bounded
+func Count(n uint64) int { return int(min(n, 1<<31-1)) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -236,7 +237,7 @@ func TestErrorKinds(t *testing.T) {
 				t.Errorf("%s: came back as %v (%s)", test.why, back, status.Code(back))
 			}
 			for _, k := range kinds {
-				if k.kind != test.kind && errors.Is(back, k.kind) {
+				if !errors.Is(k.kind, test.kind) && errors.Is(back, k.kind) {
 					t.Errorf("came back as %v, too", k.kind)
 				}
 			}
@@ -286,7 +287,7 @@ func TestErrorSize(t *testing.T) {
 			long := &tko.InvalidPackageError{}
 			for i := range 1000 {
 				long.Findings = append(long.Findings, tko.Finding{
-					Resource: krm.Identity{GVK: krm.GVK{Version: "v1", Kind: "A"}, Name: fmt.Sprint(i)},
+					Resource: krm.Identity{GVK: krm.GVK{Version: "v1", Kind: "A"}, Name: strconv.Itoa(i)},
 					Path:     strings.Repeat(text, 5), Reason: strings.Repeat(text, 7),
 				})
 			}

@@ -157,7 +157,7 @@ func toYAML(t *testing.T, resources ...resource) []byte {
 // fromCBOR reads a package as clients in Go do.
 func fromCBOR(t *testing.T, data []byte) []resource {
 	t.Helper()
-	mode, err := cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any](), IntDec: cbor.IntDecConvertSigned, MaxNestedLevels: 256, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24}.DecMode()
+	mode, err := cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any](), IntDec: cbor.IntDecConvertSignedOrFail, MaxNestedLevels: 256, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24}.DecMode()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
-	"github.com/go-git/go-git/v5/plumbing/storer"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -28,11 +27,9 @@ type inventory struct {
 
 // change makes one commit for some sites.
 type change struct {
-	objects storer.EncodedObjectStorer
+	objects *staging
 	author  author
 
-	added   []plumbing.Hash // objects that the commit needs and its parent hasn't
-	known   map[plumbing.Hash]bool
 	changed int // sites
 	message strings.Builder
 	only    string // the line of the only site
@@ -42,7 +39,6 @@ type change struct {
 // nothing changes. A request that can't be met gets its error and changes
 // nothing; an error of build's own is the repository's.
 func (c *change) build(tip plumbing.Hash, batch []*request) (plumbing.Hash, error) {
-	c.known = map[plumbing.Hash]bool{}
 	var base plumbing.Hash
 	if !tip.IsZero() {
 		commit, err := object.GetCommit(c.objects, tip)
@@ -67,7 +63,7 @@ func (c *change) build(tip plumbing.Hash, batch []*request) (plumbing.Hash, erro
 	if c.changed == 0 {
 		return tip, nil
 	}
-	top, err := root.write(c.put)
+	top, err := root.write()
 	if err != nil {
 		return plumbing.ZeroHash, fmt.Errorf("writing trees: %w", err)
 	}
@@ -79,9 +75,7 @@ func (c *change) build(tip plumbing.Hash, batch []*request) (plumbing.Hash, erro
 		if err != nil {
 			return plumbing.ZeroHash, err
 		}
-		if err := c.put(o); err != nil {
-			return plumbing.ZeroHash, err
-		}
+		c.objects.put(o, true)
 		top = o.Hash()
 	}
 	return c.commit(tip, top)
@@ -101,7 +95,8 @@ func (c *change) commit(parent, top plumbing.Hash) (plumbing.Hash, error) {
 	if err := commit.Encode(o); err != nil {
 		return plumbing.ZeroHash, fmt.Errorf("writing the commit: %w", err)
 	}
-	return o.Hash(), c.put(o)
+	c.objects.put(o, true)
+	return o.Hash(), nil
 }
 
 // site changes the tree to what a site wants.
@@ -159,9 +154,7 @@ func (c *change) site(root *folder, r *request) error {
 	// nothing refuses from here on
 	for _, d := range changed {
 		for _, o := range d.objects {
-			if err := c.put(o); err != nil {
-				return fmt.Errorf("writing deployment %q: %w", d.id, err)
-			}
+			c.objects.put(o, o.Hash() == d.tree)
 		}
 		f.set(deploymentFolder(d.id), filemode.Dir, d.tree)
 	}
@@ -215,26 +208,9 @@ func (c *change) record(f *folder, i inventory) error {
 		return fmt.Errorf("writing %s: %w", inventoryFile, err)
 	}
 	o := blob(data.Bytes())
-	if err := c.put(o); err != nil {
-		return fmt.Errorf("writing %s: %w", inventoryFile, err)
-	}
+	c.objects.put(o, true)
 	f.set(inventoryFile, filemode.Regular, o.Hash())
 	return nil
-}
-
-// put stores an object, if it isn't there yet.
-func (c *change) put(o plumbing.EncodedObject) error {
-	hash := o.Hash()
-	if c.known[hash] {
-		return nil
-	}
-	c.known[hash] = true
-	c.added = append(c.added, hash)
-	if c.objects.HasEncodedObject(hash) == nil {
-		return nil
-	}
-	_, err := c.objects.SetEncodedObject(o)
-	return err
 }
 
 func (r *rendered) line(verb string) string {

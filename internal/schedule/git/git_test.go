@@ -715,7 +715,7 @@ func TestSharedCommit(t *testing.T) {
 	}
 }
 
-// BenchmarkSites schedules many sites into one repository, 16 at a time.
+// BenchmarkSites schedules many sites into one repository, 64 at a time.
 func BenchmarkSites(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		for name, setup := range map[string]func() (krm.Resource, *git.Target){
@@ -732,7 +732,7 @@ func BenchmarkSites(b *testing.B) {
 					repo, g := setup()
 					var running sync.WaitGroup
 					var next atomic.Int64
-					for range 16 {
+					for range 64 {
 						running.Go(func() {
 							for i := next.Add(1); i <= int64(n); i = next.Add(1) {
 								d := []tko.Deployment{deployment(b, fmt.Sprintf("2a%d", i), 1, workload), deployment(b, fmt.Sprintf("2b%d", i), 1, workload)}

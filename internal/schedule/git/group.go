@@ -127,10 +127,10 @@ func (g *group) once(ctx context.Context, a auth, batch []*request, attempt int)
 	if err != nil {
 		return err
 	}
-	c := &change{objects: repo.objects(), author: g.spec.Author}
+	c := &change{objects: newStaging(repo.objects()), author: g.spec.Author}
 	commit, err := c.build(tip, batch)
 	if err == nil && commit != tip {
-		err = repo.move(ctx, tip, commit, c.added)
+		err = repo.move(ctx, tip, commit, c.objects)
 	}
 	if errors.Is(err, errUnreadable) && g.spec.Local == "" && attempt == 0 {
 		g.target.options.Log.WarnContext(ctx, "clone of a repository is thrown away", "url", g.spec.URL, "err", err)

@@ -112,7 +112,10 @@ func (l *local) tip(context.Context) (plumbing.Hash, error) {
 
 // move does what git does: the new value is written into the branch's lock
 // file, which then takes the branch's place. Other writers see the lock.
-func (l *local) move(ctx context.Context, from, to plumbing.Hash, _ []plumbing.Hash) error {
+func (l *local) move(ctx context.Context, from, to plumbing.Hash, added *staging) error {
+	if err := added.store(func(plumbing.Hash) bool { return true }); err != nil {
+		return err
+	}
 	path := filepath.Join(l.dir, filepath.FromSlash(l.branch.String()))
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("moving the branch: %w", err)

@@ -27,7 +27,8 @@ import (
 )
 
 // remote is a repository elsewhere, with a bare clone of one branch here. The
-// clone's objects are all that counts: what the branch is at is asked anew.
+// clone's objects are all that counts: what the branch is at is asked anew. Of
+// our own commits it has only what the next one is made from.
 type remote struct {
 	url     string
 	branch  plumbing.ReferenceName
@@ -127,10 +128,10 @@ func (r *remote) fetch(ctx context.Context) error {
 
 // move pushes exactly the objects that are new. The server refuses if the
 // branch isn't where we saw it.
-func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added []plumbing.Hash) error {
+func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *staging) error {
 	var pack bytes.Buffer
-	if _, err := packfile.NewEncoder(&pack, r.storage, false).Encode(added, 0); err != nil {
-		return fmt.Errorf("packing the commit: %w: %w", errUnreadable, err)
+	if _, err := packfile.NewEncoder(&pack, added, false).Encode(added.order, 0); err != nil {
+		return fmt.Errorf("packing the commit: %w", err)
 	}
 	request := packp.NewReferenceUpdateRequestFromCapabilities(r.refs.Capabilities)
 	if r.refs.Capabilities.Supports(capability.Sideband64k) {
@@ -153,6 +154,10 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added []plumb
 		default:
 			return pushed
 		}
+	}
+	// the commit goes last: where it is, all that the next one needs is
+	if err := added.store(func(hash plumbing.Hash) bool { return added.keep[hash] }); err != nil {
+		return fmt.Errorf("updating the clone: %w", err)
 	}
 	if err := r.storage.SetReference(plumbing.NewHashReference(r.branch, to)); err != nil {
 		return fmt.Errorf("updating the clone: %w", err)

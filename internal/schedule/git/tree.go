@@ -8,7 +8,6 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
-	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
 // errNotFolder is that a file (or a link) is where a folder must be.
@@ -16,12 +15,12 @@ var errNotFolder = errors.New("not a folder")
 
 // folder is a tree that can be changed. What isn't looked at isn't read.
 type folder struct {
-	objects storer.EncodedObjectStorer
+	objects *staging
 	entries map[string]object.TreeEntry
 	open    map[string]*folder // those of the entries that were looked at
 }
 
-func openFolder(objects storer.EncodedObjectStorer, hash plumbing.Hash) (*folder, error) {
+func openFolder(objects *staging, hash plumbing.Hash) (*folder, error) {
 	f := &folder{objects: objects, entries: map[string]object.TreeEntry{}, open: map[string]*folder{}}
 	if hash.IsZero() {
 		return f, nil
@@ -68,9 +67,9 @@ func (f *folder) set(name string, mode filemode.FileMode, hash plumbing.Hash) {
 
 // write makes the objects of all folders that were opened and answers the
 // hash, which is zero for a folder that is empty.
-func (f *folder) write(put func(plumbing.EncodedObject) error) (plumbing.Hash, error) {
+func (f *folder) write() (plumbing.Hash, error) {
 	for name, child := range f.open {
-		hash, err := child.write(put)
+		hash, err := child.write()
 		if err != nil {
 			return plumbing.ZeroHash, err
 		}
@@ -91,7 +90,8 @@ func (f *folder) write(put func(plumbing.EncodedObject) error) (plumbing.Hash, e
 	if err != nil {
 		return plumbing.ZeroHash, err
 	}
-	return o.Hash(), put(o)
+	f.objects.put(o, true)
+	return o.Hash(), nil
 }
 
 // file reads a file of the folder itself; nil if there is none.

@@ -20,6 +20,9 @@ type database struct {
 	skipLocked bool // it has FOR UPDATE SKIP LOCKED
 	notify     bool // it has NOTIFY
 
+	dialect relational.Dialect
+	readers chan struct{} // leaves connections to those that write, and to single statements
+
 	stop func()
 	wait sync.WaitGroup
 	life chan struct{}
@@ -36,7 +39,9 @@ func (db *database) probe(ctx context.Context) {
 	db.notify = err == nil
 }
 
-func (db *database) Dialect() relational.Dialect {
+func (db *database) Dialect() relational.Dialect { return db.dialect }
+
+func (db *database) makeDialect() relational.Dialect {
 	d := relational.Dialect{
 		Now:        "(CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint))",
 		ForUpdate:  "FOR UPDATE",
@@ -59,6 +64,8 @@ func (db *database) Dialect() relational.Dialect {
 var arrayTypes = map[relational.Type]string{
 	relational.Text: "text[]", relational.Int: "bigint[]", relational.Bytes: "bytea[]", relational.Bool: "boolean[]",
 }
+
+var errClosed = errors.New("the store is closed")
 
 // rowsTable is a table of parameters, each of which is a column.
 func rowsTable(columns []relational.Column, first int) string {
@@ -83,15 +90,27 @@ func (db *database) Close() error {
 }
 
 func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational.Tx, error) {
+	release := func() {}
+	if mode == relational.Read {
+		select {
+		case db.readers <- struct{}{}:
+			release = func() { <-db.readers }
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-db.life:
+			return nil, errClosed
+		}
+	}
 	conn, err := db.pool.Acquire(ctx)
 	if err != nil {
+		release()
 		return nil, err
 	}
 	begin := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 	if mode == relational.Write {
 		begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
 	}
-	return &transaction{db: db, conn: conn, begin: begin}, nil
+	return &transaction{db: db, conn: conn, mode: mode, begin: begin, release: release}, nil
 }
 
 func (db *database) Run(ctx context.Context, s relational.Statement) error {
@@ -107,8 +126,11 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 type transaction struct {
 	db    *database
 	conn  *pgxpool.Conn
+	mode  relational.Mode
 	begin string // not yet sent
 	over  bool
+
+	release func()
 }
 
 func (t *transaction) Run(ctx context.Context, statements ...relational.Statement) error {
@@ -124,9 +146,10 @@ func (t *transaction) Commit(ctx context.Context, statements ...relational.State
 	if err == nil {
 		t.over = true
 		t.conn.Release()
+		t.release()
 		return nil
 	}
-	if failure := (*pgconn.PgError)(nil); errors.As(err, &failure) && failure.Severity != "FATAL" || pgconn.SafeToRetry(err) || errors.Is(err, errScan) {
+	if failure := (*pgconn.PgError)(nil); t.mode == relational.Read || errors.As(err, &failure) && failure.Severity != "FATAL" || pgconn.SafeToRetry(err) || errors.Is(err, errScan) {
 		return err // it was answered, or never sent
 	}
 	return &relational.UnknownOutcomeError{Err: err}
@@ -143,6 +166,7 @@ func (t *transaction) Rollback() {
 		_, _ = t.conn.Exec(context.Background(), "ROLLBACK")
 	}
 	t.conn.Release()
+	t.release()
 }
 
 var errScan = errors.New("a result can't be read")

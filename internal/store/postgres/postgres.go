@@ -29,6 +29,9 @@ type Options struct {
 	Log         *slog.Logger // where to report; nowhere if nil
 }
 
+// reserved is how many connections lists leave to others.
+const reserved = 4
+
 //go:embed migrations/*.sql
 var migrations embed.FS
 
@@ -47,7 +50,7 @@ func Open(ctx context.Context, dsn string, options Options) (*relational.Store, 
 	if options.Connections > 0 {
 		config.MaxConns = int32(min(options.Connections, 10_000)) //nolint:gosec // bounded
 	}
-	config.MaxConns = max(config.MaxConns, 2) // one to write, one to read
+	config.MaxConns = max(config.MaxConns, 2*reserved)
 	config.MaxConnIdleTime = 5 * time.Minute
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = 10 * time.Second
@@ -64,13 +67,14 @@ func Open(ctx context.Context, dsn string, options Options) (*relational.Store, 
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL at %s: %w", where, err)
 	}
-	db := &database{pool: pool, skipLocked: true, life: make(chan struct{})}
+	db := &database{pool: pool, skipLocked: true, life: make(chan struct{}), readers: make(chan struct{}, config.MaxConns-reserved)}
 	var version string
 	if err := pool.QueryRow(ctx, "SELECT version()").Scan(&version); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open PostgreSQL at %s: %w", where, err)
 	}
 	db.probe(ctx)
+	db.dialect = db.makeDialect()
 	s := relational.New(ctx, db, backend(version))
 	db.listen(context.WithoutCancel(ctx), config.ConnConfig, s.Wake, options.Log)
 	return s, nil

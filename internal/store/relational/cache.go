@@ -107,7 +107,7 @@ func decompress(encoding, size int, stored []byte) ([]byte, error) {
 }
 
 // fillPackages gives records their packages.
-func (s *Store) fillPackages(ctx context.Context, records []*catalog.Record) error {
+func (s *Store) fillPackages(ctx context.Context, run runner, records []*catalog.Record) error {
 	missing := Statement{
 		SQL:     "SELECT b.digest, b.encoding, b.size, b.data FROM {rows} JOIN blob b ON b.digest = r.digest",
 		Columns: []Column{{"digest", Bytes}},
@@ -139,7 +139,7 @@ func (s *Store) fillPackages(ctx context.Context, records []*catalog.Record) err
 		return nil
 	}
 	if len(missing.Rows) > 0 {
-		if err := s.run(ctx, missing); err != nil {
+		if err := run(ctx, missing); err != nil {
 			return fault("read packages", err)
 		}
 	}
@@ -153,7 +153,7 @@ func (s *Store) fillPackages(ctx context.Context, records []*catalog.Record) err
 }
 
 // metadataOf finds metadata by number.
-func (s *Store) metadataOf(ctx context.Context, read func(context.Context, Statement) error, ids map[int64]*catalog.Metadata) error {
+func (s *Store) metadataOf(ctx context.Context, run runner, ids map[int64]*catalog.Metadata) error {
 	missing := Statement{
 		SQL:     "SELECT m.id, m.doc FROM {rows} JOIN metaset m ON m.id = r.id",
 		Columns: []Column{{"id", Int}},
@@ -181,7 +181,7 @@ func (s *Store) metadataOf(ctx context.Context, read func(context.Context, State
 		return nil
 	}
 	if len(missing.Rows) > 0 {
-		if err := read(ctx, missing); err != nil {
+		if err := run(ctx, missing); err != nil {
 			return fault("read metadata", err)
 		}
 	}
@@ -194,14 +194,14 @@ func (s *Store) metadataOf(ctx context.Context, read func(context.Context, State
 }
 
 // fillMetadata gives rows their metadata.
-func (s *Store) fillMetadata(ctx context.Context, rows []row) error {
+func (s *Store) fillMetadata(ctx context.Context, run runner, rows []row) error {
 	ids := map[int64]*catalog.Metadata{}
 	for i := range rows {
 		if rows[i].Revision != 0 {
 			ids[rows[i].metaset] = nil
 		}
 	}
-	if err := s.metadataOf(ctx, s.run, ids); err != nil {
+	if err := s.metadataOf(ctx, run, ids); err != nil {
 		return err
 	}
 	for i := range rows {

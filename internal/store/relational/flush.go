@@ -178,8 +178,7 @@ func (g *group) indexMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
 			}
 		}
 	}
-	read := func(ctx context.Context, s Statement) error { return tx.Run(ctx, s) }
-	if err := g.store.metadataOf(ctx, read, missing); err != nil {
+	if err := g.store.metadataOf(ctx, tx.Run, missing); err != nil {
 		return nil, err
 	}
 	maps.Copy(sets, missing)

@@ -322,7 +322,7 @@ func (p *plan) metadata(ctx context.Context, tx Tx) error {
 		f := &filters[i]
 		if len(filters) > 1 || len(f.pairs) > 1 {
 			err := tx.Run(ctx, Statement{
-				SQL:  "SELECT count(*) FROM (SELECT 1 FROM entity_pair x WHERE " + p.dialect.In("x.pair", "$1") + " LIMIT $2) AS few",
+				SQL:  "SELECT count(*) FROM (SELECT 1 FROM entity_pair x WHERE " + p.dialect.In("x.pair", "$1") + " LIMIT $2) AS found",
 				Args: []any{p.dialect.Ints(f.pairs), int64(maxSorted + 1)},
 				Scan: func(from Row) error { return from.Scan(&f.count) },
 			})
@@ -432,7 +432,7 @@ func (p *plan) chunk(ctx context.Context, tx Tx, after string, including bool, s
 // match, and the first skip.
 func (p *plan) fill(ctx context.Context, tx Tx, rows []row, skip *int) ([]row, error) {
 	s, fields := p.store, p.query.Fields
-	if err := s.fillMetadata(ctx, rows); err != nil {
+	if err := s.fillMetadata(ctx, tx.Run, rows); err != nil {
 		return nil, err
 	}
 	if p.rest != nil {
@@ -451,7 +451,7 @@ func (p *plan) fill(ctx context.Context, tx Tx, rows []row, skip *int) ([]row, e
 	for i := range rows {
 		records[i] = &rows[i].Record
 	}
-	return rows, s.fillPackages(ctx, records)
+	return rows, s.fillPackages(ctx, tx.Run, records)
 }
 
 func (p *plan) matches(effective map[string]string) bool {

@@ -73,19 +73,12 @@ func (s *Store) view(ctx context.Context, fields catalog.Fields, fn func(runner)
 	if fields.Deployments {
 		return s.read(ctx, func(tx Tx) error { return fn(tx.Run) })
 	}
-	return fn(func(ctx context.Context, statements ...Statement) error {
-		for _, statement := range statements {
-			if err := s.run(ctx, statement); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return fn(s.run)
 }
 
 // fill gives rows what isn't in their table.
 func (s *Store) fill(ctx context.Context, fields catalog.Fields, rows []row) error {
-	if err := s.fillMetadata(ctx, rows); err != nil {
+	if err := s.fillMetadata(ctx, s.run, rows); err != nil {
 		return err
 	}
 	if !fields.Package {
@@ -95,7 +88,7 @@ func (s *Store) fill(ctx context.Context, fields catalog.Fields, rows []row) err
 	for i := range rows {
 		records[i] = &rows[i].Record
 	}
-	return s.fillPackages(ctx, records)
+	return s.fillPackages(ctx, s.run, records)
 }
 
 // fillDeployments gives templates and sites the IDs of their deployments.

@@ -132,9 +132,14 @@ func (s *Store) write(ctx context.Context, fn func(tx Tx) ([]Statement, error)) 
 	})
 }
 
-// run runs one statement that reads.
-func (s *Store) run(ctx context.Context, statement Statement) error {
-	return s.retry(ctx, func() error { return s.db.Run(ctx, statement) })
+// run runs statements that read, each in a snapshot of its own.
+func (s *Store) run(ctx context.Context, statements ...Statement) error {
+	for _, statement := range statements {
+		if err := s.retry(ctx, func() error { return s.db.Run(ctx, statement) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkText refuses what the databases can't keep as text.

@@ -70,11 +70,11 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 // complete gives a row its metadata and package.
 func (s *Store) complete(ctx context.Context, r *row) error {
 	rows := []row{*r}
-	if err := s.fillMetadata(ctx, rows); err != nil {
+	if err := s.fillMetadata(ctx, s.run, rows); err != nil {
 		return err
 	}
 	*r = rows[0]
-	return s.fillPackages(ctx, []*catalog.Record{&r.Record})
+	return s.fillPackages(ctx, s.run, []*catalog.Record{&r.Record})
 }
 
 // readToken reads what a token is for.

@@ -31,6 +31,9 @@ type Options struct {
 	Log     *slog.Logger // where to report; nowhere if nil
 }
 
+// quick is how many connections read single statements.
+const quick = 4
+
 //go:embed migrations/*.sql
 var migrations embed.FS
 
@@ -70,7 +73,7 @@ func open(ctx context.Context, path string, options Options, synchronous, name s
 		readers = 8
 	}
 	register()
-	db := &database{closed: closed, ended: make(chan struct{}), free: make(chan *connection, readers), writer: make(chan *connection, 1)}
+	db := &database{closed: closed, ended: make(chan struct{}), free: make(chan *connection, readers), quick: make(chan *connection, quick), writer: make(chan *connection, 1)}
 	query := url.Values{"_pragma": {
 		"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(" + synchronous + ")", "cache_size(-16384)",
 		"temp_store(MEMORY)", "journal_size_limit(67108864)", "wal_autocheckpoint(4000)",
@@ -95,7 +98,7 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 	if err := db.sql.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	for i := range readers + 1 {
+	for i := range 1 + quick + readers {
 		conn, err := db.sql.Conn(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("open %s: %w", path, err)
@@ -107,6 +110,10 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 		}
 		if _, err := conn.ExecContext(ctx, "PRAGMA query_only = 1"); err != nil {
 			return nil, fmt.Errorf("open %s: %w", path, err)
+		}
+		if i <= quick {
+			db.quick <- c
+			continue
 		}
 		db.free <- c
 	}
@@ -194,7 +201,8 @@ func matches(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, erro
 type database struct {
 	sql    *sql.DB
 	writer chan *connection // the one that writes
-	free   chan *connection // those that read
+	free   chan *connection // those that read, each a transaction
+	quick  chan *connection // those that read single statements: never held for long
 	closed func() error
 	ended  chan struct{}
 
@@ -264,6 +272,8 @@ func (db *database) Close() error {
 		select {
 		case c := <-db.free:
 			db.release(c, db.free)
+		case c := <-db.quick:
+			db.release(c, db.quick)
 		case c := <-db.writer:
 			db.release(c, db.writer)
 		default:
@@ -323,11 +333,11 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 }
 
 func (db *database) Run(ctx context.Context, s relational.Statement) error {
-	c, err := db.take(ctx, db.free)
+	c, err := db.take(ctx, db.quick)
 	if err != nil {
 		return err
 	}
-	defer db.release(c, db.free)
+	defer db.release(c, db.quick)
 	return c.run(ctx, dialect, s)
 }
 

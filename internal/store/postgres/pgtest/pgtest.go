@@ -62,6 +62,7 @@ type server struct {
 	dsn      string
 	template string
 	stop     func()
+	own      bool // started here
 
 	mutex sync.Mutex // a template can be copied by one at a time
 }
@@ -154,6 +155,9 @@ func (s *server) create(t testing.TB, how string) string {
 	if err != nil {
 		t.Fatalf("create a database for the test: %v", err)
 	}
+	if s.own { // it goes with its databases
+		return s.database(name)
+	}
 	t.Cleanup(func() {
 		if err := s.exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 			t.Errorf("drop the database of the test: %v", err)
@@ -215,6 +219,7 @@ func (s *server) launch() error {
 	if err := command.Start(); err != nil {
 		return err
 	}
+	s.own = true
 	s.stop = sync.OnceFunc(func() { stop(command, life, folder) })
 	s.dsn = fmt.Sprintf("postgres://tko@127.0.0.1:%d/postgres?sslmode=disable", port)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -1,0 +1,107 @@
+package postgres_test
+
+import (
+	"context"
+	"iter"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/postgres"
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+	"github.com/tko-orchestrator/tko/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(writerEnvironment); dsn != "" {
+		os.Exit(writerMain(dsn))
+	}
+	os.Exit(pgtest.Main(m))
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) catalog.Store { return open(t, pgtest.DSN(t)) })
+}
+
+func TestConformanceOfTwoStoresOnOneDatabase(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) catalog.Store {
+		dsn := pgtest.DSN(t)
+		return &alternating{stores: [2]catalog.Store{open(t, dsn), open(t, dsn)}}
+	})
+}
+
+func open(t *testing.T, dsn string) catalog.Store {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// alternating is a store whose calls go to one store and the other in turn.
+type alternating struct {
+	stores [2]catalog.Store
+	calls  atomic.Int64
+}
+
+func (a *alternating) next() catalog.Store { return a.stores[a.calls.Add(1)%2] }
+
+func (a *alternating) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
+	return a.next().Get(ctx, fields, keys...)
+}
+
+func (a *alternating) Revision(ctx context.Context, key catalog.Key, revision int64) (catalog.Record, error) {
+	return a.next().Revision(ctx, key, revision)
+}
+
+func (a *alternating) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
+	return a.next().List(ctx, query)
+}
+
+func (a *alternating) Epoch(ctx context.Context) (int64, error) { return a.next().Epoch(ctx) }
+
+func (a *alternating) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.Outcome, error) {
+	return a.next().Commit(ctx, writes...)
+}
+
+func (a *alternating) StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (catalog.Record, time.Time, error) {
+	return a.next().StartModification(ctx, deployment, token, ttl)
+}
+
+func (a *alternating) Modification(ctx context.Context, token string) (catalog.Record, error) {
+	return a.next().Modification(ctx, token)
+}
+
+func (a *alternating) CancelModification(ctx context.Context, token string) error {
+	return a.next().CancelModification(ctx, token)
+}
+
+func (a *alternating) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, time.Time, error) {
+	return a.next().ClaimWork(ctx, claim)
+}
+
+func (a *alternating) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
+	return a.next().RenewWork(ctx, items, lease)
+}
+
+func (a *alternating) FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error {
+	return a.next().FinishWork(ctx, items, backoff)
+}
+
+func (a *alternating) Changes(ctx context.Context, after int64, limit int) ([]tko.Change, error) {
+	return a.next().Changes(ctx, after, limit)
+}
+
+func (a *alternating) Head(ctx context.Context) (int64, error) { return a.next().Head(ctx) }
+func (a *alternating) Signal() <-chan struct{}                 { return a.next().Signal() }
+func (a *alternating) Backend() string                         { return a.next().Backend() }
+func (a *alternating) Close() error                            { return nil }

@@ -1,0 +1,47 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, memory)
+}
+
+func TestConformanceOfFiles(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) catalog.Store {
+		return file(t, filepath.Join(t.TempDir(), "a %23?file.db"))
+	})
+}
+
+func memory(t *testing.T) catalog.Store {
+	t.Helper()
+	s, err := sqlite.OpenMemory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, s) })
+	return s
+}
+
+func file(t *testing.T, path string) catalog.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, s) })
+	return s
+}
+
+func closed(t *testing.T, s catalog.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,255 @@
+package storetest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// Write is what a process does that will be killed (see [Kill]), or that works
+// beside another (see [Second]): it writes deployments named after it with a
+// child each, modifies and deletes some, and prints the ID of each once that is
+// acknowledged. It goes on until it fails or has done count.
+func Write(ctx context.Context, store catalog.Store, name string, count int, out io.Writer) error {
+	for i := range count {
+		id := fmt.Sprintf("%s-%06d", name, i)
+		_, err := store.Commit(ctx,
+			deployment(id, metadata("writer", name), withPackage(fmt.Sprint("package ", i%7)), origin(id)),
+			deployment(id+"-child", under(id), ready, at("s")),
+		)
+		if err != nil {
+			return err
+		}
+		if i%3 == 0 {
+			if _, err = store.Commit(ctx, deployment(id, expect(1), metadata("writer", name, "i", fmt.Sprint(i)))); err != nil {
+				return err
+			}
+		}
+		if i%5 == 4 {
+			if _, err = store.Commit(ctx, deleted(deploymentKey(fmt.Sprintf("%s-%06d", name, i-1)))); err != nil {
+				return err
+			}
+		}
+		if _, err = fmt.Fprintln(out, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Kill starts a process that calls [Write], kills it in the middle, and checks
+// that a store opened afterwards has all that was acknowledged, and agrees with
+// itself. It does so more than once, on the same database.
+func Kill(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) catalog.Store) {
+	t.Helper()
+	for round := range 3 {
+		cmd := command()
+		name := fmt.Sprintf("round%d", round)
+		cmd.Args = append(cmd.Args, name)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		acknowledged := []string{}
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			acknowledged = append(acknowledged, lines.Text())
+			if len(acknowledged) == 40*(round+1) {
+				if err := cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = cmd.Wait() // it was killed
+		if len(acknowledged) < 40*(round+1) {
+			t.Fatalf("the process ended after %d writes", len(acknowledged))
+		}
+		t.Run(name, func(t *testing.T) {
+			store := open(t)
+			w := &world{T: t, store: store}
+			for i, id := range acknowledged {
+				gone := i%5 == 3 && i+1 < len(acknowledged)
+				for _, k := range []catalog.Key{deploymentKey(id), deploymentKey(id + "-child")} {
+					if r := w.one(k); r.Revision == 0 && !gone && i+1 < len(acknowledged) || r.Revision != 0 && gone {
+						t.Errorf("%s (%d of %d) is at revision %d", k.ID, i+1, len(acknowledged), r.Revision)
+					}
+				}
+			}
+			Agree(t, store)
+			if _, err := store.Commit(t.Context(), site("after "+name)); err != nil {
+				t.Errorf("nothing can be written afterwards: %v", err)
+			}
+		})
+	}
+}
+
+// Agree checks that the head, the log, the revisions and the records of a store
+// tell the same story, and that the index of metadata follows them.
+func Agree(t *testing.T, store catalog.Store) {
+	t.Helper()
+	w := &world{T: t, store: store}
+	type state struct{ Revision, Position int64 }
+	records := map[catalog.Key]state{}
+	last := int64(0)
+	for {
+		changes, err := store.Changes(t.Context(), last, 1000)
+		w.ok(err)
+		if len(changes) == 0 {
+			break
+		}
+		for _, c := range changes {
+			if c.Position != last+1 {
+				t.Fatalf("the log has %d after %d", c.Position, last)
+			}
+			last = c.Position
+			k := catalog.Key{Kind: c.Kind, ID: c.ID}
+			if c.Op == tko.OpDeleted {
+				delete(records, k)
+				continue
+			}
+			records[k] = state{c.Revision, c.Position}
+		}
+	}
+	w.equal("head", w.head(), last)
+	stored := map[catalog.Key]state{}
+	indexed := map[string]int{}
+	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin} {
+		for r, err := range store.List(t.Context(), catalog.Query{Kind: kind, Limit: -1, Fields: catalog.Fields{Package: true}}) {
+			w.ok(err)
+			stored[r.Key] = state{r.Revision, r.Position}
+			revision, err := store.Revision(t.Context(), r.Key, r.Revision)
+			w.ok(err)
+			if !cmp.Equal(revision.Package, r.Package) || !cmp.Equal(revision.Metadata, r.Metadata) || revision.Parent != r.Parent {
+				t.Errorf("revision %d of %v is not the record", r.Revision, r.Key)
+			}
+			if kind == tko.KindDeployment {
+				for key, value := range r.Metadata.Effective {
+					indexed[key+"="+value]++
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(records, stored); diff != "" {
+		t.Errorf("the records (+) are not what the log says (-):\n%.3000s", diff)
+	}
+	for pair, count := range indexed {
+		key, value, _ := strings.Cut(pair, "=")
+		w.equal("deployments of "+pair, len(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values(key, value), Limit: -1})), count)
+	}
+}
+
+// Second starts a process that writes, claims work and asks for tokens (see
+// [Beside]) on the same database as a store, does the same beside it, and
+// checks that they behave as one.
+func Second(t *testing.T, cmd *exec.Cmd, store catalog.Store) {
+	t.Helper()
+	w := &world{T: t, store: store}
+	w.commit(ones("shared", besideCount)...)
+	cmd.Args = append(cmd.Args, "beside")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs := make(chan map[string]int, 1)
+	go func() { theirs <- count(out) }()
+	own := new(strings.Builder)
+	if err := Beside(t.Context(), store, "own", own); err != nil {
+		t.Error(err)
+	}
+	total := count(strings.NewReader(own.String()))
+	for line, n := range <-theirs {
+		total[line] += n
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("the other process: %v", err)
+	}
+	tokens, won, claims := 0, 0, 0
+	for line, n := range total {
+		if n != 1 {
+			t.Errorf("%s: %d times", line, n)
+		}
+		switch {
+		case strings.HasPrefix(line, "token "):
+			tokens++
+		case strings.HasPrefix(line, "won "):
+			won++
+		case strings.HasPrefix(line, "claim "):
+			claims++
+		}
+	}
+	w.equal("tokens", tokens, besideCount)
+	w.equal("writes won", won, besideCount)
+	w.equal("claims", claims, besideCount)
+	Agree(t, store)
+}
+
+// besideCount is how many things two processes quarrel for.
+const besideCount = 60
+
+func ones(name string, n int) []catalog.Write {
+	var writes []catalog.Write
+	for _, id := range ids(name+"%03d", n) {
+		writes = append(writes, deployment(id))
+	}
+	return writes
+}
+
+// Beside is what both processes of [Second] do: each tries to get every token,
+// every revision and every item of work, and prints what it got.
+func Beside(ctx context.Context, store catalog.Store, name string, out io.Writer) error {
+	for _, id := range ids("shared%03d", besideCount) {
+		_, _, err := store.StartModification(ctx, id, "token of "+name+" for "+id, time.Hour)
+		switch {
+		case err == nil:
+			fmt.Fprintln(out, "token", id)
+		case !errors.Is(err, tko.ErrBusy) && !errors.Is(err, tko.ErrConflict):
+			return err
+		}
+		fresh := "new " + id
+		outcomes, err := store.Commit(ctx, site(fmt.Sprintf("%s/%s", name, id), origin(fresh)), site(fmt.Sprintf("%s-only/%s", name, id)))
+		if err != nil {
+			return err
+		}
+		if !outcomes[0].Existed {
+			fmt.Fprintln(out, "won", id)
+		}
+	}
+	for idle := 0; idle < 3; {
+		items, _, err := store.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueuePrepare, Worker: name, Max: 3, Lease: time.Hour})
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 {
+			idle++
+		}
+		for _, item := range items {
+			fmt.Fprintln(out, "claim", item.Key)
+		}
+	}
+	return nil
+}
+
+func count(out io.Reader) map[string]int {
+	lines := map[string]int{}
+	for scanner := bufio.NewScanner(out); scanner.Scan(); {
+		lines[scanner.Text()]++
+	}
+	return lines
+}

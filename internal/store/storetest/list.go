@@ -1,0 +1,365 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"pgregory.net/rapid"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+var listPromises = []promise{
+	{"a list is sorted by ID, byte by byte", listIsSorted},
+	{"every filter selects what it says, alone and with others", everyFilter},
+	{"windows cut what matches", windowsCut},
+	{"the index of metadata follows the records", metadataFollows},
+	{"metadata is told apart however long it is", longMetadata},
+	{"metadata with very many values is matched", manyValues},
+	{"patterns match as tko.Pattern does", patternsMatch},
+	{"a list is of one snapshot, whatever is written meanwhile", listIsOneSnapshot},
+	{"a list may be left, and written to while it goes on", listMayBeLeft},
+}
+
+func listIsSorted(w *world) {
+	names := []string{"b", "a", "B", "a-b", "a/b", "a:b", "a.b", "a_b", "aB", "ab", "10", "9", "Z", "z"}
+	for _, name := range names {
+		w.commit(site(name, metadata("k", "v")))
+	}
+	slices.Sort(names)
+	w.equal("all", w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1}), names)
+	w.equal("by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1, Metadata: values("k", "v")}), names)
+	for i, name := range names {
+		w.equal("after "+name, w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1, After: name}), slices.Clone(names[i+1:]))
+	}
+}
+
+func patterns(texts ...string) []tko.Pattern {
+	list := make([]tko.Pattern, len(texts))
+	for i, text := range texts {
+		p, err := tko.ParsePattern(text)
+		if err != nil {
+			panic(err)
+		}
+		list[i] = p
+	}
+	return list
+}
+
+func values(pairs ...string) map[string]tko.Pattern {
+	m := map[string]tko.Pattern{}
+	for i := 0; i < len(pairs); i += 2 {
+		p, err := tko.ParseValuePattern(pairs[i+1])
+		if err != nil {
+			panic(err)
+		}
+		m[pairs[i]] = p
+	}
+	return m
+}
+
+// aWorldOfAll has some of everything.
+func aWorldOfAll(w *world) {
+	crds := func(x *catalog.Write) { x.Record.CRDs = true }
+	prepared := func(x *catalog.Write) { x.Record.Prepared = true }
+	w.commit(
+		template("core/upf", metadata("tier", "core", "v", "1.2")),
+		template("core/smf", metadata("tier", "core", "v", "1.3"), crds),
+		template("edge:du", metadata("tier", "edge")),
+		template("base"),
+	)
+	w.commit(
+		site("eu/berlin", of("base"), metadata("region", "eu", "type", "edge")),
+		site("eu/paris", of("base"), metadata("region", "eu", "type", "core")),
+		site("us/nyc", metadata("region", "us", "type", "edge")),
+		site("lab"),
+	)
+	w.commit(
+		deployment("d1", of("core/upf"), at("eu/berlin"), metadata("app", "upf", "rank", "1"), prepared),
+		deployment("d2", of("core/smf"), at("eu/paris"), metadata("app", "smf", "rank", "2"), under("d1"), ready),
+		deployment("d3", of("edge:du"), at("us/nyc"), metadata("app", "du", "path", "a/b:c"), under("d1")),
+		deployment("d4", at("lab"), metadata("app", "upf-test"), under("d2"), ready),
+		deployment("d5", of("core/upf"), metadata("app", "")),
+		deployment("d6"),
+	)
+	w.commit(written(tko.KindPlugin, "prepare|a"), written(tko.KindPlugin, "validate|a"))
+}
+
+func everyFilter(w *world) {
+	aWorldOfAll(w)
+	yes, no := true, false
+	all := "d1 d2 d3 d4 d5 d6"
+	tests := map[string]struct {
+		why   string
+		query catalog.Query
+		want  string
+	}{
+		"nothing":                   {"no filter is all", catalog.Query{}, all},
+		"id exact":                  {"", catalog.Query{IDs: patterns("d3")}, "d3"},
+		"id unknown":                {"", catalog.Query{IDs: patterns("d")}, ""},
+		"id prefix":                 {"", catalog.Query{IDs: patterns("d**")}, all},
+		"id and":                    {"all patterns must match", catalog.Query{IDs: patterns("d*", "*2")}, "d2"},
+		"id and nothing":            {"all patterns must match", catalog.Query{IDs: patterns("d1", "d2")}, ""},
+		"template exact":            {"", catalog.Query{Templates: patterns("core/upf")}, "d1 d5"},
+		"template star":             {"* ends at /", catalog.Query{Templates: patterns("core*")}, ""},
+		"template star in part":     {"* stays between /", catalog.Query{Templates: patterns("core/*")}, "d1 d2 d5"},
+		"template two stars":        {"** crosses / and :", catalog.Query{Templates: patterns("**u**")}, "d1 d3 d5"},
+		"template any":              {"who has no template has none that matches", catalog.Query{Templates: patterns("**")}, "d1 d2 d3 d5"},
+		"templates and":             {"", catalog.Query{Templates: patterns("core/**", "**f")}, "d1 d2 d5"},
+		"template unknown":          {"", catalog.Query{Templates: patterns("core")}, ""},
+		"site exact":                {"", catalog.Query{Sites: patterns("lab")}, "d4"},
+		"site prefix":               {"", catalog.Query{Sites: patterns("eu/**")}, "d1 d2"},
+		"site any":                  {"", catalog.Query{Sites: patterns("**")}, "d1 d2 d3 d4"},
+		"parent":                    {"", catalog.Query{Parent: "d1"}, "d2 d3"},
+		"parent unknown":            {"", catalog.Query{Parent: "d3"}, ""},
+		"prepared":                  {"", catalog.Query{Prepared: &yes}, "d1 d2 d4"},
+		"not prepared":              {"", catalog.Query{Prepared: &no}, "d3 d5 d6"},
+		"approved":                  {"", catalog.Query{Approved: &yes}, "d2 d4"},
+		"prepared, not approved":    {"", catalog.Query{Prepared: &yes, Approved: &no}, "d1"},
+		"metadata exact":            {"", catalog.Query{Metadata: values("app", "upf")}, "d1"},
+		"metadata empty":            {"an empty value is one", catalog.Query{Metadata: values("app", "")}, "d5"},
+		"metadata any":              {"the key must be there", catalog.Query{Metadata: values("app", "*")}, "d1 d2 d3 d4 d5"},
+		"metadata prefix":           {"", catalog.Query{Metadata: values("app", "upf*")}, "d1 d4"},
+		"metadata inside":           {"", catalog.Query{Metadata: values("app", "*u*")}, "d1 d3 d4"},
+		"metadata star crosses":     {"* of values crosses every boundary", catalog.Query{Metadata: values("path", "a*c")}, "d3"},
+		"metadata two keys":         {"", catalog.Query{Metadata: values("app", "*f", "rank", "*")}, "d1 d2"},
+		"metadata two exact":        {"", catalog.Query{Metadata: values("app", "smf", "rank", "2")}, "d2"},
+		"metadata apart":            {"of one record", catalog.Query{Metadata: values("app", "smf", "rank", "1")}, ""},
+		"metadata unknown key":      {"", catalog.Query{Metadata: values("none", "*")}, ""},
+		"metadata of another kind":  {"sites' metadata is not deployments'", catalog.Query{Metadata: values("region", "eu")}, ""},
+		"template metadata":         {"", catalog.Query{TemplateMetadata: values("tier", "core")}, "d1 d2 d5"},
+		"template metadata both":    {"", catalog.Query{TemplateMetadata: values("tier", "core", "v", "1.3")}, "d2"},
+		"template metadata pattern": {"", catalog.Query{TemplateMetadata: values("tier", "*e*")}, "d1 d2 d3 d5"},
+		"template metadata nothing": {"", catalog.Query{TemplateMetadata: values("tier", "x")}, ""},
+		"site metadata":             {"", catalog.Query{SiteMetadata: values("region", "eu")}, "d1 d2"},
+		"site metadata two":         {"", catalog.Query{SiteMetadata: values("region", "eu", "type", "edge")}, "d1"},
+		"site metadata pattern":     {"", catalog.Query{SiteMetadata: values("type", "e*")}, "d1 d3"},
+		"everything": {"", catalog.Query{
+			IDs: patterns("d*"), Templates: patterns("core/*"), Sites: patterns("eu/*"), Metadata: values("rank", "*", "app", "*mf"),
+			TemplateMetadata: values("tier", "core"), SiteMetadata: values("region", "eu"), Parent: "d1", Prepared: &yes, Approved: &yes,
+		}, "d2"},
+	}
+	for name, test := range tests {
+		test.query.Kind, test.query.Limit = tko.KindDeployment, -1
+		if got := strings.Join(w.ids(test.query), " "); got != test.want {
+			w.Errorf("%s: %q, want %q: %s", name, got, test.want, test.why)
+		}
+	}
+	others := map[string]struct {
+		query catalog.Query
+		want  string
+	}{
+		"templates":                  {catalog.Query{Kind: tko.KindTemplate}, "base core/smf core/upf edge:du"},
+		"templates with CRDs":        {catalog.Query{Kind: tko.KindTemplate, CRDs: true}, "core/smf"},
+		"templates by metadata":      {catalog.Query{Kind: tko.KindTemplate, Metadata: values("tier", "core")}, "core/smf core/upf"},
+		"sites by template":          {catalog.Query{Kind: tko.KindSite, Templates: patterns("base")}, "eu/berlin eu/paris"},
+		"sites by metadata":          {catalog.Query{Kind: tko.KindSite, Metadata: values("type", "edge")}, "eu/berlin us/nyc"},
+		"plugins":                    {catalog.Query{Kind: tko.KindPlugin}, "prepare|a validate|a"},
+		"plugins of a type":          {catalog.Query{Kind: tko.KindPlugin, IDs: patterns("prepare|**")}, "prepare|a"},
+		"a kind that there is not":   {catalog.Query{Kind: "nothing"}, ""},
+		"limit 0 of what is there":   {catalog.Query{Kind: tko.KindSite, Offset: 1 << 31}, ""},
+		"templates of no such thing": {catalog.Query{Kind: tko.KindTemplate, Metadata: values("tier", "cor")}, ""},
+	}
+	for name, test := range others {
+		test.query.Limit = -1
+		if got := strings.Join(w.ids(test.query), " "); got != test.want {
+			w.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func windowsCut(w *world) {
+	const n = 150 // more than a chunk
+	var writes []catalog.Write
+	all := ids("s%03d", n)
+	for i, id := range all {
+		writes = append(writes, site(id, metadata("k", "v", "odd", fmt.Sprint(i%2))))
+	}
+	w.commit(writes...)
+	for _, after := range []string{"", "s", "s010", "s0105", "s148", "s149", "t"} {
+		for _, offset := range []int{0, 1, 31, 32, 33, 149, 150, 151} {
+			for _, limit := range []int{-1, 0, 1, 32, 33, 150, 1000} {
+				for _, query := range []catalog.Query{{}, {Metadata: values("k", "v")}, {IDs: patterns("s**")}, {Metadata: values("odd", "1")}} {
+					var want []string
+					for i, id := range all {
+						if id > after && (query.Metadata["odd"].String() == "" || i%2 == 1) {
+							want = append(want, id)
+						}
+					}
+					want = want[min(offset, len(want)):]
+					if limit >= 0 {
+						want = want[:min(limit, len(want))]
+					}
+					query.Kind, query.After, query.Offset, query.Limit = tko.KindSite, after, uint32(offset), limit //nolint:gosec // small
+					if got := w.ids(query); !slices.Equal(got, want) {
+						w.Fatalf("after %q, offset %d, limit %d: %q, want %q", after, offset, limit, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+func metadataFollows(w *world) {
+	find := func(pairs ...string) string {
+		return strings.Join(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values(pairs...), Limit: -1}), " ")
+	}
+	w.commit(site("a", metadata("k", "1", "same", "x")), site("b", metadata("k", "1", "same", "x")))
+	w.equal("written", find("k", "1"), "a b")
+	w.commit(site("a", expect(1), metadata("k", "2", "same", "x")))
+	w.equal("old value", find("k", "1"), "b")
+	w.equal("new value", find("k", "2"), "a")
+	w.equal("what stayed", find("same", "x"), "a b")
+	w.commit(site("a", expect(2)))
+	w.equal("no metadata any more", find("same", "x"), "b")
+	w.commit(status(siteKey("b"), tko.Condition{Type: tko.ConditionHealthy}))
+	w.equal("after a status", find("same", "x"), "b")
+	w.commit(deleted(siteKey("b")))
+	w.equal("after a deletion", find("same", "x"), "")
+	w.commit(site("b", metadata("same", "x")))
+	w.equal("written again", find("same", "x"), "b")
+	// Twice in one transaction: what counts is the end.
+	w.commit(deleted(siteKey("b")), site("c", metadata("same", "x")))
+	w.equal("in one commit", find("same", "x"), "c")
+}
+
+func longMetadata(w *world) {
+	long := strings.Repeat("ä", 300)
+	w.commit(site("a", metadata("k", long+"a")), site("b", metadata("k", long+"b")), site("c", metadata("k", long[:302]+"c")))
+	for pattern, want := range map[string]string{
+		long + "a": "a", long + "b": "b", long + "*": "a b", long[:302] + "*": "a b c", "*b": "b", long + "c": "", long[:302] + "c": "c",
+	} {
+		got := strings.Join(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", pattern), Limit: -1}), " ")
+		w.equal(pattern, got, want)
+	}
+}
+
+func manyValues(w *world) {
+	const n = 2500
+	var writes []catalog.Write
+	for i, id := range ids("s%04d", n) {
+		writes = append(writes, site(id, metadata("name", id, "third", fmt.Sprint(i%3))))
+	}
+	w.commit(writes...)
+	w.equal("any", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: -1})), n)
+	w.equal("with another", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "s*", "third", "1"), Limit: -1})), n/3)
+	w.equal("few", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "s000*"), Limit: -1, Offset: 8}), []string{"s0008", "s0009"})
+	w.equal("page", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: 2, Offset: 2000, After: "s0009"}), []string{"s2010", "s2011"})
+	w.equal("a key that isn't there", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("nam", "*"), Limit: -1})), 0)
+}
+
+func patternsMatch(w *world) {
+	var stored []string
+	taken := map[string]bool{}
+	generate := rapid.StringMatching(`[ab./:*\\\[\](){}^$+?|ü-]{1,6}`)
+	for i := range 200 {
+		id := generate.Example(i)
+		if !taken[id] {
+			taken[id] = true
+			stored = append(stored, id)
+		}
+	}
+	stored = append(stored, "\n", "a\nb", "\U0010FFFF", "\U0010FFFFa", "\uD7FF", "\uE000")
+	slices.Sort(stored)
+	var writes []catalog.Write
+	for _, id := range stored {
+		writes = append(writes, site(id, metadata("k", id)))
+	}
+	w.commit(writes...)
+	pieces := rapid.SliceOfN(rapid.SampledFrom([]string{
+		"*", "**", `\*`, `\\`, "a", "b", ".", "/", ":", "[", "]", "(", ")", "{", "}", "^", "$", "+", "?", "|", "ü", "-", "\n", "\U0010FFFF", "\uD7FF",
+	}), 0, 5)
+	rapid.Check(w.T, func(t *rapid.T) {
+		text := strings.Join(pieces.Draw(t, "pattern"), "")
+		p, err := tko.ParsePattern(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := tko.ParseValuePattern(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		queries := map[string]catalog.Query{
+			"ID":    {Kind: tko.KindSite, Limit: -1, IDs: []tko.Pattern{p}},
+			"value": {Kind: tko.KindSite, Limit: -1, Metadata: map[string]tko.Pattern{"k": v}},
+		}
+		for what, query := range queries {
+			pattern := p
+			if what == "value" {
+				pattern = v
+			}
+			want := []string{}
+			for _, id := range stored {
+				if pattern.Match(id) {
+					want = append(want, id)
+				}
+			}
+			if got := w.ids(query); !slices.Equal(got, want) {
+				t.Fatalf("%s pattern %q: %q, want %q", what, text, got, want)
+			}
+		}
+	})
+}
+
+func listIsOneSnapshot(w *world) {
+	const n = 300
+	var writes []catalog.Write
+	all := ids("s%03d", n)
+	for _, id := range all {
+		writes = append(writes, site(id, metadata("k", "old")))
+	}
+	w.commit(writes...)
+	seen := map[string]string{}
+	for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}) {
+		w.ok(err)
+		seen[r.ID] = r.Metadata.Effective["k"] + " " + string(r.Package)
+		if len(seen) == 1 { // all else is changed, one goes and one comes
+			changed := []catalog.Write{deleted(siteKey("s299")), site("s1505")}
+			for _, id := range all[:299] {
+				changed = append(changed, site(id, expect(1), metadata("k", "new"), withPackage("new")))
+			}
+			w.commit(changed...)
+		}
+	}
+	want := map[string]string{}
+	for _, id := range all {
+		want[id] = "old package of " + id
+	}
+	w.equal("what is seen", seen, want)
+	w.equal("afterwards", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "new"), Limit: -1})), n-1)
+	w.equal("IDs", slices.Sorted(maps.Keys(seen)), all)
+}
+
+func listMayBeLeft(w *world) {
+	var writes []catalog.Write
+	for _, id := range ids("s%03d", 100) {
+		writes = append(writes, site(id))
+	}
+	w.commit(writes...)
+	for range 50 { // more than there can be connections
+		for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, Limit: -1}) {
+			w.ok(err)
+			if r.ID == "s040" {
+				break
+			}
+		}
+	}
+	var wait sync.WaitGroup
+	for range 40 { // more lists than connections, each of which writes
+		wait.Go(func() {
+			for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, Limit: 3}) {
+				if err == nil {
+					_, err = w.store.Commit(w.ctx(), status(r.Key))
+				}
+				if err != nil {
+					w.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+}

@@ -1,0 +1,295 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+func isError(err, want error) bool { return errors.Is(err, want) }
+
+var readPromises = []promise{
+	{"a record that doesn't exist has revision 0, in its place", missingHasRevisionZero},
+	{"what was written is read", writtenIsRead},
+	{"packages of every size are read as they were written", packagesOfEverySize},
+	{"packages and deployments are read only if asked for", onlyWhatIsAskedFor},
+	{"what a read answers belongs to the caller", readsAreCopies},
+	{"what was written may be changed by the caller", writesAreCopies},
+	{"a revision is answered as it was", revisionAsItWas},
+	{"revisions of deleted records are answered", revisionsOfDeleted},
+	{"a revision that never was is not found", revisionThatNeverWas},
+	{"the epoch follows plugins and templates with custom resources only", epochFollows},
+	{"text that can't be stored is invalid", textThatCannotBeStored},
+	{"reading ends with its context", readingEndsWithContext},
+	{"the backend says what it is", backendSaysWhat},
+}
+
+func missingHasRevisionZero(w *world) {
+	w.commit(site("b"), site("a"))
+	records := w.get(catalog.Fields{}, siteKey("b"), siteKey("none"), siteKey("a"), templateKey("a"), siteKey("b"))
+	got := make([]string, len(records))
+	for i, r := range records {
+		got[i] = string(r.Kind) + " " + r.ID
+		if (r.Revision == 0) != (i == 1 || i == 3) {
+			w.Errorf("%s has revision %d", got[i], r.Revision)
+		}
+	}
+	w.equal("keys", got, []string{"site b", "site none", "site a", "template a", "site b"})
+	w.equal("nothing", len(w.get(catalog.Fields{Package: true, Deployments: true})), 0)
+}
+
+func fullWrite() catalog.Write {
+	write := deployment("d", of("t"), at("s"), under("p"), origin("o"), by("Ann", "because"))
+	write.Record.Prepared = true
+	write.Record.Plugin = []byte{0, 1, 255}
+	write.Record.Metadata = &catalog.Metadata{
+		Effective: map[string]string{"a": "1", "b": "ü"}, Inherited: map[string]string{"a": "0"}, Passed: map[string]string{"b": ""},
+	}
+	write.Record.Conditions = []tko.Condition{{
+		Type: tko.ConditionPrepared, Status: tko.ConditionTrue, Reason: "Done", Message: "all \"of\" it",
+		LastTransition: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), ObservedRevision: 7,
+	}}
+	return write
+}
+
+func writtenIsRead(w *world) {
+	write := fullWrite()
+	began := time.Now().Add(-time.Minute)
+	outcome := w.commit(write)[0]
+	got := w.one(deploymentKey("d"))
+	want := write.Record
+	want.Revision, want.Position = 1, outcome.Position
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(catalog.Record{}, "Created", "Updated")); diff != "" {
+		w.Errorf("-want +got:\n%s", diff)
+	}
+	if got.Created.Before(began) || !got.Created.Equal(got.Updated) || got.Created.Location() != time.UTC {
+		w.Errorf("created %v, updated %v", got.Created, got.Updated)
+	}
+	w.equal("outcome", outcome, catalog.Outcome{Key: deploymentKey("d"), Revision: 1, Position: got.Position})
+	if listed := w.list(catalog.Query{Kind: tko.KindDeployment, Limit: -1, Fields: catalog.Fields{Package: true}}); len(listed) != 1 || !cmp.Equal(listed[0], got) {
+		w.Errorf("get and list differ:\n%s", cmp.Diff(got, listed))
+	}
+}
+
+func packagesOfEverySize(w *world) {
+	for _, size := range []int{0, 1, 255, 256, 100_000, 17 << 20} {
+		text := strings.Repeat("kind: Thing\n", size/12+1)[:size]
+		w.commit(template("t", withPackage(text), expect(catalog.Any)))
+		for range 2 { // once from the database, once from memory
+			if got := w.one(templateKey("t")); !bytes.Equal(got.Package, []byte(text)) || got.Package == nil {
+				w.Errorf("a package of %d bytes is read as %d", size, len(got.Package))
+			}
+		}
+	}
+	w.commit(written(tko.KindPlugin, "validate|none", func(x *catalog.Write) { x.Record.Package, x.Record.Digest = nil, catalog.Digest{} }))
+	if got := w.one(key(tko.KindPlugin, "validate|none")); got.Package != nil {
+		w.Errorf("no package is read as %q", got.Package)
+	}
+}
+
+func onlyWhatIsAskedFor(w *world) {
+	w.commit(template("t"), site("s", of("t")), deployment("d2", of("t"), at("s")), deployment("d1", of("t")), deployment("d3", at("s")))
+	for _, k := range []catalog.Key{templateKey("t"), siteKey("s")} {
+		r := w.get(catalog.Fields{}, k)[0]
+		if r.Package != nil || r.Deployments != nil || r.Digest == (catalog.Digest{}) {
+			w.Errorf("%v is read with package %q, deployments %q, digest %x", k, r.Package, r.Deployments, r.Digest)
+		}
+	}
+	w.equal("of the template", w.one(templateKey("t")).Deployments, []string{"d1", "d2"})
+	w.equal("at the site", w.one(siteKey("s")).Deployments, []string{"d2", "d3"})
+	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite} {
+		r := w.list(catalog.Query{Kind: kind, Limit: -1, Fields: catalog.Fields{Deployments: true}})[0]
+		w.equal("listed", len(r.Deployments), 2)
+		if r = w.list(catalog.Query{Kind: kind, Limit: -1})[0]; r.Deployments != nil || r.Package != nil {
+			w.Errorf("%s is listed with package %q, deployments %q", kind, r.Package, r.Deployments)
+		}
+	}
+}
+
+func readsAreCopies(w *world) {
+	w.commit(fullWrite(), template("t"))
+	k := deploymentKey("d")
+	want := w.one(k)
+	for _, r := range w.get(catalog.Fields{Package: true, Deployments: true}, k, k, templateKey("t")) {
+		for i := range r.Plugin {
+			r.Plugin[i] = 'x'
+		}
+		for i := range r.Conditions {
+			r.Conditions[i].Type = "changed"
+		}
+		for i := range r.Deployments {
+			r.Deployments[i] = "changed"
+		}
+		w.equal("another read", w.one(k), want)
+	}
+	twice := w.get(catalog.Fields{}, k, k)
+	twice[0].Conditions[0].Type = "changed"
+	w.equal("the same key in one read", twice[1].Conditions[0].Type, tko.ConditionPrepared)
+}
+
+func writesAreCopies(w *world) {
+	write := fullWrite()
+	w.commit(write)
+	want := w.one(deploymentKey("d"))
+	write.Record.Plugin[0] = 'x'
+	write.Record.Package[0] = 'x'
+	write.Record.Conditions[0].Type = "changed"
+	write.Record.Metadata.Effective["a"] = "changed"
+	w.equal("what is stored", w.one(deploymentKey("d")), want)
+	w.equal("package", string(want.Package), "package of d")
+	w.equal("metadata", want.Metadata.Effective, map[string]string{"a": "1", "b": "ü"})
+}
+
+func revisionAsItWas(w *world) {
+	w.commit(fullWrite())
+	k := deploymentKey("d")
+	first := w.one(k)
+	w.commit(deployment("d", expect(1), withPackage("second"), metadata("c", "2"), at("elsewhere"), ready, by("Bob", "")))
+	second := w.one(k)
+	w.commit(status(k, tko.Condition{Type: tko.ConditionHealthy}))
+	for revision, want := range map[int64]catalog.Record{1: first, 2: second} {
+		got, err := w.store.Revision(w.ctx(), k, revision)
+		w.ok(err)
+		want.Conditions = nil
+		if diff := cmp.Diff(want, got); diff != "" {
+			w.Errorf("revision %d (-want +got):\n%s", revision, diff)
+		}
+	}
+}
+
+func revisionsOfDeleted(w *world) {
+	k := templateKey("t")
+	w.commit(template("t"))
+	w.commit(template("t", expect(1), withPackage("second")))
+	w.commit(deleted(k))
+	got, err := w.store.Revision(w.ctx(), k, 2)
+	w.ok(err)
+	w.equal("package", string(got.Package), "second")
+	// A revision names one state for ever: numbers go on.
+	outcome := w.commit(template("t", withPackage("again")))[0]
+	w.equal("revision of the new one", outcome.Revision, int64(3))
+	if got, err = w.store.Revision(w.ctx(), k, 1); err != nil || string(got.Package) != "package of t" {
+		w.Errorf("revision 1: %q, %v", got.Package, err)
+	}
+}
+
+func revisionThatNeverWas(w *world) {
+	w.commit(site("s"))
+	for _, k := range []catalog.Key{siteKey("none"), templateKey("s"), siteKey("s\x00"), siteKey("\xff")} {
+		_, err := w.store.Revision(w.ctx(), k, 1)
+		w.failed(err, tko.ErrNotFound)
+	}
+	for _, revision := range []int64{-1, 0, 2} {
+		_, err := w.store.Revision(w.ctx(), siteKey("s"), revision)
+		w.failed(err, tko.ErrNotFound)
+	}
+}
+
+func epochFollows(w *world) {
+	epoch := func() int64 {
+		e, err := w.store.Epoch(w.ctx())
+		w.ok(err)
+		return e
+	}
+	crds := func(x *catalog.Write) { x.Record.CRDs = true }
+	steps := []struct {
+		why   string
+		write catalog.Write
+		moves bool
+	}{
+		{"a site is not validated against", site("s"), false},
+		{"nor is a plain template", template("t"), false},
+		{"a template with custom resources is", template("t", expect(1), crds), true},
+		{"a change of it too", template("t", expect(2), crds, withPackage("new")), true},
+		{"and that it has none any more", template("t", expect(3)), true},
+		{"then it isn't", template("t", expect(4), withPackage("newer")), false},
+		{"plugins are", written(tko.KindPlugin, "validate|p"), true},
+		{"and that they are gone", deleted(key(tko.KindPlugin, "validate|p")), true},
+		{"not that what isn't there goes", deleted(key(tko.KindPlugin, "validate|p")), false},
+		{"again", template("u", crds), true},
+		{"a template with custom resources that goes", deleted(templateKey("u")), true},
+	}
+	for _, step := range steps {
+		before := epoch()
+		outcome := w.commit(step.write)[0]
+		switch after := epoch(); {
+		case step.moves && after != outcome.Position:
+			w.Errorf("%s: the epoch is %d, not %d", step.why, after, outcome.Position)
+		case !step.moves && after != before:
+			w.Errorf("%s: the epoch moved from %d to %d", step.why, before, after)
+		}
+	}
+}
+
+func textThatCannotBeStored(w *world) {
+	for _, bad := range []string{"a\x00b", "a\xffb"} {
+		pattern, err := tko.ParsePattern(bad)
+		w.ok(err)
+		writes := []catalog.Write{
+			site(bad), site("s", of(bad)), deployment("d", at(bad)), deployment("d", under(bad)), deployment("d", origin(bad)),
+			site("s", metadata(bad, "v")), site("s", metadata("k", bad)), site("s", by(bad, "")), site("s", by("", bad)),
+			site("s", requires(siteKey(bad))), deployment("d", token(bad)), deleted(siteKey(bad)),
+			status(siteKey("s"), tko.Condition{Message: bad}),
+		}
+		w.commit(site("s", expect(catalog.Any)))
+		for _, write := range writes {
+			write.Expect = catalog.Any
+			w.refused(tko.ErrInvalid, write)
+		}
+		if strings.Contains(bad, "\x00") { // patterns are made of characters
+			for _, q := range []catalog.Query{{IDs: []tko.Pattern{pattern}}, {Metadata: map[string]tko.Pattern{"k": pattern}}} {
+				q.Kind, q.Limit = tko.KindSite, -1
+				for _, err := range w.store.List(w.ctx(), q) {
+					w.failed(err, tko.ErrInvalid)
+				}
+			}
+		}
+		for _, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, After: bad, Limit: -1}) {
+			w.failed(err, tko.ErrInvalid)
+		}
+		if r := w.get(catalog.Fields{}, siteKey(bad))[0]; r.Revision != 0 {
+			w.Errorf("%q is there", bad)
+		}
+		_, err = w.store.Modification(w.ctx(), bad)
+		w.failed(err, tko.ErrNotFound)
+		w.failed(w.store.CancelModification(w.ctx(), bad), tko.ErrNotFound)
+	}
+	long := strings.Repeat("k", 5000)
+	w.refused(tko.ErrInvalid, site("long", metadata(long, "v")))
+	w.commit(site("long", metadata("k", strings.Repeat("long value ", 5000))))
+}
+
+func readingEndsWithContext(w *world) {
+	w.commit(site("s"))
+	ctx, cancel := context.WithCancel(w.ctx())
+	cancel()
+	if _, err := w.store.Get(ctx, catalog.Fields{}, siteKey("s")); !errors.Is(err, context.Canceled) {
+		w.Errorf("get: %v", err)
+	}
+	for _, err := range w.store.List(ctx, catalog.Query{Kind: tko.KindSite, Limit: -1}) {
+		if !errors.Is(err, context.Canceled) {
+			w.Errorf("list: %v", err)
+		}
+	}
+	if _, err := w.store.Changes(ctx, 0, 1); !errors.Is(err, context.Canceled) {
+		w.Errorf("changes: %v", err)
+	}
+	if _, err := w.store.Commit(ctx, site("t")); err != nil && !errors.Is(err, context.Canceled) {
+		w.Errorf("commit: %v", err)
+	}
+	w.commit(site("u"))
+}
+
+func backendSaysWhat(w *world) {
+	if w.store.Backend() == "" {
+		w.Error("the backend says nothing")
+	}
+}

@@ -1,0 +1,287 @@
+// Package storetest is the conformance suite of stores: every promise of
+// [catalog.Store] is a case, named after the promise. A backend's whole test
+// is one call of [Run].
+package storetest
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+type promise struct {
+	promise string
+	check   func(*world)
+}
+
+// Run checks that stores keep what [catalog.Store] promises. open answers an
+// empty one, which it closes when the test ends.
+func Run(t *testing.T, open func(t *testing.T) catalog.Store) {
+	t.Helper()
+	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, feedPromises, tokenPromises, queuePromises) {
+		t.Run(p.promise, func(t *testing.T) {
+			t.Parallel()
+			p.check(&world{T: t, store: open(t)})
+		})
+	}
+}
+
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
+// A world is a test with a store.
+type world struct {
+	*testing.T
+	store catalog.Store
+}
+
+func (w *world) ctx() context.Context { return w.Context() }
+
+func key(kind tko.Kind, id string) catalog.Key { return catalog.Key{Kind: kind, ID: id} }
+
+func templateKey(id string) catalog.Key   { return key(tko.KindTemplate, id) }
+func siteKey(id string) catalog.Key       { return key(tko.KindSite, id) }
+func deploymentKey(id string) catalog.Key { return key(tko.KindDeployment, id) }
+
+// written is a write of a new record with a package, and what change makes of
+// it.
+func written(kind tko.Kind, id string, change ...func(*catalog.Write)) catalog.Write {
+	w := catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{Key: key(kind, id), UID: "uid of " + id}}
+	withPackage("package of " + id)(&w)
+	for _, c := range change {
+		c(&w)
+	}
+	return w
+}
+
+func template(id string, change ...func(*catalog.Write)) catalog.Write {
+	return written(tko.KindTemplate, id, change...)
+}
+
+func site(id string, change ...func(*catalog.Write)) catalog.Write {
+	return written(tko.KindSite, id, change...)
+}
+
+func deployment(id string, change ...func(*catalog.Write)) catalog.Write {
+	return written(tko.KindDeployment, id, change...)
+}
+
+func withPackage(text string) func(*catalog.Write) {
+	return func(w *catalog.Write) { w.Record.Package, w.Record.Digest = []byte(text), sha256.Sum256([]byte(text)) }
+}
+
+func of(templateID string) func(*catalog.Write) {
+	return func(w *catalog.Write) { w.Record.Template = templateID }
+}
+
+func at(siteID string) func(*catalog.Write) {
+	return func(w *catalog.Write) { w.Record.Site = siteID }
+}
+
+func under(parent string) func(*catalog.Write) {
+	return func(w *catalog.Write) { w.Record.Parent = parent }
+}
+
+func origin(o string) func(*catalog.Write) { return func(w *catalog.Write) { w.Record.Origin = o } }
+
+func ready(w *catalog.Write) { w.Record.Prepared, w.Record.Approved = true, true }
+
+func expect(revision int64) func(*catalog.Write) {
+	return func(w *catalog.Write) { w.Expect = revision }
+}
+
+func requires(keys ...catalog.Key) func(*catalog.Write) {
+	return func(w *catalog.Write) { w.Requires = keys }
+}
+
+func token(t string) func(*catalog.Write) { return func(w *catalog.Write) { w.Token = t } }
+
+func by(who, why string) func(*catalog.Write) {
+	return func(w *catalog.Write) { w.Record.Author = tko.Author{Who: who, Why: why} }
+}
+
+func metadata(pairs ...string) func(*catalog.Write) {
+	m := &catalog.Metadata{Effective: map[string]string{}}
+	for i := 0; i < len(pairs); i += 2 {
+		m.Effective[pairs[i]] = pairs[i+1]
+	}
+	return func(w *catalog.Write) { w.Record.Metadata = m }
+}
+
+func deleted(k catalog.Key, change ...func(*catalog.Write)) catalog.Write {
+	w := catalog.Write{Op: tko.OpDeleted, Expect: catalog.Any, Record: catalog.Record{Key: k}}
+	for _, c := range change {
+		c(&w)
+	}
+	return w
+}
+
+func status(k catalog.Key, conditions ...tko.Condition) catalog.Write {
+	return catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{Key: k, Conditions: conditions}}
+}
+
+// commit writes, and ends the test if that fails.
+func (w *world) commit(writes ...catalog.Write) []catalog.Outcome {
+	w.Helper()
+	outcomes, err := w.store.Commit(w.ctx(), writes...)
+	if err != nil {
+		w.Fatalf("commit: %v", err)
+	}
+	if len(outcomes) != len(writes) {
+		w.Fatalf("%d outcomes of %d writes", len(outcomes), len(writes))
+	}
+	return outcomes
+}
+
+// refused writes, and ends the test if that isn't refused with an error.
+func (w *world) refused(want error, writes ...catalog.Write) error {
+	w.Helper()
+	before := w.head()
+	outcomes, err := w.store.Commit(w.ctx(), writes...)
+	w.failed(err, want)
+	if outcomes != nil {
+		w.Errorf("a refused commit has outcomes: %v", outcomes)
+	}
+	if after := w.head(); after != before {
+		w.Errorf("a refused commit moved the head from %d to %d", before, after)
+	}
+	return err
+}
+
+func (w *world) failed(err, want error) {
+	w.Helper()
+	if !isError(err, want) {
+		w.Fatalf("error is %v, not of the kind %q", err, want)
+	}
+}
+
+func (w *world) ok(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) head() int64 {
+	w.Helper()
+	head, err := w.store.Head(w.ctx())
+	w.ok(err)
+	return head
+}
+
+func (w *world) get(fields catalog.Fields, keys ...catalog.Key) []catalog.Record {
+	w.Helper()
+	records, err := w.store.Get(w.ctx(), fields, keys...)
+	w.ok(err)
+	if len(records) != len(keys) {
+		w.Fatalf("%d records of %d keys", len(records), len(keys))
+	}
+	return records
+}
+
+// one reads a record with everything.
+func (w *world) one(k catalog.Key) catalog.Record {
+	w.Helper()
+	return w.get(catalog.Fields{Package: true, Deployments: true}, k)[0]
+}
+
+func (w *world) changes(after int64) []tko.Change {
+	w.Helper()
+	changes, err := w.store.Changes(w.ctx(), after, 10_000)
+	w.ok(err)
+	return changes
+}
+
+// told is a change without what differs between runs.
+type told struct {
+	Op       tko.Op
+	ID       string
+	Revision int64
+}
+
+func (w *world) told(after int64) []told {
+	w.Helper()
+	var list []told
+	for _, c := range w.changes(after) {
+		list = append(list, told{c.Op, string(c.Kind) + " " + c.ID, c.Revision})
+	}
+	return list
+}
+
+func (w *world) list(query catalog.Query) []catalog.Record {
+	w.Helper()
+	var records []catalog.Record
+	for r, err := range w.store.List(w.ctx(), query) {
+		w.ok(err)
+		records = append(records, r)
+	}
+	return records
+}
+
+func (w *world) ids(query catalog.Query) []string {
+	w.Helper()
+	list := []string{}
+	for _, r := range w.list(query) {
+		list = append(list, r.ID)
+	}
+	return list
+}
+
+func (w *world) equal(what string, got, want any) {
+	w.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// dueWork takes all work of a queue that is due, and ends it.
+func (w *world) dueWork(queue string) []string {
+	w.Helper()
+	items := w.claim(queue, 1000, time.Minute)
+	keys := []string{}
+	var done []tko.FinishedWork
+	for _, item := range items {
+		keys = append(keys, item.Key)
+		done = append(done, tko.FinishedWork{Item: item, Outcome: tko.WorkDone})
+	}
+	w.ok(w.store.FinishWork(w.ctx(), done, nil))
+	slices.Sort(keys)
+	return keys
+}
+
+func (w *world) claim(queue string, n int, lease time.Duration) []tko.WorkItem {
+	w.Helper()
+	items, _, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: queue, Worker: "test", Max: n, Lease: lease})
+	w.ok(err)
+	return items
+}
+
+// eventually waits until a condition holds.
+func (w *world) eventually(what string, holds func() bool) {
+	w.Helper()
+	for deadline := time.Now().Add(patience); !holds(); {
+		if time.Now().After(deadline) {
+			w.Fatalf("not within %v: %s", patience, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func ids(format string, n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf(format, i)
+	}
+	return list
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

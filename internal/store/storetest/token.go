@@ -1,0 +1,162 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+var tokenPromises = []promise{
+	{"a token answers the deployment as it was", tokenAnswers},
+	{"one token of many is good", oneTokenOfMany},
+	{"a deployment that somebody has a token of is busy", tokenHolds},
+	{"a token ends with the write under it", tokenEnds},
+	{"a refused write leaves its token good", tokenSurvives},
+	{"a token runs out by itself", tokenRunsOut},
+	{"a token that was cancelled is not known", tokenCancelled},
+	{"a token goes with its deployment", tokenGoes},
+}
+
+func (w *world) start(deployment, token string, ttl time.Duration) catalog.Record {
+	w.Helper()
+	r, _, err := w.store.StartModification(w.ctx(), deployment, token, ttl)
+	w.ok(err)
+	return r
+}
+
+func tokenAnswers(w *world) {
+	w.commit(deployment("d", metadata("k", "v")))
+	before := time.Now()
+	r, expires, err := w.store.StartModification(w.ctx(), "d", "T", time.Hour)
+	w.ok(err)
+	w.equal("record", r, w.one(deploymentKey("d")))
+	if expires.Before(before.Add(50*time.Minute)) || expires.After(before.Add(70*time.Minute)) {
+		w.Errorf("runs out at %v", expires)
+	}
+	w.commit(status(deploymentKey("d"), tko.Condition{Type: "x"}))
+	got, err := w.store.Modification(w.ctx(), "T")
+	w.ok(err)
+	r.Conditions = nil
+	w.equal("modification", got, r)
+	_, _, err = w.store.StartModification(w.ctx(), "none", "U", time.Hour)
+	w.failed(err, tko.ErrNotFound)
+	_, err = w.store.Modification(w.ctx(), "U")
+	w.failed(err, tko.ErrNotFound)
+}
+
+func oneTokenOfMany(w *world) {
+	w.commit(deployment("d"))
+	for round := range 5 {
+		var good atomic.Int32
+		var winner atomic.Value
+		var wait sync.WaitGroup
+		for i := range 16 {
+			wait.Go(func() {
+				name := fmt.Sprintf("T%d-%d", round, i)
+				_, _, err := w.store.StartModification(w.ctx(), "d", name, time.Hour)
+				switch {
+				case err == nil:
+					good.Add(1)
+					winner.Store(name)
+				case !errors.Is(err, tko.ErrBusy):
+					w.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+		if good.Load() != 1 {
+			w.Fatalf("%d tokens are good", good.Load())
+		}
+		w.ok(w.store.CancelModification(w.ctx(), winner.Load().(string))) //nolint:forcetypeassert,errcheck // stored above
+	}
+}
+
+func tokenHolds(w *world) {
+	w.commit(template("t"), deployment("d", of("t")), deployment("e"))
+	w.start("d", "T", time.Hour)
+	w.refused(tko.ErrBusy, deployment("d", expect(1)))
+	w.refused(tko.ErrNotFound, deployment("e", expect(1), token("T")))
+	w.commit(deployment("e", expect(1)))
+	w.commit(status(deploymentKey("d"), tko.Condition{}))
+	// What happens to the template doesn't wait for people.
+	w.commit(deleted(templateKey("t")))
+	w.equal("dissociated", w.one(deploymentKey("d")).Template, "")
+	got, err := w.store.Modification(w.ctx(), "T")
+	w.ok(err)
+	w.equal("as it was", got.Template, "t")
+	w.commit(deployment("d", expect(catalog.Any), token("T")))
+}
+
+func tokenEnds(w *world) {
+	w.commit(deployment("d"))
+	w.start("d", "T", time.Hour)
+	w.equal("revision", w.commit(deployment("d", expect(1), token("T")))[0].Revision, int64(2))
+	w.refused(tko.ErrNotFound, deployment("d", expect(2), token("T")))
+	_, err := w.store.Modification(w.ctx(), "T")
+	w.failed(err, tko.ErrNotFound)
+	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
+	w.commit(deployment("d", expect(2)))
+	w.start("d", "U", time.Hour)
+}
+
+func tokenSurvives(w *world) {
+	w.commit(deployment("d"))
+	w.start("d", "T", time.Hour)
+	w.refused(tko.ErrConflict, deployment("d", expect(7), token("T")))
+	w.refused(tko.ErrInvalid, deployment("d", expect(1), token("T"), requires(siteKey("none"))))
+	w.commit(site("there"))
+	w.refused(tko.ErrConflict, deployment("d", expect(1), token("T")), site("there"))
+	_, err := w.store.Modification(w.ctx(), "T")
+	w.ok(err)
+	w.commit(deployment("d", expect(1), token("T")))
+}
+
+func tokenRunsOut(w *world) {
+	w.commit(deployment("d"))
+	w.start("d", "T", 30*time.Millisecond)
+	w.eventually("the token runs out", func() bool {
+		_, err := w.store.Modification(w.ctx(), "T")
+		return errors.Is(err, tko.ErrBusy)
+	})
+	w.refused(tko.ErrBusy, deployment("d", expect(1), token("T")))
+	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrBusy)
+	w.start("d", "U", time.Hour)
+	_, err := w.store.Modification(w.ctx(), "T")
+	w.failed(err, tko.ErrBusy)
+	w.refused(tko.ErrBusy, deployment("d", expect(1), token("T")))
+	w.commit(deployment("d", expect(1), token("U")))
+	w.start("d", "V", time.Millisecond)
+	w.eventually("the deployment is free again", func() bool {
+		_, err := w.store.Commit(w.ctx(), deployment("d", expect(2)))
+		return err == nil
+	})
+}
+
+func tokenCancelled(w *world) {
+	w.commit(deployment("d"))
+	w.start("d", "T", time.Hour)
+	w.ok(w.store.CancelModification(w.ctx(), "T"))
+	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
+	_, err := w.store.Modification(w.ctx(), "T")
+	w.failed(err, tko.ErrNotFound)
+	w.refused(tko.ErrNotFound, deployment("d", expect(1), token("T")))
+	w.commit(deployment("d", expect(1)))
+}
+
+func tokenGoes(w *world) {
+	w.commit(deployment("p"), deployment("d", under("p")))
+	w.start("d", "T", time.Hour)
+	w.commit(deleted(deploymentKey("p")))
+	_, err := w.store.Modification(w.ctx(), "T")
+	w.failed(err, tko.ErrNotFound)
+	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
+	w.refused(tko.ErrNotFound, deployment("d", expect(catalog.Any), token("T")))
+	w.commit(deployment("d"))
+	_, err = w.store.Modification(w.ctx(), "T")
+	w.failed(err, tko.ErrNotFound)
+}

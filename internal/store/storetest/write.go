@@ -1,0 +1,308 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+var writePromises = []promise{
+	{"a write expects the revision it says", writeExpects},
+	{"one of many concurrent writers wins", oneWriterWins},
+	{"a failed commit leaves no trace", failedLeavesNoTrace},
+	{"a commit that fails doesn't fail others", failureIsAlone},
+	{"writes of one commit see those before them", writesInOrder},
+	{"keys of one commit must differ", keysMustDiffer},
+	{"what is required must exist", requiredMustExist},
+	{"the parent must be at its revision", parentRevision},
+	{"an origin is one record for ever", originIsOne},
+	{"an origin is one record under concurrency", originUnderConcurrency},
+	{"UID, creation and origin stay", whatStays},
+	{"a status changes conditions only", statusOnly},
+	{"a commit is seen by the next read", commitIsSeen},
+}
+
+func writeExpects(w *world) {
+	k := siteKey("s")
+	w.refused(tko.ErrNotFound, site("s", expect(1)))
+	w.refused(tko.ErrNotFound, status(k))
+	w.refused(tko.ErrNotFound, catalog.Write{Op: tko.OpDeleted, Expect: 1, Record: catalog.Record{Key: k}})
+	w.equal("deleting what isn't there", w.commit(deleted(k))[0], catalog.Outcome{Key: k})
+	w.commit(site("s"))
+	w.refused(tko.ErrConflict, site("s"))
+	w.refused(tko.ErrConflict, site("s", expect(2)))
+	w.equal("second", w.commit(site("s", expect(1)))[0].Revision, int64(2))
+	w.refused(tko.ErrConflict, site("s", expect(1)))
+	w.equal("any", w.commit(site("s", expect(catalog.Any)))[0].Revision, int64(3))
+	w.refused(tko.ErrConflict, catalog.Write{Op: tko.OpStatus, Expect: 2, Record: catalog.Record{Key: k}})
+	w.refused(tko.ErrConflict, deleted(k, expect(2)))
+	w.refused(tko.ErrInvalid, catalog.Write{Op: "unheard-of", Expect: catalog.Any, Record: catalog.Record{Key: k}})
+	w.equal("deleted", w.commit(deleted(k, expect(3)))[0].Deleted, 1)
+	w.equal("gone", w.one(k), catalog.Record{Key: k})
+}
+
+func oneWriterWins(w *world) {
+	const writers, rounds = 16, 10
+	w.commit(site("s"))
+	for round := int64(1); round <= rounds; round++ {
+		var won atomic.Int32
+		var wait sync.WaitGroup
+		for i := range writers {
+			wait.Go(func() {
+				_, err := w.store.Commit(w.ctx(), site("s", expect(round), withPackage(fmt.Sprint(i))))
+				switch {
+				case err == nil:
+					won.Add(1)
+				case !errors.Is(err, tko.ErrConflict):
+					w.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+		if won.Load() != 1 {
+			w.Fatalf("%d of %d writers won round %d", won.Load(), writers, round)
+		}
+	}
+	w.equal("revision", w.one(siteKey("s")).Revision, int64(rounds+1))
+}
+
+func failedLeavesNoTrace(w *world) {
+	w.commit(template("t"), site("s", of("t"), metadata("k", "v")), deployment("d", of("t"), at("s"), ready), deployment("c", under("d")))
+	w.dueWork(tko.QueuePrepare)
+	w.dueWork(tko.QueueSchedule)
+	w.commit(site("there"))
+	w.dueWork(tko.QueueSchedule)
+	before := []catalog.Record{w.one(templateKey("t")), w.one(siteKey("s")), w.one(deploymentKey("d")), w.one(deploymentKey("c"))}
+	w.refused(
+		tko.ErrConflict,
+		site("new", metadata("k", "v"), origin("o")), site("s", expect(1), metadata("k", "other")), deployment("n", of("t"), at("s"), ready),
+		deleted(deploymentKey("d")), deleted(templateKey("t")), written(tko.KindPlugin, "schedule|p"), site("there"),
+	)
+	after := []catalog.Record{w.one(templateKey("t")), w.one(siteKey("s")), w.one(deploymentKey("d")), w.one(deploymentKey("c"))}
+	w.equal("records", after, before)
+	w.equal("new record", w.one(siteKey("new")).Revision, int64(0))
+	w.equal("metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"s"})
+	w.equal("work to prepare", w.dueWork(tko.QueuePrepare), []string{})
+	w.equal("work to schedule", w.dueWork(tko.QueueSchedule), []string{})
+	w.equal("the origin is free", w.commit(site("new", origin("o")))[0], catalog.Outcome{Key: siteKey("new"), Revision: 1, Position: w.head()})
+}
+
+func failureIsAlone(w *world) {
+	w.commit(site("s"))
+	var wait sync.WaitGroup
+	for i := range 60 {
+		wait.Go(func() {
+			switch i % 3 {
+			case 0:
+				if _, err := w.store.Commit(w.ctx(), site(fmt.Sprintf("x%02d", i)), site("s")); !errors.Is(err, tko.ErrConflict) {
+					w.Errorf("error is %v", err)
+				}
+			case 1:
+				if _, err := w.store.Commit(w.ctx(), site(fmt.Sprintf("y%02d", i), metadata("n", fmt.Sprint(i)))); err != nil {
+					w.Error(err)
+				}
+			default:
+				if _, err := w.store.Commit(w.ctx(), deleted(siteKey("none")), site(fmt.Sprintf("z%02d", i), requires(siteKey("none")))); err == nil {
+					w.Error("what requires something that isn't there was written")
+				}
+			}
+		})
+	}
+	wait.Wait()
+	w.equal("sites", len(w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1})), 21)
+	w.equal("head", w.head(), int64(21))
+}
+
+func writesInOrder(w *world) {
+	outcomes := w.commit(
+		template("t"),
+		site("s", of("t"), requires(templateKey("t"))),
+		deployment("p", requires(siteKey("s"))),
+		deployment("c", under("p"), func(x *catalog.Write) { x.ParentRevision = 1 }, requires(deploymentKey("p"))),
+		deleted(siteKey("other")),
+	)
+	for i, outcome := range outcomes[:4] {
+		if outcome.Position != int64(i+1) || outcome.Revision != 1 {
+			w.Errorf("outcome %d is %+v", i, outcome)
+		}
+	}
+	err := w.refused(tko.ErrInvalid, deleted(siteKey("s")), deployment("n", requires(siteKey("s"))))
+	var missing *catalog.MissingError
+	if !errors.As(err, &missing) || missing.Key != siteKey("s") {
+		w.Errorf("error is %v", err)
+	}
+	// What is written first is dissociated by what is deleted next.
+	w.commit(deployment("d", of("t"), at("s")), deleted(templateKey("t")), deleted(siteKey("s")))
+	d := w.one(deploymentKey("d"))
+	w.equal("dissociated", []any{d.Template, d.Site, d.Revision}, []any{"", "", int64(3)})
+	w.commit(deployment("e", under("d")), deleted(deploymentKey("d")))
+	w.equal("a child that was just made", w.one(deploymentKey("e")).Revision, int64(0))
+}
+
+func keysMustDiffer(w *world) {
+	w.refused(tko.ErrInvalid, site("s"), site("s", expect(1)))
+	outcomes, err := w.store.Commit(w.ctx())
+	if len(outcomes) != 0 || err != nil {
+		w.Errorf("no writes: %v, %v", outcomes, err)
+	}
+}
+
+func requiredMustExist(w *world) {
+	w.commit(site("s"))
+	err := w.refused(tko.ErrInvalid, deployment("d", requires(siteKey("s"), templateKey("none"), siteKey("nowhere"))))
+	var missing *catalog.MissingError
+	if !errors.As(err, &missing) || missing.Key != templateKey("none") {
+		w.Errorf("error is %v, not of the first that is missing", err)
+	}
+	w.commit(deployment("d", requires(siteKey("s"))))
+}
+
+func parentRevision(w *world) {
+	w.commit(deployment("p"))
+	child := func(id string, revision int64) catalog.Write {
+		return deployment(id, under("p"), func(x *catalog.Write) { x.ParentRevision = revision })
+	}
+	w.refused(tko.ErrConflict, child("c", 2))
+	w.commit(child("c", 1))
+	w.commit(status(deploymentKey("p"), tko.Condition{}))
+	w.commit(child("c2", 1))
+	w.commit(deployment("p", expect(1)))
+	w.refused(tko.ErrConflict, child("c3", 1))
+	w.commit(child("c3", 0))
+	w.commit(deleted(deploymentKey("p")))
+	w.refused(tko.ErrConflict, child("c4", 2))
+}
+
+func originIsOne(w *world) {
+	first := w.commit(deployment("d1", origin("o")))[0]
+	want := catalog.Outcome{Key: deploymentKey("d1"), Revision: 1, Position: first.Position, Existed: true}
+	head := w.head()
+	w.equal("the same origin", w.commit(deployment("d2", origin("o"), requires(siteKey("none"))))[0], want)
+	w.equal("head", w.head(), head)
+	w.equal("nothing was written", w.one(deploymentKey("d2")).Revision, int64(0))
+	w.refused(tko.ErrConflict, deployment("d1", origin("o")))
+	w.commit(site("d1", origin("o")))
+	outcomes := w.commit(deployment("d3", origin("p")), deployment("d4", origin("p")), deployment("d5", origin("o")), deployment("d6"), deployment("d7"))
+	w.equal("in one commit", []string{outcomes[0].Key.ID, outcomes[1].Key.ID, outcomes[2].Key.ID}, []string{"d3", "d3", "d1"})
+	w.equal("existed", []bool{outcomes[0].Existed, outcomes[1].Existed, outcomes[2].Existed}, []bool{false, true, true})
+	w.commit(deployment("d1", expect(1)))
+	w.equal("still of its origin", w.commit(deployment("d2", origin("o")))[0].Revision, int64(2))
+	w.commit(deleted(deploymentKey("d1")))
+	w.equal("after it is gone", w.commit(deployment("d2", origin("o")))[0].Existed, false)
+	w.commit(deleted(deploymentKey("d2")), deployment("d8", origin("o")))
+	w.equal("taken over in one commit", w.one(deploymentKey("d8")).Origin, "o")
+}
+
+func originUnderConcurrency(w *world) {
+	const writers, origins = 16, 20
+	var mutex sync.Mutex
+	found := map[string]map[string]bool{}
+	made := 0
+	var wait sync.WaitGroup
+	for i := range writers {
+		wait.Go(func() {
+			for o := range origins {
+				name := fmt.Sprintf("o%02d", o)
+				outcomes, err := w.store.Commit(w.ctx(), deployment(fmt.Sprintf("d%02d-%02d", i, o), origin(name)))
+				if err != nil {
+					w.Error(err)
+					return
+				}
+				mutex.Lock()
+				if found[name] == nil {
+					found[name] = map[string]bool{}
+				}
+				found[name][outcomes[0].Key.ID] = true
+				if !outcomes[0].Existed {
+					made++
+				}
+				mutex.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	for name, set := range found {
+		if len(set) != 1 {
+			w.Errorf("the origin %s has the records %q", name, sortedKeys(set))
+		}
+	}
+	w.equal("made", made, origins)
+	w.equal("stored", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})), origins)
+}
+
+func whatStays(w *world) {
+	w.commit(site("s", origin("o")))
+	first := w.one(siteKey("s"))
+	w.commit(site("s", expect(1), func(x *catalog.Write) {
+		x.Record.UID, x.Record.Origin, x.Record.Created, x.Record.Revision, x.Record.Position = "other", "other", time.Unix(0, 0), 99, 99
+	}))
+	second := w.one(siteKey("s"))
+	w.equal("what stays", []any{second.UID, second.Origin, second.Created}, []any{first.UID, first.Origin, first.Created})
+	if second.Updated.Before(first.Updated) || second.Revision != 2 || second.Position != first.Position+1 {
+		w.Errorf("updated %v after %v, revision %d, position %d after %d", second.Updated, first.Updated, second.Revision, second.Position, first.Position)
+	}
+}
+
+func statusOnly(w *world) {
+	k := deploymentKey("d")
+	w.commit(site("s"))
+	w.commit(deployment("d", at("s"), ready, metadata("k", "v"), by("Ann", "")), deployment("u"))
+	w.dueWork(tko.QueuePrepare)
+	w.dueWork(tko.QueueSchedule)
+	before, head := w.one(k), w.head()
+	condition := tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionTrue, LastTransition: time.Unix(5, 0).UTC()}
+	write := status(k, condition)
+	write.Record.Author = tko.Author{Who: "controller"}
+	outcome := w.commit(write, status(deploymentKey("u"), condition), status(siteKey("s"), condition))[0]
+	w.equal("outcome", outcome, catalog.Outcome{Key: k, Revision: 1, Position: head + 1})
+	after := w.one(k)
+	want := before
+	want.Conditions, want.Position = []tko.Condition{condition}, head+1
+	w.equal("record", after, want)
+	w.equal("log", w.told(head)[0], told{tko.OpStatus, "deployment d", 1})
+	w.equal("who, in the log", w.changes(head)[0].Author.Who, "controller")
+	// Controllers write conditions: if that called for them, they would never rest.
+	w.equal("work to prepare", w.dueWork(tko.QueuePrepare), []string{})
+	w.equal("work to schedule", w.dueWork(tko.QueueSchedule), []string{})
+	w.commit(status(k))
+	if after = w.one(k); after.Conditions != nil {
+		w.Errorf("conditions are %v", after.Conditions)
+	}
+	_, err := w.store.Revision(w.ctx(), k, 1)
+	w.ok(err)
+}
+
+func commitIsSeen(w *world) {
+	var wait sync.WaitGroup
+	for i := range 8 {
+		wait.Go(func() {
+			for n := range 20 {
+				id := fmt.Sprintf("s%d-%d", i, n)
+				outcomes, err := w.store.Commit(w.ctx(), site(id))
+				if err != nil {
+					w.Error(err)
+					return
+				}
+				records, err := w.store.Get(w.ctx(), catalog.Fields{}, siteKey(id))
+				if err != nil || records[0].Position != outcomes[0].Position {
+					w.Errorf("%s is not seen: %v", id, err)
+				}
+				if head, err := w.store.Head(w.ctx()); err != nil || head < outcomes[0].Position {
+					w.Errorf("the head %d is before %d: %v", head, outcomes[0].Position, err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	ctx, cancel := context.WithTimeout(w.ctx(), time.Minute)
+	defer cancel()
+	if _, err := w.store.Commit(ctx, site("s")); err != nil {
+		w.Error(err)
+	}
+}
