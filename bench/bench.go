@@ -2,11 +2,13 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -240,7 +242,7 @@ func (r *run) fill(ctx context.Context) error {
 	rate, err := parallel(ctx, 2, (n+batch-1)/batch, func(ctx context.Context, b int) error {
 		children := tko.NewChildren{Parent: parent}
 		for i := b * batch; i < min(n, (b+1)*batch); i++ {
-			children.Children = append(children.Children, tko.NewChild{Origin: fmt.Sprint(i), Template: "workload/upf:v1", Site: site("bench", i%r.Register).ID})
+			children.Children = append(children.Children, tko.NewChild{Origin: strconv.Itoa(i), Template: "workload/upf:v1", Site: site("bench", i%r.Register).ID})
 		}
 		_, _, err := r.client.CreateChildren(ctx, children)
 		return err
@@ -336,7 +338,7 @@ func first[T any](rows iter.Seq2[T, error]) error {
 	for _, err := range rows {
 		return err
 	}
-	return fmt.Errorf("no row")
+	return errors.New("no row")
 }
 
 func sample(ctx context.Context, n int, do func(context.Context) error) ([]time.Duration, error) {

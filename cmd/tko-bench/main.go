@@ -129,7 +129,7 @@ func (o options) start(ctx context.Context, folder, name string, args ...string)
 	}
 	p := &process{done: make(chan struct{})}
 	//nolint:gosec // the binary that make built
-	p.command = exec.Command(filepath.Join(o.bin, "tko-server"), append(args, "--ready-file="+ready)...)
+	p.command = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append(args, "--ready-file="+ready)...)
 	p.command.Stderr = os.Stderr
 	p.command.Args = append(p.command.Args, "--log-level=warn")
 	if err := p.command.Start(); err != nil {

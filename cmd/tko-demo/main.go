@@ -159,9 +159,9 @@ func tour(o options, s *server) {
 	if err != nil {
 		return
 	}
-	tko := "bin/tko"
+	command := "bin/tko"
 	if port != "50050" {
-		tko = fmt.Sprintf("TKO_GRPC_ADDRESS=%s TKO_GRPC_PORT=%s bin/tko", host, port)
+		command = fmt.Sprintf("TKO_GRPC_ADDRESS=%s TKO_GRPC_PORT=%s bin/tko", host, port)
 	}
 	say(`
 Look around (in another terminal):
@@ -174,7 +174,7 @@ Change something:
   %[1]s deployment create topology/cu:v1 --wait
   %[1]s deployment approve --site-id 'west/**'  # the distributed units there: their sites follow
   %[1]s deployment delete ID                    # and here, too
-Serving until Ctrl-C.`, tko, o.dir, first(s.Web))
+Serving until Ctrl-C.`, command, o.dir, first(s.Web))
 }
 
 func first(list []string) string {
@@ -208,8 +208,8 @@ func start(ctx context.Context, o options) (*server, error) {
 	}
 	defer func() { _ = log.Close() }()
 	//nolint:gosec // the binary that make built; it outlives the context, to be stopped in order
-	s.cmd = exec.Command(filepath.Join(o.bin, "tko-server"), "--store="+o.store, "--ready-file="+ready,
-		"--listen-grpc="+address("50050", o.once), "--listen-web="+address("50051", o.once),
+	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), "--store="+o.store, "--ready-file="+ready,
+		"--listen-grpc="+address(ctx, "50050", o.once), "--listen-web="+address(ctx, "50051", o.once),
 		"--git-cache="+filepath.Join(o.dir, "git-cache"), "--instance-name=demo")
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on
@@ -244,12 +244,12 @@ func (s *server) stop() {
 }
 
 // address is the usual port where it is free, else any.
-func address(port string, anyPort bool) string {
+func address(ctx context.Context, port string, anyPort bool) string {
 	if anyPort {
 		return "localhost:0"
 	}
 	for _, host := range []string{"127.0.0.1", "::1"} {
-		c, err := net.DialTimeout("tcp", net.JoinHostPort(host, port), time.Second)
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
 		if err == nil {
 			_ = c.Close()
 			return "localhost:0"

@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.Flags().StringVar(&file, "config", "", "YAML file of settings, by the names of the flags")
 	c := config.Flags(command.Flags())
-	command.RunE = func(command *cobra.Command, _ []string) error {
+	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries it
 		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func newLog(c *config.Config, to io.Writer) *slog.Logger {
 
 // serve starts the roles and waits for the end of the context.
 func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
-	log.Info("starting", "version", version.String(), "roles", strings.Join(c.Roles, ","), "pid", os.Getpid())
+	log.InfoContext(ctx, "starting", "version", version.String(), "roles", strings.Join(c.Roles, ","), "pid", os.Getpid())
 	s := &server{config: c, log: log}
 	defer s.close()
 	if err := s.listen(ctx); err != nil {
@@ -171,7 +171,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		}
 	})
 	err = controllers.Wait()
-	log.Info("stopping")
+	log.InfoContext(ctx, "stopping")
 	stopAPIs()
 	if apiErr := serving.Wait(); apiErr != nil && !errors.Is(apiErr, context.Canceled) {
 		err = errors.Join(err, apiErr)
@@ -278,7 +278,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		<-apis.Done()
 		return errors.Join(stopHTTP(apis, web), stopGRPC(api))
 	})
-	s.log.Info("serving", "grpc", addresses(s.grpc), "web", addresses(s.web), "store", store.Backend())
+	s.log.InfoContext(ctx, "serving", "grpc", addresses(s.grpc), "web", addresses(s.web), "store", store.Backend())
 	return nil
 }
 

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -26,7 +27,12 @@ func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Wor
 	deadline := time.Now().Add(claim.Wait)
 	for {
 		signal := s.store.Signal()
-		items, due, err := s.store.ClaimWork(ctx, claim)
+		// Not cut off half way: a claim whose answer nobody gets would keep its
+		// items from everybody until the lease runs out.
+		items, due, err := s.store.ClaimWork(context.WithoutCancel(ctx), claim)
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), s.giveBack(context.WithoutCancel(ctx), items))
+		}
 		if err != nil || len(items) > 0 {
 			return items, err
 		}
@@ -41,6 +47,18 @@ func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Wor
 			return nil, err
 		}
 	}
+}
+
+// giveBack ends the claims of items that nobody will work on.
+func (s *Service) giveBack(ctx context.Context, items []tko.WorkItem) error {
+	if len(items) == 0 {
+		return nil
+	}
+	finished := make([]tko.FinishedWork, len(items))
+	for i, item := range items {
+		finished[i] = tko.FinishedWork{Item: item, Outcome: tko.WorkReleased}
+	}
+	return s.store.FinishWork(ctx, finished, s.backoff)
 }
 
 // waitFor waits for a signal or for the time to pass.

@@ -65,6 +65,22 @@ func TestClaimWorkIsWoken(t *testing.T) {
 	}
 }
 
+func TestClaimWorkOfWhoIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	id := w.create(tko.NewDeployment{})
+	claim := tko.ClaimWork{Queue: tko.QueuePrepare, Worker: "gone", Max: 10, Lease: time.Hour}
+	ctx, cancel := context.WithCancel(w.ctx)
+	cancel()
+	if _, err := w.ClaimWork(ctx, claim); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v: want the end of the context", err)
+	}
+	items, err := w.ClaimWork(w.ctx, claim)
+	if err != nil || len(items) != 1 || items[0].Key != string(id) || items[0].Attempt != 0 {
+		t.Errorf("%v, %v: want the item that nobody got", items, err)
+	}
+}
+
 func TestWorkRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})

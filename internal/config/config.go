@@ -139,8 +139,9 @@ func Load(flags *pflag.FlagSet, environment func(string) (string, bool), file st
 		if f.Changed || failed != nil {
 			return
 		}
-		from, value, ok := "the environment", "", false
-		if value, ok = environment("TKO_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))); !ok {
+		from := "the environment"
+		value, ok := environment("TKO_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")))
+		if !ok {
 			var v any
 			if v, ok = values[f.Name]; ok {
 				from, value = file, text(v)

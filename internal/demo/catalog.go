@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,9 +62,7 @@ func Load(dir string, vars map[string]string) (*Catalog, error) {
 		return nil, err
 	}
 	c := &Catalog{dir: absolute, vars: map[string]string{"CATALOG": absolute}}
-	for k, v := range vars {
-		c.vars[k] = v
-	}
+	maps.Copy(c.vars, vars)
 	data, err := c.read(filepath.Join(absolute, "catalog.yaml"))
 	if err != nil {
 		return nil, err

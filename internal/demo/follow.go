@@ -25,7 +25,7 @@ type Progress struct {
 	Scheduled   int // of them, those that are there
 	Sites       []SiteProgress
 	Parents     map[tko.DeploymentID]bool // the topologies
-	Problems    []string // what conditions say that isn't well
+	Problems    []string                  // what conditions say that isn't well
 }
 
 // SiteProgress is how far a site is.

@@ -32,13 +32,14 @@ func TestTour(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := "set -euo pipefail\nrefused() { if \"$@\"; then echo \"not refused: $*\"; exit 1; fi; }\n"
+	var script strings.Builder
+	script.WriteString("set -euo pipefail\nrefused() { if \"$@\"; then echo \"not refused: $*\"; exit 1; fi; }\n")
 	blocks := tourBlock.FindAllStringSubmatch(string(readme), -1)
 	if len(blocks) < 4 {
 		t.Fatalf("the README has %d blocks of the tour: did their mark change?", len(blocks))
 	}
 	for _, b := range blocks {
-		script += refusal.ReplaceAllString(b[1], "refused ")
+		script.WriteString(refusal.ReplaceAllString(b[1], "refused "))
 	}
 
 	server := process.StartServer(t, "--store=sqlite::memory:")
@@ -49,7 +50,7 @@ func TestTour(t *testing.T) {
 		}
 	}
 	bash := exec.CommandContext(t.Context(), "bash", "-x")
-	bash.Dir, bash.Stdin, bash.Env = folder, strings.NewReader(script), append(os.Environ(), server.Env()...)
+	bash.Dir, bash.Stdin, bash.Env = folder, strings.NewReader(script.String()), append(os.Environ(), server.Env()...)
 	out, err := bash.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
