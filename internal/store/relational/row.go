@@ -19,14 +19,30 @@ type row struct {
 
 // stateColumns are what the tables entity and change both have.
 var stateColumns = []Column{
-	{"kind", Text}, {"id", Text}, {"uid", Text}, {"revision", Int}, {"position", Int}, {"created", Int}, {"updated", Int},
-	{"parent", Text}, {"template", Text}, {"site", Text}, {"prepared", Bool}, {"approved", Bool}, {"origin", Text},
-	{"digest", Bytes}, {"metaset", Int}, {"plugin", Bytes}, {"crds", Bool}, {"who", Text}, {"why", Text},
+	{"kind", Text},
+	{"id", Text},
+	{"uid", Text},
+	{"revision", Int},
+	{"position", Int},
+	{"created", Int},
+	{"updated", Int},
+	{"parent", Text},
+	{"template", Text},
+	{"site", Text},
+	{"prepared", Bool},
+	{"approved", Bool},
+	{"origin", Text},
+	{"digest", Bytes},
+	{"metaset", Int},
+	{"plugin", Bytes},
+	{"crds", Bool},
+	{"who", Text},
+	{"why", Text},
 }
 
 var (
-	entityColumns = append(stateColumns[:len(stateColumns):len(stateColumns)], Column{"conditions", Text})
-	changeColumns = append(stateColumns[:len(stateColumns):len(stateColumns)], Column{"op", Text})
+	entityColumns = append(slices.Clip(stateColumns), Column{"conditions", Text})
+	changeColumns = append(slices.Clip(stateColumns), Column{"op", Text})
 )
 
 // names lists columns, each with a prefix.

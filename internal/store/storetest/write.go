@@ -132,7 +132,7 @@ func writesInOrder(w *world) {
 			w.Errorf("outcome %d is %+v", i, outcome)
 		}
 	}
-	err := w.refused(tko.ErrInvalid, deleted(siteKey("s")), deployment("n", requires(siteKey("s"))))
+	err := w.refusal(tko.ErrInvalid, deleted(siteKey("s")), deployment("n", requires(siteKey("s"))))
 	var missing *catalog.MissingError
 	if !errors.As(err, &missing) || missing.Key != siteKey("s") {
 		w.Errorf("error is %v", err)
@@ -155,7 +155,7 @@ func keysMustDiffer(w *world) {
 
 func requiredMustExist(w *world) {
 	w.commit(site("s"))
-	err := w.refused(tko.ErrInvalid, deployment("d", requires(siteKey("s"), templateKey("none"), siteKey("nowhere"))))
+	err := w.refusal(tko.ErrInvalid, deployment("d", requires(siteKey("s"), templateKey("none"), siteKey("nowhere"))))
 	var missing *catalog.MissingError
 	if !errors.As(err, &missing) || missing.Key != templateKey("none") {
 		w.Errorf("error is %v, not of the first that is missing", err)
