@@ -108,6 +108,8 @@ var settings = []string{
 	"SET enable_seqscan = off",
 	"SET enable_hashjoin = off",
 	"SET enable_mergejoin = off",
+	"SET enable_material = off",
+	"SET enable_bitmapscan = off",
 	"SET jit = off",
 }
 
