@@ -12,7 +12,7 @@ import (
 // of TKO's own.
 var (
 	// ErrInvalid: the request is wrong. Change it.
-	ErrInvalid = errors.New("invalid")
+	ErrInvalid = krm.ErrInvalid
 	// ErrNotFound: the thing named does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict: the record moved on. Read it again.

@@ -24,7 +24,11 @@ type Store interface {
 	Tokens
 	Queue
 	Feed
+	Lifecycle
+}
 
+// A Lifecycle is what a store is and when it ends.
+type Lifecycle interface {
 	// Backend names the kind of database and its version for people, without
 	// secrets.
 	Backend() string
@@ -133,10 +137,13 @@ type Write struct {
 	// of a new record and Updated are set by the store), or the key and
 	// Conditions (OpStatus), or the key (OpDeleted).
 	Record Record
-	// Expect is the revision that the record must be at; New for a record that
+	// Expect is the revision that the record must be at; Absent for a record that
 	// must not be there; Any for either (OpDeleted, OpStatus). ErrConflict
 	// otherwise, and ErrNotFound if it isn't there at all.
 	Expect int64
+	// Position, if not 0, is the one that the record must be at: nobody wrote
+	// even its conditions since. ErrConflict otherwise.
+	Position int64
 	// Origin of a new record that exists already, on another ID: the write is
 	// left out and its Outcome answers the one that is there.
 
@@ -155,8 +162,8 @@ type Write struct {
 
 // Values of Write.Expect.
 const (
-	New int64 = 0
-	Any int64 = -1
+	Absent int64 = 0
+	Any    int64 = -1
 )
 
 // A MissingError says that a record that a write refers to doesn't exist.
@@ -196,7 +203,8 @@ type Writer interface {
 // Tokens are the rights to modify deployments.
 type Tokens interface {
 	// StartModification gives a token for ttl. ErrNotFound without the
-	// deployment, ErrBusy while another token for it is good.
+	// deployment, ErrBusy, which says until when at the latest, while another
+	// token for it is good.
 	StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (Record, time.Time, error)
 	// Modification answers what a token is for: the deployment as it was when
 	// the token was given, with its package. ErrNotFound if it isn't known, ErrBusy if its
@@ -253,6 +261,7 @@ func WorkFor(before, after Record) []Work {
 		}
 	case tko.KindDeployment:
 		return workForDeployment(before, after)
+	case tko.KindTemplate, tko.KindPlugin:
 	}
 	return nil
 }
@@ -298,6 +307,7 @@ func Wakes(before, after Record) (queues []string, allSites bool) {
 		case tko.PluginPrepare, tko.PluginValidate:
 			return []string{tko.QueuePrepare}, false
 		}
+	case tko.KindDeployment:
 	}
 	return nil, false
 }

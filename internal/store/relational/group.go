@@ -164,7 +164,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			if w.Token != "" {
 				tokens.Rows = append(tokens.Rows, []any{w.Token})
 			}
-			if w.Record.Kind == tko.KindDeployment && w.Op == tko.OpWritten && w.Expect != catalog.New {
+			if w.Record.Kind == tko.KindDeployment && w.Op == tko.OpWritten && w.Expect != catalog.Absent {
 				held.Rows = append(held.Rows, []any{w.Record.ID})
 			}
 		}
@@ -272,7 +272,7 @@ func (g *group) decide(writes []catalog.Write) ([]catalog.Outcome, error) {
 func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 	key := w.Record.Key
 	current := g.state[key]
-	if current == nil && w.Op == tko.OpWritten && w.Expect <= catalog.New && w.Record.Origin != "" {
+	if current == nil && w.Op == tko.OpWritten && w.Expect <= catalog.Absent && w.Record.Origin != "" {
 		if id, ok := g.origins[originKey{key.Kind, w.Record.Origin}]; ok {
 			there := catalog.Key{Kind: key.Kind, ID: id}
 			if r := g.state[there]; r != nil {
@@ -304,12 +304,15 @@ func (g *group) check(w *catalog.Write, current *row) error {
 		return err
 	}
 	switch {
-	case current == nil && w.Expect > catalog.New, current == nil && w.Op == tko.OpStatus:
+	case current == nil && w.Expect > catalog.Absent, current == nil && w.Op == tko.OpStatus:
 		return tko.NotFound(key.Kind, key.ID)
-	case current != nil && w.Expect == catalog.New:
+	case current != nil && w.Expect == catalog.Absent:
 		return tko.Errorf(tko.ErrConflict, "%s %q exists already", key.Kind, key.ID)
-	case current != nil && w.Expect > catalog.New && w.Expect != current.Revision:
+	case current != nil && w.Expect > catalog.Absent && w.Expect != current.Revision:
 		return tko.Errorf(tko.ErrConflict, "%s %q is at revision %d, not %d: read it again", key.Kind, key.ID, current.Revision, w.Expect)
+	}
+	if w.Position != 0 && (current == nil || current.Position != w.Position) {
+		return tko.Errorf(tko.ErrConflict, "%s %q is no longer at position %d: read it again", key.Kind, key.ID, w.Position)
 	}
 	for _, required := range w.Requires {
 		if g.state[required] == nil {

@@ -55,7 +55,7 @@ func deploymentKey(id string) catalog.Key { return key(tko.KindDeployment, id) }
 // written is a write of a new record with a package, and what change makes of
 // it.
 func written(kind tko.Kind, id string, change ...func(*catalog.Write)) catalog.Write {
-	w := catalog.Write{Op: tko.OpWritten, Expect: catalog.New, Record: catalog.Record{Key: key(kind, id), UID: "uid of " + id}}
+	w := catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{Key: key(kind, id), UID: "uid of " + id}}
 	withPackage("package of " + id)(&w)
 	for _, c := range change {
 		c(&w)

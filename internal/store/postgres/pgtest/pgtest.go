@@ -304,3 +304,19 @@ func freePort() (int, error) {
 	}
 	return address.Port, listener.Close()
 }
+
+// Start starts a server outside of tests, such as for benchmarks, and answers
+// the DSN of a new, empty database on it and how to stop it.
+func Start(ctx context.Context) (dsn string, stop func(), err error) {
+	wanted.Store(true)
+	once.Do(func() { theOne, failure = start() })
+	if failure != nil {
+		return "", nil, failure
+	}
+	name := fmt.Sprintf("tko_bench_%d", time.Now().UnixNano())
+	if err := theOne.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE template0 ENCODING 'UTF8'"); err != nil {
+		theOne.stop()
+		return "", nil, err
+	}
+	return theOne.database(name), theOne.stop, nil
+}

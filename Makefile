@@ -1,0 +1,77 @@
+# The targets of daily work. `make help` lists them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+GO ?= go
+BIN := bin
+ARGS ?=
+PROGRAMS := tko tko-server tko-demo tko-bench
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the programs and the example plugins into bin/
+	@mkdir -p $(BIN)
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ $(PROGRAMS:%=./cmd/%) ./examples/plugins/...
+
+.PHONY: demo
+demo: build ## start TKO with the example catalog and show what happens (ARGS=--once: check and stop)
+	@$(BIN)/tko-demo $(ARGS)
+
+.PHONY: clean-demo
+clean-demo: ## forget the demo's state
+	rm -rf demo
+
+.PHONY: test
+test: ## set up what the tests need, and run them all
+	@test/setup/setup.sh
+	@test/setup/run.sh -timeout 40m $(ARGS) ./...
+
+.PHONY: quick
+quick: ## the tests that need no server: within a minute
+	$(GO) test -short $(ARGS) . ./krm/... ./client/... ./cmd/... ./internal/... -skip 'Postgres|PostgreSQL|TwoProcesses|Kill'
+
+.PHONY: soak
+soak: ## kill -9 everything at random moments, 50 rounds
+	@test/setup/setup.sh
+	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
+
+.PHONY: bench
+bench: build ## measure, beside raw PostgreSQL in the same run (results: docs/performance.md)
+	@test/setup/setup.sh
+	@$(BIN)/tko-bench $(ARGS)
+
+.PHONY: generate
+generate: $(BIN)/buf ## make the generated code anew
+	PATH="$(CURDIR)/$(BIN):$$PATH" buf lint
+	PATH="$(CURDIR)/$(BIN):$$PATH" buf generate
+	PATH="$(CURDIR)/$(BIN):$$PATH" buf generate test/wire/contract --template test/wire/buf.gen.yaml
+
+.PHONY: format
+format: $(BIN)/golangci-lint ## format the code
+	$(BIN)/golangci-lint fmt ./...
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## look for mistakes
+	$(GO) vet ./...
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: verify
+verify: generate format lint test ## all that CI does: and the work tree must be clean after it
+	@git diff --exit-code || { echo 'make verify: generated or formatted files differ: commit them'; exit 1; }
+
+.PHONY: clean
+clean: clean-demo ## remove what was built
+	rm -rf $(BIN)
+
+$(BIN)/buf: tools/proto/go.mod
+	@mkdir -p $(BIN)
+	cd tools/proto && $(GO) build -o ../../$(BIN)/ github.com/bufbuild/buf/cmd/buf google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
+
+$(BIN)/golangci-lint: tools/lint/go.mod
+	@mkdir -p $(BIN)
+	cd tools/lint && $(GO) build -o ../../$(BIN)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -1,0 +1,340 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// About answers what the server says of itself.
+func (c *Client) About(ctx context.Context) (tko.About, error) {
+	m, err := callAgain(ctx, c, c.data.About, &emptypb.Empty{})
+	if err != nil {
+		return tko.About{}, err
+	}
+	return wire.About(m), nil
+}
+
+// RegisterTemplate writes or rewrites a template, and answers its new revision.
+func (c *Client) RegisterTemplate(ctx context.Context, t tko.Template) (revision int64, err error) {
+	t.Stamp, t.Deployments = tko.Stamp{}, nil // the server's
+	m, err := wire.NewTemplate(t, c.options.PackageFormat)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := callAgain(ctx, c, c.data.RegisterTemplate, m)
+	if err != nil {
+		return 0, err
+	}
+	return answer.GetRevision(), nil
+}
+
+// Template answers a template with its package, as it was at a revision; 0 is the
+// current one. An unknown one is a tko.ErrNotFound.
+func (c *Client) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
+	m, err := callAgain(ctx, c, c.data.GetTemplate, &tkopb.GetTemplate{
+		TemplateId:             string(id),
+		PreferredPackageFormat: string(c.options.PackageFormat),
+		Revision:               revision,
+	})
+	if err != nil {
+		return tko.Template{}, err
+	}
+	return wire.Template(m)
+}
+
+// Templates streams the templates that match, sorted by ID, all as of one moment. An
+// error comes last.
+func (c *Client) Templates(ctx context.Context, s tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error] {
+	return rows(ctx, c, c.data.ListTemplates, &tkopb.ListTemplates{
+		Window:                 wire.NewWindow(o.Window),
+		Select:                 wire.NewTemplateSelect(s, false),
+		WithPackages:           o.Packages,
+		PreferredPackageFormat: string(c.options.PackageFormat),
+		WithoutDeploymentIds:   !o.Deployments,
+	}, wire.ListedTemplate)
+}
+
+// DeleteTemplate deletes a template and leaves its deployments. An unknown one is a
+// tko.ErrNotFound.
+func (c *Client) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {
+	return deleted(call(ctx, c, c.data.DeleteTemplate, &tkopb.TemplateID{TemplateId: string(id)}))
+}
+
+// PurgeTemplates deletes the templates that match (all, if nothing is selected),
+// or with dryRun says how many that would be.
+func (c *Client) PurgeTemplates(ctx context.Context, s tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
+	return deleted(call(ctx, c, c.data.PurgeTemplates, wire.NewTemplateSelect(s, dryRun)))
+}
+
+// RegisterSite writes or rewrites a site, and answers its new revision.
+func (c *Client) RegisterSite(ctx context.Context, s tko.Site) (revision int64, err error) {
+	s.Stamp, s.Deployments = tko.Stamp{}, nil // the server's
+	m, err := wire.NewSite(s, c.options.PackageFormat)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := callAgain(ctx, c, c.data.RegisterSite, m)
+	if err != nil {
+		return 0, err
+	}
+	return answer.GetRevision(), nil
+}
+
+// Site answers a site with its package, as it was at a revision; 0 is the
+// current one. An unknown one is a tko.ErrNotFound.
+func (c *Client) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
+	m, err := callAgain(ctx, c, c.data.GetSite, &tkopb.GetSite{
+		SiteId:                 string(id),
+		PreferredPackageFormat: string(c.options.PackageFormat),
+		Revision:               revision,
+	})
+	if err != nil {
+		return tko.Site{}, err
+	}
+	return wire.Site(m)
+}
+
+// Sites streams the sites that match, sorted by ID, all as of one moment. An
+// error comes last.
+func (c *Client) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
+	return rows(ctx, c, c.data.ListSites, &tkopb.ListSites{
+		Window:                 wire.NewWindow(o.Window),
+		Select:                 wire.NewSiteSelect(s, false),
+		WithPackages:           o.Packages,
+		PreferredPackageFormat: string(c.options.PackageFormat),
+		WithoutDeploymentIds:   !o.Deployments,
+	}, wire.ListedSite)
+}
+
+// DeleteSite deletes a site and leaves its deployments. An unknown one is a
+// tko.ErrNotFound.
+func (c *Client) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error) {
+	return deleted(call(ctx, c, c.data.DeleteSite, &tkopb.SiteID{SiteId: string(id)}))
+}
+
+// PurgeSites deletes the sites that match (all, if nothing is selected),
+// or with dryRun says how many that would be.
+func (c *Client) PurgeSites(ctx context.Context, s tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
+	return deleted(call(ctx, c, c.data.PurgeSites, wire.NewSiteSelect(s, dryRun)))
+}
+
+// Deployment answers a deployment with its package, as it was at a revision; 0 is the
+// current one. An unknown one is a tko.ErrNotFound.
+func (c *Client) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
+	m, err := callAgain(ctx, c, c.data.GetDeployment, &tkopb.GetDeployment{
+		DeploymentId:           string(id),
+		PreferredPackageFormat: string(c.options.PackageFormat),
+		Revision:               revision,
+	})
+	if err != nil {
+		return tko.Deployment{}, err
+	}
+	return wire.Deployment(m)
+}
+
+// Deployments streams the deployments that match, sorted by ID, all as of one moment. An
+// error comes last.
+func (c *Client) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	return rows(ctx, c, c.data.ListDeployments, &tkopb.ListDeployments{
+		Window:                 wire.NewWindow(o.Window),
+		Select:                 wire.NewDeploymentSelect(s, false),
+		WithPackages:           o.Packages,
+		PreferredPackageFormat: string(c.options.PackageFormat),
+	}, wire.ListedDeployment)
+}
+
+// DeleteDeployment deletes a deployment and its descendants. An unknown one is a
+// tko.ErrNotFound.
+func (c *Client) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error) {
+	return deleted(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id)}))
+}
+
+// PurgeDeployments deletes the deployments that match (all, if nothing is selected),
+// or with dryRun says how many that would be.
+func (c *Client) PurgeDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
+	return deleted(call(ctx, c, c.data.PurgeDeployments, wire.NewDeploymentSelect(s, dryRun)))
+}
+
+// RegisterPlugin writes or rewrites a plugin, and answers its new revision.
+func (c *Client) RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error) {
+	p.Stamp = tko.Stamp{} // the server's
+	answer, err := callAgain(ctx, c, c.data.RegisterPlugin, wire.NewPlugin(p))
+	if err != nil {
+		return 0, err
+	}
+	return answer.GetRevision(), nil
+}
+
+// Plugin answers a plugin. An unknown one is a tko.ErrNotFound.
+func (c *Client) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
+	m, err := callAgain(ctx, c, c.data.GetPlugin, &tkopb.PluginID{Type: typ, Name: name})
+	if err != nil {
+		return tko.Plugin{}, err
+	}
+	return wire.Plugin(m), nil
+}
+
+// Plugins streams the plugins that match, sorted by type and name, all as of
+// one moment. An error comes last.
+func (c *Client) Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+	return rows(ctx, c, c.data.ListPlugins, &tkopb.ListPlugins{
+		Window: wire.NewWindow(o.Window),
+		Select: wire.NewPluginSelect(s, false),
+	}, func(m *tkopb.Plugin) (tko.Plugin, error) { return wire.Plugin(m), nil })
+}
+
+// DeletePlugin deletes a plugin. An unknown one is a tko.ErrNotFound.
+func (c *Client) DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error) {
+	return deleted(call(ctx, c, c.data.DeletePlugin, &tkopb.PluginID{Type: typ, Name: name}))
+}
+
+// PurgePlugins deletes the plugins that match (all, if nothing is selected),
+// or with dryRun says how many that would be.
+func (c *Client) PurgePlugins(ctx context.Context, s tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
+	return deleted(call(ctx, c, c.data.PurgePlugins, wire.NewPluginSelect(s, dryRun)))
+}
+
+func deleted(m *tkopb.DeleteResponse, err error) (tko.Deleted, error) {
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	if !m.GetDeleted() {
+		return tko.Deleted{}, tko.Errorf(tko.ErrDenied, "not deleted: %s", m.GetNotDeletedReason())
+	}
+	return tko.Deleted{Count: wire.Count(m.GetCount()), Descendants: wire.Count(m.GetDescendants())}, nil
+}
+
+// CreateDeployment creates a deployment, and answers its ID.
+func (c *Client) CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.DeploymentID, error) {
+	m, err := wire.NewCreateDeployment(d, c.options.PackageFormat)
+	if err != nil {
+		return "", err
+	}
+	answer, err := call(ctx, c, c.data.CreateDeployment, m)
+	if err != nil {
+		return "", err
+	}
+	if !answer.GetCreated() {
+		return "", tko.Errorf(tko.ErrDenied, "deployment not created: %s", answer.GetNotCreatedReason())
+	}
+	return tko.DeploymentID(answer.GetDeploymentId()), nil
+}
+
+// StartModification gets the right to modify a deployment, for a while, and
+// its package. While somebody else has it, it is a tko.ErrBusy.
+func (c *Client) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
+	answer, err := call(ctx, c, c.data.StartDeploymentModification, &tkopb.StartDeploymentModification{
+		DeploymentId:           string(id),
+		PreferredPackageFormat: string(c.options.PackageFormat),
+	})
+	if err != nil {
+		return tko.Modification{}, err
+	}
+	if !answer.GetStarted() {
+		return tko.Modification{}, tko.Errorf(tko.ErrDenied, "modification of deployment %q not started: %s", id, answer.GetNotStartedReason())
+	}
+	return wire.Modification(id, answer)
+}
+
+// EndModification replaces the deployment's package and gives the right up. A
+// token whose time has run out is a tko.ErrBusy, one that was ended or
+// cancelled a tko.ErrNotFound, and after an invalid package (tko.ErrInvalid)
+// the token is still good.
+func (c *Client) EndModification(ctx context.Context, token string, p krm.Package) (id tko.DeploymentID, revision int64, err error) {
+	m, err := wire.NewEndModification(token, p, c.options.PackageFormat)
+	if err != nil {
+		return "", 0, err
+	}
+	answer, err := call(ctx, c, c.data.EndDeploymentModification, m)
+	if err != nil {
+		return "", 0, err
+	}
+	if !answer.GetModified() {
+		return "", 0, tko.Errorf(tko.ErrDenied, "deployment not modified: %s", answer.GetNotModifiedReason())
+	}
+	return tko.DeploymentID(answer.GetDeploymentId()), answer.GetRevision(), nil
+}
+
+// CancelModification gives the right to modify a deployment up. Errors as
+// EndModification.
+func (c *Client) CancelModification(ctx context.Context, token string) error {
+	answer, err := call(ctx, c, c.data.CancelDeploymentModification, &tkopb.CancelDeploymentModification{ModificationToken: token})
+	if err != nil {
+		return err
+	}
+	if !answer.GetCancelled() {
+		return tko.Errorf(tko.ErrDenied, "modification not cancelled: %s", answer.GetNotCancelledReason())
+	}
+	return nil
+}
+
+// ApproveDeployment approves a prepared deployment, and answers 0 if it was
+// approved already.
+func (c *Client) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error) {
+	if id == "" {
+		return 0, tko.Errorf(tko.ErrInvalid, "deployment ID is empty")
+	}
+	return count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{DeploymentId: string(id)}))
+}
+
+// ApproveDeployments approves those deployments that match (any, if nothing is
+// selected), are prepared and are not yet approved, and answers how many they
+// are; with dryRun, would be.
+func (c *Client) ApproveDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (approved int, err error) {
+	return count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{Select: wire.NewDeploymentSelect(s, dryRun)}))
+}
+
+func count(m *tkopb.ApproveDeploymentsResponse, err error) (int, error) {
+	return wire.Count(m.GetApproved()), err
+}
+
+// CommitDeployment replaces a deployment's package if it is still at the given
+// revision (tko.ErrConflict) and nobody is modifying it (tko.ErrBusy), and
+// answers its new revision.
+func (c *Client) CommitDeployment(ctx context.Context, d tko.DeploymentCommit) (revision int64, err error) {
+	m, err := wire.NewCommitDeployment(d, c.options.PackageFormat)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := call(ctx, c, c.data.CommitDeployment, m)
+	if err != nil {
+		return 0, err
+	}
+	return answer.GetRevision(), nil
+}
+
+// CreateChildren creates those children of a deployment that don't exist yet,
+// all or none, and answers the IDs of all, in their order, and how many are
+// new.
+func (c *Client) CreateChildren(ctx context.Context, n tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
+	m, err := wire.NewCreateChildren(n, c.options.PackageFormat)
+	if err != nil {
+		return nil, 0, err
+	}
+	answer, err := callAgain(ctx, c, c.data.CreateChildren, m)
+	if err != nil {
+		return nil, 0, err
+	}
+	ids, created = wire.CreateChildrenResponse(answer)
+	return ids, created, nil
+}
+
+// ProvisionSite registers a site under a generated ID, once for its origin.
+func (c *Client) ProvisionSite(ctx context.Context, s tko.NewSite) (id tko.SiteID, created bool, err error) {
+	m, err := wire.NewProvisionSite(s, c.options.PackageFormat)
+	if err != nil {
+		return "", false, err
+	}
+	answer, err := callAgain(ctx, c, c.data.ProvisionSite, m)
+	if err != nil {
+		return "", false, err
+	}
+	return tko.SiteID(answer.GetSiteId()), answer.GetCreated(), nil
+}

@@ -1,0 +1,121 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// connectParams reconnect quickly: what waits is on the critical path of a
+// rollout, and there are few of us.
+var connectParams = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
+	MinConnectTimeout: 5 * time.Second,
+}
+
+func isUnavailable(err error) bool { return errors.Is(err, ErrUnavailable) }
+
+// method is a method of the generated client.
+type method[M, A any] func(ctx context.Context, m M, calls ...grpc.CallOption) (A, error)
+
+// call makes a call once.
+func call[M, A any](ctx context.Context, c *Client, method method[M, A], m M) (A, error) {
+	return callFor(ctx, c, c.options.Timeout, method, m)
+}
+
+func callFor[M, A any](ctx context.Context, c *Client, timeout time.Duration, method method[M, A], m M) (A, error) {
+	if _, ok := ctx.Deadline(); !ok && timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	answer, err := method(c.outgoing(ctx), m, c.calls...)
+	return answer, c.failed(err)
+}
+
+// callAgain makes a call that may safely be made twice, and makes it again
+// when the server goes away, if the client is to wait for it.
+func callAgain[M, A any](ctx context.Context, c *Client, method method[M, A], m M) (A, error) {
+	return callAgainFor(ctx, c, c.options.Timeout, method, m)
+}
+
+func callAgainFor[M, A any](ctx context.Context, c *Client, timeout time.Duration, method method[M, A], m M) (A, error) {
+	for attempt := 0; ; attempt++ {
+		answer, err := callFor(ctx, c, timeout, method, m)
+		if err == nil || !c.again(ctx, err, attempt) {
+			return answer, err
+		}
+	}
+}
+
+// again says whether to make a call again, after a while.
+func (c *Client) again(ctx context.Context, err error, attempt int) bool {
+	if !c.options.WaitForReady || !isUnavailable(err) || ctx.Err() != nil {
+		return false
+	}
+	delay := min(100*time.Millisecond<<min(attempt, 10), 5*time.Second)
+	timer := time.NewTimer(delay/2 + rand.N(delay/2)) //nolint:gosec // jitter
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// streamer is a method of the generated client that answers a stream.
+type streamer[M, R any] func(ctx context.Context, m *M, calls ...grpc.CallOption) (grpc.ServerStreamingClient[R], error)
+
+// rows streams a list. It may begin again as long as nothing came.
+func rows[M, R, T any](ctx context.Context, c *Client, method streamer[M, R], m *M, read func(*R) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		for attempt := 0; ; attempt++ {
+			came, err := once(ctx, c, method, m, func(row *R) bool {
+				t, err := read(row)
+				if err != nil {
+					yield(none, err)
+					return false
+				}
+				return yield(t, nil)
+			})
+			if err == nil {
+				return
+			}
+			if came || !c.again(ctx, err, attempt) {
+				yield(none, err)
+				return
+			}
+		}
+	}
+}
+
+// once makes a streaming call, and ends it when take has had enough.
+func once[M, R any](ctx context.Context, c *Client, method streamer[M, R], m *M, take func(*R) bool) (came bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := method(c.outgoing(ctx), m, c.calls...)
+	if err != nil {
+		return false, c.failed(err)
+	}
+	for {
+		row, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return came, nil
+		}
+		if err != nil {
+			return came, c.failed(err)
+		}
+		came = true
+		if !take(row) {
+			return came, nil
+		}
+	}
+}

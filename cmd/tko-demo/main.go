@@ -1,0 +1,259 @@
+// Command tko-demo shows TKO at work: it starts a server on a store in a
+// folder, registers the example catalog, follows its topologies until every
+// site has what it should run, and then keeps serving.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/demo"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1) //nolint:gocritic // nothing is left to be stopped
+	}
+}
+
+type options struct {
+	once    bool
+	dir     string
+	catalog string
+	bin     string
+	store   string
+	timeout time.Duration
+}
+
+func run(ctx context.Context, args []string) error {
+	var o options
+	flags := flag.NewFlagSet("tko-demo", flag.ContinueOnError)
+	flags.BoolVar(&o.once, "once", false, "stop when everything is scheduled and checked")
+	flags.StringVar(&o.dir, "dir", "demo", "folder for the store and the sites' repository")
+	flags.StringVar(&o.catalog, "catalog", "examples", "folder of the catalog")
+	flags.StringVar(&o.bin, "bin", "bin", "folder of the binaries")
+	flags.StringVar(&o.store, "store", "", "another store than the embedded one in the folder: a PostgreSQL DSN")
+	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this time")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	for _, dir := range []*string{&o.dir, &o.catalog, &o.bin} {
+		absolute, err := filepath.Abs(*dir)
+		if err != nil {
+			return err
+		}
+		*dir = absolute
+	}
+	if o.store == "" {
+		o.store = "sqlite:" + filepath.Join(o.dir, "tko.db")
+	}
+	if err := os.MkdirAll(o.dir, 0o750); err != nil {
+		return err
+	}
+
+	server, err := start(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	say("server  %s, log in %s", strings.Join(server.GRPC, " and "), server.log)
+
+	c, err := client.Dial(client.Options{Address: server.GRPC[0], Author: tko.Author{Who: "demo", Why: "make demo"}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+
+	began := time.Now()
+	working, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done after %s", o.timeout))
+	defer cancel()
+	progress, err := work(working, o, c)
+	if ctx.Err() != nil {
+		return nil // Ctrl-C
+	}
+	report(progress)
+	if err != nil {
+		return fmt.Errorf("%w\nThe server's log is in %s. To begin anew: make clean-demo demo", err, server.log)
+	}
+	say("\nEverything is where it should be, %s after the start.", time.Since(began).Round(100*time.Millisecond))
+	if o.once {
+		return nil
+	}
+	tour(o, server)
+	select {
+	case <-ctx.Done():
+		say("\nStopping.")
+		return nil
+	case <-server.done:
+		return fmt.Errorf("the server ended: see %s", server.log)
+	}
+}
+
+func work(ctx context.Context, o options, c *client.Client) (demo.Progress, error) {
+	catalog, err := demo.Load(o.catalog, map[string]string{"BIN": o.bin, "DEMO": o.dir})
+	if err != nil {
+		return demo.Progress{}, err
+	}
+	if err := catalog.Register(ctx, c, func(text string) { say("        %s", text) }); err != nil {
+		return demo.Progress{}, err
+	}
+	say("catalog %d templates, %d sites, %d plugins from %s", len(catalog.Templates), len(catalog.Sites), len(catalog.Plugins), o.catalog)
+	ids, err := catalog.Create(ctx, c)
+	if err != nil {
+		return demo.Progress{}, err
+	}
+	for i, id := range ids {
+		say("create  %s from template %s", id, catalog.Topologies[i].Template)
+	}
+	progress, err := demo.Follow(ctx, c, 200*time.Millisecond, func(p demo.Progress) {
+		say("        %s", p)
+		for _, problem := range p.Problems {
+			say("        waiting: %s", problem)
+		}
+	})
+	if err != nil {
+		return progress, err
+	}
+	return progress, catalog.Check(progress, filepath.Join(o.dir, "sites.git"))
+}
+
+func report(p demo.Progress) {
+	say("")
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(w, "SITE\tREGION\tTIER\tSCHEDULED\tRUNS")
+	for _, s := range p.Sites {
+		var runs []string
+		for _, d := range s.Deployments {
+			runs = append(runs, strings.TrimPrefix(string(d.Template), "workload/"))
+		}
+		if s.Waiting > 0 {
+			runs = append(runs, fmt.Sprintf("(%d waiting for approval)", s.Waiting))
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%s\n", s.ID, s.Metadata["region"], s.Metadata["tier"], s.Scheduled, len(s.Deployments), strings.Join(runs, " "))
+	}
+	_ = w.Flush()
+}
+
+func tour(o options, s *server) {
+	host, port, err := net.SplitHostPort(s.GRPC[0])
+	if err != nil {
+		return
+	}
+	command := "bin/tko"
+	if port != "50050" {
+		command = fmt.Sprintf("TKO_GRPC_ADDRESS=%s TKO_GRPC_PORT=%s bin/tko", host, port)
+	}
+	say(`
+Look around (in another terminal):
+  %[1]s site list
+  %[1]s deployment list --site-metadata region=north
+  %[1]s deployment get ID                      # an ID of the list: the package, as it is now
+  git --git-dir %[2]s/sites.git log --stat     # what the sites were told to run
+  curl http://%[3]s/api/deployment/list
+Change something:
+  %[1]s deployment create topology/cu:v1 --wait
+  %[1]s deployment approve --site-id 'west/**'  # the distributed units there: their sites follow
+  %[1]s deployment delete ID                    # and here, too
+Serving until Ctrl-C.`, command, o.dir, first(s.Web))
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format+"\n", args...) }
+
+// A server is the tko-server of the demo.
+type server struct {
+	GRPC []string
+	Web  []string
+
+	log  string
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+func start(ctx context.Context, o options) (*server, error) {
+	s := &server{log: filepath.Join(o.dir, "server.log"), done: make(chan struct{})}
+	ready := filepath.Join(o.dir, "ready.json")
+	if err := os.Remove(ready); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	log, err := os.Create(s.log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	//nolint:gosec // the binary that make built; it outlives the context, to be stopped in order
+	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), "--store="+o.store, "--ready-file="+ready,
+		"--listen-grpc="+address(ctx, "50050", o.once), "--listen-web="+address(ctx, "50051", o.once),
+		"--git-cache="+filepath.Join(o.dir, "git-cache"), "--instance-name=demo")
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on
+	if err := s.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%w: build it with make build", err)
+	}
+	go func() {
+		_ = s.cmd.Wait()
+		close(s.done)
+	}()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if data, err := os.ReadFile(ready); err == nil && json.Unmarshal(data, s) == nil { //nolint:gosec // our own file
+			return s, nil
+		}
+		select {
+		case <-s.done:
+			text, _ := os.ReadFile(s.log)
+			return nil, fmt.Errorf("the server did not start:\n%s", text)
+		case <-ctx.Done():
+			s.stop()
+			return nil, ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+func (s *server) stop() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	<-s.done
+}
+
+// address is the usual port where it is free, else any.
+func address(ctx context.Context, port string, anyPort bool) string {
+	if anyPort {
+		return "localhost:0"
+	}
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
+		if err == nil {
+			_ = c.Close()
+			return "localhost:0"
+		}
+	}
+	return "localhost:" + port
+}

@@ -1,0 +1,352 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/prepare"
+	"github.com/tko-orchestrator/tko/internal/schedule"
+	"github.com/tko-orchestrator/tko/internal/store/postgres"
+	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/validate"
+	"github.com/tko-orchestrator/tko/internal/validate/remote"
+	"github.com/tko-orchestrator/tko/internal/version"
+	"github.com/tko-orchestrator/tko/internal/webapi"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// goodbye is how long requests under way may take when the server stops.
+const goodbye = 10 * time.Second
+
+const long = `tko-server serves TKO. By default one process does everything, with its state in a file:
+
+  tko-server --store=sqlite:tko.db
+
+Large installations keep the state in PostgreSQL and run the roles apart, each in as many processes as it needs:
+
+  tko-server --roles=data --store=postgres://tko@db/tko --listen-grpc='*:50050'
+  tko-server --roles=preparer --data=tko-data:50050
+  tko-server --roles=meta-scheduler --data=tko-data:50050
+
+A schema that is missing or of an older version is migrated at the start; a newer one is refused.
+
+By default the APIs are served on the loopback interface only, because they ask nobody who they are: whoever reaches them may
+change everything. Put something in front that does, then serve other interfaces with --listen-grpc='*:50050'.
+
+Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
+with --config (store: ...). Flags win over the environment, and that over the file.
+
+Exit codes: 0 stopped as asked, 1 failed, 2 wrong flags.`
+
+// run is the program: it builds everything in reading order, serves until the
+// context ends, and answers the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var file string
+	command := &cobra.Command{
+		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: cobra.NoArgs,
+		SilenceErrors: true, SilenceUsage: true,
+	}
+	command.Flags().StringVar(&file, "config", "", "YAML file of settings, by the names of the flags")
+	c := config.Flags(command.Flags())
+	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries it
+		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
+			return err
+		}
+		if err := c.Validate(); err != nil {
+			return err
+		}
+		return serve(command.Context(), c, newLog(c, stderr))
+	}
+	command.SetArgs(args)
+	command.SetOut(stdout)
+	command.SetErr(stderr)
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return tko.Errorf(tko.ErrInvalid, "%w", err) })
+	err := command.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, tko.ErrInvalid):
+		_, _ = fmt.Fprintf(stderr, "tko-server: %v\nSee tko-server --help.\n", err)
+		return 2
+	default:
+		_, _ = fmt.Fprintf(stderr, "tko-server: %v\n", err)
+		return 1
+	}
+}
+
+func newLog(c *config.Config, to io.Writer) *slog.Logger {
+	level := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel]
+	if c.Verbose > 0 {
+		level = slog.LevelDebug
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(to, options))
+	}
+	return slog.New(slog.NewTextHandler(to, options))
+}
+
+// serve starts the roles and waits for the end of the context.
+func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
+	log.InfoContext(ctx, "starting", "version", version.String(), "roles", strings.Join(c.Roles, ","), "pid", os.Getpid())
+	s := &server{config: c, log: log}
+	defer s.close()
+	if err := s.listen(ctx); err != nil {
+		return err
+	}
+	runner, err := s.plugins()
+	if err != nil {
+		return err
+	}
+
+	// The APIs outlive the controllers, so that these can give back their work.
+	apis, stopAPIs := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopAPIs()
+	serving, apis := errgroup.WithContext(apis)
+	if c.Has(config.RoleData) {
+		if err := s.data(ctx, apis, serving, runner); err != nil {
+			return err
+		}
+	}
+	data, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = data.Close() }()
+
+	controllers, working := errgroup.WithContext(ctx)
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	worker := fmt.Sprintf("%s/%d", host, os.Getpid())
+	if c.Has(config.RolePreparer) {
+		p := prepare.New(data, runner, prepare.Options{
+			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
+			ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
+		})
+		controllers.Go(func() error { return p.Run(working) })
+	}
+	if c.Has(config.RoleMetaScheduler) {
+		m := schedule.New(data, runner, schedule.Options{
+			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+			Log: log.With("role", config.RoleMetaScheduler),
+		})
+		controllers.Go(func() error { return m.Run(working) })
+	}
+	if err := s.ready(); err != nil {
+		return err
+	}
+	for _, l := range s.logs {
+		logs := plugin.LogServer{Log: log}
+		controllers.Go(func() error { return logs.Serve(working, l) })
+	}
+	controllers.Go(func() error { // an API that fails ends everything
+		select {
+		case <-working.Done():
+			return nil
+		case <-apis.Done():
+			return context.Cause(apis)
+		}
+	})
+	err = controllers.Wait()
+	log.InfoContext(ctx, "stopping")
+	stopAPIs()
+	if apiErr := serving.Wait(); apiErr != nil && !errors.Is(apiErr, context.Canceled) {
+		err = errors.Join(err, apiErr)
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return err
+}
+
+// A server is what serve builds.
+type server struct {
+	config *config.Config
+	log    *slog.Logger
+
+	grpc, web, logs []net.Listener
+	store           catalog.Store
+	inProcess       *bufconn.Listener
+}
+
+// listen opens the sockets first: whoever reads the addresses can connect.
+func (s *server) listen(ctx context.Context) error {
+	open := func(address string, to *[]net.Listener) (err error) {
+		if address != "" {
+			*to, err = config.Listen(ctx, address, s.config.IPStack)
+		}
+		return err
+	}
+	if s.config.Has(config.RoleData) {
+		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web)); err != nil {
+			return err
+		}
+	}
+	return open(s.config.ListenLog, &s.logs)
+}
+
+func addresses(listeners []net.Listener) []string {
+	list := []string{}
+	for _, l := range listeners {
+		list = append(list, l.Addr().String())
+	}
+	return list
+}
+
+func (s *server) plugins() (*plugin.Runner, error) {
+	address := s.config.Data
+	if len(s.grpc) > 0 {
+		address = s.grpc[0].Addr().String()
+	}
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the port of %q is no number", address)
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost" // every interface: plugins run here
+	}
+	o := plugin.Options{
+		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
+		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
+		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Log: s.log,
+	}
+	if len(s.logs) > 0 {
+		o.LogAddressPort = s.logs[0].Addr().String()
+	}
+	return plugin.New(o), nil
+}
+
+func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner *plugin.Runner) error {
+	store, err := openStore(ctx, string(s.config.Store), s.log)
+	if err != nil {
+		return err
+	}
+	s.store = store
+	validator, err := validate.New(validate.Options{
+		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	service := catalog.New(store, validator, catalog.Options{
+		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
+		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
+		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax, Log: s.log.With("role", config.RoleData),
+	})
+	api := grpcapi.NewServer(service, grpcapi.Options{DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), Log: s.log})
+	s.inProcess = bufconn.Listen(1 << 20)
+	for _, l := range append([]net.Listener{s.inProcess}, s.grpc...) {
+		serving.Go(func() error { return api.Serve(l) })
+	}
+	web := &http.Server{Handler: webapi.New(service, s.log), ReadHeaderTimeout: 10 * time.Second}
+	for _, l := range s.web {
+		serving.Go(func() error {
+			if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+	}
+	serving.Go(func() error {
+		<-apis.Done()
+		return errors.Join(stopHTTP(apis, web), stopGRPC(api))
+	})
+	s.log.InfoContext(ctx, "serving", "grpc", addresses(s.grpc), "web", addresses(s.web), "store", store.Backend())
+	return nil
+}
+
+// stopGRPC lets calls under way end, then ends them.
+func stopGRPC(api *grpc.Server) error {
+	hard := time.AfterFunc(goodbye, api.Stop)
+	defer hard.Stop()
+	api.GracefulStop()
+	return nil
+}
+
+func stopHTTP(ctx context.Context, web *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	if err := web.Shutdown(ctx); err != nil {
+		return web.Close()
+	}
+	return nil
+}
+
+// connect is how controllers reach the data controller: over its API, also
+// inside one process.
+func (s *server) connect() (*client.Client, error) {
+	o := client.Options{Address: s.config.Data, WaitForReady: true, Author: tko.Author{Who: "tko-server"}}
+	if s.inProcess != nil {
+		o.Address = "passthrough:///in-process"
+		o.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return s.inProcess.DialContext(ctx) }
+	}
+	return client.Dial(o)
+}
+
+// ready tells whoever waits for it that the server serves.
+func (s *server) ready() error {
+	if s.config.ReadyFile == "" {
+		return nil
+	}
+	text, err := json.Marshal(map[string][]string{"grpc": addresses(s.grpc), "web": addresses(s.web)})
+	if err != nil {
+		return err
+	}
+	temporary := s.config.ReadyFile + ".new"
+	if err := os.WriteFile(temporary, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temporary, s.config.ReadyFile)
+}
+
+func (s *server) close() {
+	for _, l := range append(append(s.grpc, s.web...), s.logs...) {
+		_ = l.Close()
+	}
+	if s.store != nil {
+		if err := s.store.Close(); err != nil {
+			s.log.Error("closing the store", "err", err)
+		}
+	}
+}
+
+// openStore opens what --store says.
+func openStore(ctx context.Context, where string, log *slog.Logger) (catalog.Store, error) {
+	if path, ok := strings.CutPrefix(where, "sqlite:"); ok {
+		if path == ":memory:" {
+			return sqlite.OpenMemory(ctx)
+		}
+		return sqlite.Open(ctx, path, sqlite.Options{Log: log})
+	}
+	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") || strings.Contains(where, "=") {
+		return postgres.Open(ctx, where, postgres.Options{Log: log})
+	}
+	return nil, tko.Errorf(tko.ErrInvalid, "--store is none that TKO knows: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+}

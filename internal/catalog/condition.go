@@ -1,0 +1,141 @@
+package catalog
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// The bounds of conditions.
+const (
+	maxConditions       = 64
+	maxConditionType    = 316 // as in Kubernetes
+	maxConditionReason  = 1024
+	maxConditionMessage = 32768
+)
+
+// SetConditions replaces conditions of a site or deployment, by type, and
+// leaves the others and the revision as they are. LastTransition moves only
+// when the status does. Conditions that change nothing else write nothing.
+func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
+	if kind != tko.KindSite && kind != tko.KindDeployment {
+		return tko.Errorf(tko.ErrInvalid, "a %q has no conditions: use site or deployment", string(kind))
+	}
+	if err := checkConditions(conditions); err != nil {
+		return err
+	}
+	key := Key{Kind: kind, ID: id}
+	if kind == tko.KindDeployment && !isDeploymentID(id) || tko.CheckID(string(kind), id) != nil {
+		return tko.NotFound(kind, id)
+	}
+	return retry(ctx, func() error {
+		current, err := s.get(ctx, Fields{}, key)
+		if err != nil {
+			return err
+		}
+		if current.Revision == 0 {
+			return tko.NotFound(kind, id)
+		}
+		merged := mergeConditions(current.Conditions, conditions, current.Revision, time.Now())
+		if len(merged) > maxConditions {
+			return tko.Errorf(tko.ErrInvalid, "%s %q would have %d conditions: use at most %d", kind, id, len(merged), maxConditions)
+		}
+		if sameConditions(current.Conditions, merged) {
+			return nil
+		}
+		_, err = s.commit(ctx, Write{
+			Op:       tko.OpStatus,
+			Record:   Record{Key: key, Author: author(ctx), Conditions: merged},
+			Expect:   Any,
+			Position: current.Position,
+		})
+		return err
+	})
+}
+
+func checkConditions(conditions []tko.Condition) error {
+	seen := map[string]bool{}
+	for _, c := range conditions {
+		switch {
+		case c.Type == "":
+			return tko.Errorf(tko.ErrInvalid, "a condition has no type: name it, for example %q", tko.ConditionPrepared)
+		case len(c.Type) > maxConditionType || !storable(c.Type):
+			return tko.Errorf(tko.ErrInvalid, "the condition type %.40q is too long or not plain text: use at most %d bytes of UTF-8", c.Type, maxConditionType)
+		case seen[c.Type]:
+			return tko.Errorf(tko.ErrInvalid, "the condition %q is given twice: give it once", c.Type)
+		case c.Status != tko.ConditionTrue && c.Status != tko.ConditionFalse && c.Status != tko.ConditionUnknown:
+			return tko.Errorf(tko.ErrInvalid, "the condition %q has the status %.40q: use True, False or Unknown", c.Type, c.Status)
+		case c.ObservedRevision < 0:
+			return tko.Errorf(tko.ErrInvalid, "the condition %q has the negative observed revision %d", c.Type, c.ObservedRevision)
+		}
+		seen[c.Type] = true
+	}
+	return nil
+}
+
+// mergeConditions puts conditions in place of those of the same type. The
+// result is new, and sorted by type. revision is what a condition has observed
+// that doesn't say.
+func mergeConditions(current, changed []tko.Condition, revision int64, now time.Time) []tko.Condition {
+	merged := slices.Clone(current)
+	for _, c := range changed {
+		c.Reason = plainText(c.Reason, maxConditionReason)
+		c.Message = plainText(c.Message, maxConditionMessage)
+		c.LastTransition = now.UTC()
+		if c.ObservedRevision == 0 {
+			c.ObservedRevision = revision
+		}
+		i := slices.IndexFunc(merged, func(m tko.Condition) bool { return m.Type == c.Type })
+		if i < 0 {
+			merged = append(merged, c)
+			continue
+		}
+		if merged[i].Status == c.Status {
+			c.LastTransition = merged[i].LastTransition
+		}
+		merged[i] = c
+	}
+	slices.SortFunc(merged, func(a, b tko.Condition) int { return strings.Compare(a.Type, b.Type) })
+	return merged
+}
+
+// sameConditions says whether conditions say the same.
+func sameConditions(a, b []tko.Condition) bool {
+	return slices.EqualFunc(a, b, func(a, b tko.Condition) bool {
+		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
+			a.ObservedRevision == b.ObservedRevision && a.LastTransition.Equal(b.LastTransition)
+	})
+}
+
+// flagConditions are the conditions that a change of a deployment's flags calls
+// for, so that no condition contradicts the deployment: what is true is said,
+// and what is no longer true is taken back. A condition that explains why a
+// flag is false stays.
+func flagConditions(current []tko.Condition, prepared, approved bool) []tko.Condition {
+	var changed []tko.Condition
+	for _, flag := range []struct {
+		typ     string
+		isSo    bool
+		so, not string // reasons
+	}{
+		{tko.ConditionPrepared, prepared, "Prepared", "NotPrepared"},
+		{tko.ConditionApproved, approved, "Approved", "NotApproved"},
+	} {
+		status := ""
+		for _, c := range current {
+			if c.Type == flag.typ {
+				status = c.Status
+			}
+		}
+		switch {
+		case flag.isSo && status != tko.ConditionTrue:
+			changed = append(changed, tko.Condition{Type: flag.typ, Status: tko.ConditionTrue, Reason: flag.so})
+		case !flag.isSo && status == tko.ConditionTrue:
+			changed = append(changed, tko.Condition{Type: flag.typ, Status: tko.ConditionFalse, Reason: flag.not})
+		}
+	}
+	return changed
+}

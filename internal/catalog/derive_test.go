@@ -1,0 +1,358 @@
+package catalog
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+func yaml(t *testing.T, text string) krm.Package {
+	t.Helper()
+	pkg, err := krm.Decode(krm.YAML, []byte(text), krm.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pkg
+}
+
+// deploymentYAML is a Deployment resource.
+func deploymentYAML(spec, annotations string) string {
+	return `
+apiVersion: deployment.nephio.org/v1alpha1
+kind: Deployment
+metadata: {name: deployment, annotations: {` + annotations + `}}
+spec: {` + spec + `}
+---
+`
+}
+
+// facts are what a draft comes to, without its package.
+type facts struct {
+	Template, Site     string
+	Prepared, Approved bool
+	Approve            string
+}
+
+func factsOf(t *testing.T, d draft) facts {
+	t.Helper()
+	resource, err := d.pkg.Deployment()
+	if err != nil || resource == nil {
+		t.Fatalf("the package has no Deployment resource: %v", err)
+	}
+	state, err := krm.ReadDeployment(resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	in := facts{text(state.Template), text(state.Site), says(state.Prepared), says(state.Approved), state.Approve}
+	out := facts{d.template, d.site, d.prepared, d.approved, state.Approve}
+	if diff := cmp.Diff(out, in); diff != "" {
+		t.Errorf("entity and resource are out of step (-entity +resource):\n%s", diff)
+	}
+	return out
+}
+
+func TestDraftNew(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		why     string
+		base    string
+		request tko.NewDeployment
+		merge   string
+		want    facts
+		wantErr error
+	}{
+		"nothing": {
+			why:  "every deployment's package holds a Deployment resource, whatever it was made from",
+			want: facts{},
+		},
+		"what is asked for": {
+			why:     "the request is written into the resource",
+			request: tko.NewDeployment{Template: "t", Site: "s", Prepared: true, Approved: true},
+			want:    facts{Template: "t", Site: "s", Prepared: true, Approved: true},
+		},
+		"the request wins": {
+			why:     "a package taken from another deployment names that one's template and site",
+			request: tko.NewDeployment{Template: "t", Site: "s"},
+			merge:   deploymentYAML("templateId: other, siteId: another", ""),
+			want:    facts{Template: "t", Site: "s"},
+		},
+		"the package speaks where the request is silent": {
+			why:   "a deployment can be created from a package alone",
+			merge: deploymentYAML("templateId: t, siteId: s", `nephio.org/prepared: "true", nephio.org/approved: "true"`),
+			want:  facts{Template: "t", Site: "s", Prepared: true, Approved: true},
+		},
+		"the template's resource stays": {
+			why:     "a template says by its Deployment resource how deployments are approved",
+			base:    deploymentYAML("", "nephio.org/approve: Manual"),
+			request: tko.NewDeployment{Template: "t"},
+			want:    facts{Template: "t", Approve: "Manual"},
+		},
+		"two resources": {
+			why:     "there is exactly one",
+			base:    deploymentYAML("", ""),
+			merge:   strings.Replace(deploymentYAML("", ""), "name: deployment", "name: other", 1),
+			wantErr: tko.ErrInvalid,
+		},
+		"an annotation that is neither true nor false": {
+			why:     "nobody could say whether the deployment is prepared",
+			merge:   deploymentYAML("", "nephio.org/prepared: maybe"),
+			wantErr: tko.ErrInvalid,
+		},
+		"a resource without a kind": {
+			why:     "it has no identity to be merged by",
+			merge:   "apiVersion: v1\n",
+			wantErr: tko.ErrInvalid,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if test.merge == "apiVersion: v1\n" {
+				test.request.Merge = krm.Package{{"apiVersion": "v1"}}
+			} else {
+				test.request.Merge = yaml(t, test.merge)
+			}
+			d, err := draftNew(yaml(t, test.base), test.request)
+			if !errors.Is(err, test.wantErr) {
+				t.Fatalf("error %v, want %v: %s", err, test.wantErr, test.why)
+			}
+			if err != nil {
+				return
+			}
+			if diff := cmp.Diff(test.want, factsOf(t, d)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", test.why, diff)
+			}
+		})
+	}
+}
+
+func TestDraftChanged(t *testing.T) {
+	t.Parallel()
+	at := func(template, site string, prepared, approved bool) Record {
+		return Record{Template: template, Site: site, Prepared: prepared, Approved: approved}
+	}
+	tests := map[string]struct {
+		why            string
+		start, current Record
+		pkg            string
+		want           facts
+		wantErr        error
+	}{
+		"absent keeps": {
+			why:   "a package that says nothing about the site says nothing about moving",
+			start: at("t", "s", true, true),
+			pkg:   deploymentYAML("", `nephio.org/prepared: "true", nephio.org/approved: "true"`),
+			want:  facts{Template: "t", Site: "s", Prepared: true, Approved: true},
+		},
+		"empty removes": {
+			why:   "an empty ID is how one says: no longer there",
+			start: at("t", "s", false, false),
+			pkg:   deploymentYAML(`templateId: "", siteId: ""`, ""),
+			want:  facts{},
+		},
+		"changed moves": {
+			why:   "the package is how deployments are moved",
+			start: at("t", "s", false, false),
+			pkg:   deploymentYAML("templateId: u, siteId: r", ""),
+			want:  facts{Template: "u", Site: "r"},
+		},
+		"annotations taken off": {
+			why:   "this makes the preparer prepare again",
+			start: at("t", "s", true, true),
+			pkg:   deploymentYAML("", ""),
+			want:  facts{Template: "t", Site: "s"},
+		},
+		"prepared set to false": {
+			why:   "the same, in so many words; approved is what it says itself",
+			start: at("", "", true, true),
+			pkg:   deploymentYAML("", `nephio.org/prepared: "false", nephio.org/approved: "true"`),
+			want:  facts{Approved: true},
+		},
+		"no Deployment resource": {
+			why:   "a package that lost it gets it back as it was, its own annotations included",
+			start: at("t", "s", true, false),
+			pkg:   "",
+			want:  facts{Template: "t", Site: "s", Prepared: true, Approve: "Manual"},
+		},
+		"two Deployment resources": {
+			why:     "which of them should be believed?",
+			start:   at("t", "s", false, false),
+			pkg:     deploymentYAML("", "") + strings.Replace(deploymentYAML("", ""), "name: deployment", "name: second", 1),
+			wantErr: tko.ErrInvalid,
+		},
+		"the site was deleted meanwhile": {
+			why:     "a modification can always end, and nothing names what isn't there",
+			start:   at("t", "s", false, false),
+			current: at("t", "", false, false),
+			pkg:     deploymentYAML("templateId: t, siteId: s", ""),
+			want:    facts{Template: "t"},
+		},
+		"the template was deleted meanwhile": {
+			why:     "as with sites",
+			start:   at("t", "s", false, false),
+			current: at("", "s", false, false),
+			pkg:     deploymentYAML("templateId: t, siteId: r", ""),
+			want:    facts{Site: "r"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			current := test.current
+			if current.Template == "" && current.Site == "" {
+				current = test.start
+			}
+			before := yaml(t, deploymentYAML("templateId: t, siteId: s", "nephio.org/approve: Manual"))
+			d, err := draftChanged(test.start, current, before, yaml(t, test.pkg))
+			if !errors.Is(err, test.wantErr) {
+				t.Fatalf("error %v, want %v: %s", err, test.wantErr, test.why)
+			}
+			if err != nil {
+				return
+			}
+			if diff := cmp.Diff(test.want, factsOf(t, d)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", test.why, diff)
+			}
+		})
+	}
+}
+
+func TestMetadataOf(t *testing.T) {
+	t.Parallel()
+	pkg := yaml(t, "apiVersion: metadata.nephio.org/v1\nkind: NF\nmetadata: {name: a}\nspec: {version: gathered, vendor: gathered}")
+	got, err := metadataOf(pkg,
+		map[string]string{"NF.version": "inherited", "NF.vendor": "inherited", "region": "inherited"},
+		map[string]string{"NF.vendor": "passed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"NF.version": "gathered", "NF.vendor": "passed", "region": "inherited"}
+	if diff := cmp.Diff(want, got.Effective); diff != "" {
+		t.Errorf("template < package < caller (-want +got):\n%s", diff)
+	}
+
+	bad := map[string]struct {
+		why      string
+		metadata map[string]string
+	}{
+		"empty key":     {"it could be neither shown nor selected", map[string]string{"": "x"}},
+		"NUL in key":    {"PostgreSQL has no NUL", map[string]string{"a\x00": "x"}},
+		"NUL in value":  {"PostgreSQL has no NUL", map[string]string{"a": "\x00"}},
+		"invalid UTF-8": {"it is no text", map[string]string{"a": "\xff"}},
+		"long key":      {"indexes have limits", map[string]string{strings.Repeat("k", 513): "x"}},
+		"long value":    {"indexes have limits", map[string]string{"a": strings.Repeat("v", 2049)}},
+	}
+	for name, test := range bad {
+		if _, err := metadataOf(nil, nil, test.metadata); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("%s: error %v, want an ErrInvalid: %s", name, err, test.why)
+		}
+	}
+}
+
+func TestMergeConditions(t *testing.T) {
+	t.Parallel()
+	then, now := time.Unix(1000, 0).UTC(), time.Unix(2000, 0).UTC()
+	current := []tko.Condition{
+		{Type: "Healthy", Status: "True", Reason: "Fine", LastTransition: then, ObservedRevision: 1},
+		{Type: "Prepared", Status: "False", Reason: "Waiting", LastTransition: then, ObservedRevision: 1},
+	}
+	got := mergeConditions(current, []tko.Condition{
+		{Type: "Prepared", Status: "False", Reason: "Failed", Message: "bad \xff\x00"},
+		{Type: "Approved", Status: "True", ObservedRevision: 3},
+	}, 5, now)
+	want := []tko.Condition{
+		{Type: "Approved", Status: "True", LastTransition: now, ObservedRevision: 3},
+		current[0],
+		{Type: "Prepared", Status: "False", Reason: "Failed", Message: "bad \uFFFD\uFFFD", LastTransition: then, ObservedRevision: 5},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("others stay, the time moves with the status only (-want +got):\n%s", diff)
+	}
+	if current[1].Reason != "Waiting" {
+		t.Error("the conditions that were given changed: they belong to a record")
+	}
+}
+
+func TestFlagConditions(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		why                string
+		current            []tko.Condition
+		prepared, approved bool
+		want               []string
+	}{
+		"new and unprepared":     {why: "there is nothing to tell yet"},
+		"prepared":               {why: "what is so is said", prepared: true, want: []string{"Prepared True"}},
+		"no longer prepared":     {why: "a condition must not contradict the entity", current: []tko.Condition{{Type: "Prepared", Status: "True"}}, want: []string{"Prepared False"}},
+		"failed":                 {why: "the reason why it isn't prepared stays", current: []tko.Condition{{Type: "Prepared", Status: "False", Reason: "PluginFailed"}}},
+		"said already":           {why: "nothing changes", current: []tko.Condition{{Type: "Prepared", Status: "True", Reason: "ByMe"}}, prepared: true},
+		"approved, not prepared": {why: "each follows its own flag", approved: true, want: []string{"Approved True"}},
+	}
+	for name, test := range tests {
+		var got []string
+		for _, c := range flagConditions(test.current, test.prepared, test.approved) {
+			got = append(got, c.Type+" "+c.Status)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", name, test.why, diff)
+		}
+	}
+}
+
+func TestIDsAscend(t *testing.T) {
+	t.Parallel()
+	var source idSource
+	last := ""
+	for range 200 {
+		ids, err := source.next(50)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			if len(id) != 27 || id <= last {
+				t.Fatalf("%q after %q: IDs have 27 characters and sort in the order they were made", id, last)
+			}
+			last = id
+		}
+	}
+}
+
+func TestPlainText(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ in, want string }{
+		"short":        {"as it is", "as it is"},
+		"NUL":          {"a\x00b", "a\uFFFDb"},
+		"invalid":      {"a\xffb", "a\uFFFDb"},
+		"long":         {"0123456789abc", "0123456…"},
+		"within runes": {"ääääää", "äää…"},
+	}
+	for name, test := range tests {
+		if got := plainText(test.in, 10); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	s := New(nil, nil, Options{})
+	for attempt, most := range map[int]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 7: time.Minute, 1 << 40: time.Minute} {
+		for range 100 {
+			if d := s.backoff(attempt); d > most || d < most*3/4 {
+				t.Fatalf("after failure %d work waits for %s, want between 3/4 of %s and all of it", attempt, d, most)
+			}
+		}
+	}
+}

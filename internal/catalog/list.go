@@ -1,0 +1,241 @@
+package catalog
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// Templates answers the selected templates, sorted by ID, all as they are at
+// one moment.
+func (s *Service) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
+	query, err := templateQuery(sel, options)
+	return list(ctx, s.store, query, err, templateOf)
+}
+
+// Sites answers the selected sites, sorted by ID, all as they are at one
+// moment.
+func (s *Service) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
+	query, err := siteQuery(sel, options)
+	return list(ctx, s.store, query, err, siteOf)
+}
+
+// Deployments answers the selected deployments, sorted by ID, all as they are
+// at one moment.
+func (s *Service) Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	query, err := deploymentQuery(sel, options)
+	return list(ctx, s.store, query, err, deploymentOf)
+}
+
+// list streams the entities of a query.
+func list[T any](ctx context.Context, store Reader, query Query, err error, entity func(Record) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		if err != nil {
+			yield(zero, err)
+			return
+		}
+		for r, err := range store.List(ctx, query) {
+			e := zero
+			if err == nil {
+				e, err = entity(r)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Plugins answers the selected plugins, sorted by type, then name.
+func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+	return func(yield func(tko.Plugin, error) bool) {
+		err := checkAfter(options.Window.After)
+		var records iter.Seq2[Record, error]
+		if err == nil {
+			records, err = s.selectPlugins(ctx, sel, options.Window.After)
+		}
+		if err != nil {
+			yield(tko.Plugin{}, err)
+			return
+		}
+		skip, left := options.Window.Offset, limitOf(options.Window)
+		if left == 0 {
+			return
+		}
+		for r, err := range records {
+			if err == nil && skip > 0 {
+				skip--
+				continue
+			}
+			var p tko.Plugin
+			if err == nil {
+				p, err = pluginOf(r)
+			}
+			if !yield(p, err) || err != nil {
+				return
+			}
+			if left--; left == 0 {
+				return
+			}
+		}
+	}
+}
+
+// selectPlugins answers the records of the selected plugins after an ID. What
+// the store doesn't know of plugins is looked at here.
+func (s *Service) selectPlugins(ctx context.Context, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
+	query := Query{Kind: tko.KindPlugin, After: after, Limit: -1}
+	prefix := "*|"
+	if sel.Type != nil {
+		if !slices.Contains([]string{tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule}, *sel.Type) {
+			return func(func(Record, error) bool) {}, nil
+		}
+		prefix = *sel.Type + "|"
+	}
+	names := sel.Names
+	if len(names) == 0 {
+		names = []string{"**"}
+	}
+	for _, name := range names {
+		if _, err := idPatterns("plugin name", []string{name}); err != nil {
+			return nil, err
+		}
+		patterns, err := idPatterns("plugin name", []string{prefix + name})
+		if err != nil {
+			return nil, err
+		}
+		query.IDs = append(query.IDs, patterns...)
+	}
+	records := s.store.List(ctx, query)
+	if sel.Executor == nil && sel.Trigger == nil {
+		return records, nil
+	}
+	return func(yield func(Record, error) bool) {
+		for r, err := range records {
+			var p tko.Plugin
+			if err == nil {
+				p, err = pluginOf(r)
+			}
+			if err == nil && (sel.Executor != nil && p.Executor != *sel.Executor || sel.Trigger != nil && !p.Triggered(*sel.Trigger)) {
+				continue
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}, nil
+}
+
+func templateQuery(sel tko.TemplateSelect, options tko.ListOptions) (Query, error) {
+	p := patternParser{}
+	query := p.query(tko.KindTemplate, options)
+	query.IDs = p.ids("template ID", sel.IDs)
+	query.Metadata = p.metadata("metadata", sel.Metadata)
+	return query, p.err
+}
+
+func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (Query, error) {
+	p := patternParser{}
+	query := p.query(tko.KindSite, options)
+	query.IDs = p.ids("site ID", sel.IDs)
+	query.Templates = p.ids("template ID", sel.Templates)
+	query.Metadata = p.metadata("metadata", sel.Metadata)
+	return query, p.err
+}
+
+func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, error) {
+	p := patternParser{}
+	query := p.query(tko.KindDeployment, options)
+	query.Fields.Deployments = false
+	query.Templates = p.ids("template ID", sel.Templates)
+	query.Sites = p.ids("site ID", sel.Sites)
+	query.Metadata = p.metadata("metadata", sel.Metadata)
+	query.TemplateMetadata = p.metadata("template metadata", sel.TemplateMetadata)
+	query.SiteMetadata = p.metadata("site metadata", sel.SiteMetadata)
+	query.Parent, query.Prepared, query.Approved = string(sel.Parent), sel.Prepared, sel.Approved
+	if sel.Parent != "" && !isDeploymentID(sel.Parent) {
+		query.Parent, query.Limit = "", 0 // nobody's parent
+	}
+	return query, p.err
+}
+
+// A patternParser keeps the first error.
+type patternParser struct{ err error }
+
+func (p *patternParser) query(kind tko.Kind, options tko.ListOptions) Query {
+	p.err = checkAfter(options.Window.After)
+	return Query{
+		Kind:   kind,
+		After:  options.Window.After,
+		Offset: options.Window.Offset,
+		Limit:  limitOf(options.Window),
+		Fields: Fields{Package: options.Packages, Deployments: options.Deployments},
+	}
+}
+
+func (p *patternParser) ids(what string, texts []string) []tko.Pattern {
+	patterns, err := idPatterns(what, texts)
+	if p.err == nil {
+		p.err = err
+	}
+	return patterns
+}
+
+func (p *patternParser) metadata(what string, texts map[string]string) map[string]tko.Pattern {
+	patterns := make(map[string]tko.Pattern, len(texts))
+	for key, text := range texts {
+		pattern, err := tko.ParseValuePattern(text)
+		if err == nil && (key == "" || !storable(key) || !storable(text)) {
+			err = tko.Errorf(tko.ErrInvalid, "use a key, and UTF-8 without NUL")
+		}
+		if err != nil && p.err == nil {
+			p.err = tko.Errorf(tko.ErrInvalid, "the %s pattern of the key %q: %w", what, key, err)
+		}
+		patterns[key] = pattern
+	}
+	return patterns
+}
+
+// idPatterns parses patterns of IDs. Equal ones count once.
+func idPatterns(what string, texts []string) ([]tko.Pattern, error) {
+	var patterns []tko.Pattern
+	for i, text := range texts {
+		if slices.Contains(texts[:i], text) {
+			continue
+		}
+		pattern, err := tko.ParsePattern(text)
+		if err == nil && !storable(text) {
+			err = tko.Errorf(tko.ErrInvalid, "the pattern %q is not plain text: use UTF-8 without NUL", text)
+		}
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", what, err)
+		}
+		patterns = append(patterns, pattern)
+	}
+	return patterns, nil
+}
+
+// limitOf is a window's limit; negative is none.
+func limitOf(w tko.Window) int {
+	if w.Max == nil {
+		return -1
+	}
+	return max(*w.Max, -1)
+}
+
+func checkAfter(after string) error {
+	if !storable(after) {
+		return tko.Errorf(tko.ErrInvalid, "the cursor %.40q is not plain text: use the ID of the last entity of the page before", after)
+	}
+	return nil
+}
+
+// isPluginID says whether an ID can be one of a plugin.
+func isPluginID(id string) bool {
+	typ, name, ok := strings.Cut(id, "|")
+	return ok && tko.CheckID("plugin type", typ) == nil && tko.CheckID("plugin name", name) == nil
+}

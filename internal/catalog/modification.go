@@ -1,0 +1,241 @@
+package catalog
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// StartModification gives the right to write a deployment, to one at a time,
+// until it is ended or cancelled or its time has run out. ErrBusy while
+// somebody else has it.
+func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
+	if !isDeploymentID(id) {
+		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	token := rand.Text()
+	r, expires, err := s.store.StartModification(ctx, string(id), token, s.options.ModificationTime)
+	switch {
+	case errors.Is(err, tko.ErrNotFound):
+		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
+	case err != nil:
+		return tko.Modification{}, err
+	}
+	pkg, err := deploymentPackage(r)
+	if err != nil {
+		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, token))
+	}
+	return tko.Modification{Token: token, Deployment: id, Package: pkg, Expires: expires.UTC()}, nil
+}
+
+// EndModification replaces the package of the deployment that the token is
+// for, and with it what the Deployment resource in it says: prepared, approved,
+// template and site. It answers the deployment's ID and new revision. An
+// ErrInvalid leaves the token good; a token whose time has run out is an
+// ErrBusy, and one that was ended or never given an ErrNotFound.
+func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Package) (tko.DeploymentID, int64, error) {
+	if !storable(token) {
+		return "", 0, tokenError(tko.ErrNotFound, token)
+	}
+	start, err := s.store.Modification(ctx, token)
+	if err != nil {
+		return "", 0, tokenError(err, token)
+	}
+	var revision int64
+	err = retry(ctx, func() error {
+		current, err := s.get(ctx, Fields{}, start.Key)
+		if err != nil {
+			return err
+		}
+		if current.Revision == 0 {
+			return tokenError(tko.ErrNotFound, token)
+		}
+		change, err := s.changed(ctx, start, current, pkg)
+		if err != nil {
+			return err
+		}
+		if sameContent(current, change.record) {
+			revision = current.Revision
+			return tokenError(s.store.CancelModification(ctx, token), token)
+		}
+		revision, err = s.writeChange(ctx, current, change, token, nil)
+		return tokenError(err, token)
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	return tko.DeploymentID(start.ID), revision, nil
+}
+
+// CancelModification gives a token up. Errors as EndModification's.
+func (s *Service) CancelModification(ctx context.Context, token string) error {
+	if !storable(token) {
+		return tokenError(tko.ErrNotFound, token)
+	}
+	return tokenError(s.store.CancelModification(ctx, token), token)
+}
+
+// tokenError puts the store's refusal of a token into the user's words.
+func tokenError(err error, token string) error {
+	switch {
+	case errors.Is(err, tko.ErrNotFound):
+		return tko.Errorf(tko.ErrNotFound, "the modification token %.40q is not known: it was ended or cancelled, was never given, or its deployment was deleted; start again", token)
+	case errors.Is(err, tko.ErrBusy):
+		return tko.Errorf(tko.ErrBusy, "the time of the modification token %.40q has run out, and nothing was changed: start again", token)
+	default:
+		return err
+	}
+}
+
+// CommitDeployment replaces a deployment's package, as EndModification does,
+// if it is still at the given revision, and conditions, by type, in the same
+// transaction. It answers the new revision; a package that changes nothing
+// keeps the revision. ErrConflict if the deployment moved on, ErrBusy if
+// somebody is modifying it.
+func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (int64, error) {
+	if !isDeploymentID(commit.ID) {
+		return 0, tko.NotFound(tko.KindDeployment, commit.ID)
+	}
+	if commit.Revision <= 0 {
+		return 0, tko.Errorf(tko.ErrInvalid, "deployment %q: the revision is %d: give the one that the package was made from", commit.ID, commit.Revision)
+	}
+	if err := checkConditions(commit.Conditions); err != nil {
+		return 0, err
+	}
+	key := deploymentKey(commit.ID)
+	current, err := s.get(ctx, Fields{Package: true}, key)
+	if err == nil {
+		err = isAt(current, commit)
+	}
+	if err != nil {
+		return 0, err
+	}
+	change, err := s.changed(ctx, current, current, commit.Package)
+	if err != nil {
+		return 0, err
+	}
+	if sameContent(current, change.record) {
+		return current.Revision, s.SetConditions(ctx, key.Kind, key.ID, commit.Conditions)
+	}
+	var revision int64
+	err = retry(ctx, func() error {
+		var err error
+		if revision, err = s.writeChange(ctx, current, change, "", commit.Conditions); !errors.Is(err, tko.ErrConflict) {
+			return err
+		}
+		again, getErr := s.get(ctx, Fields{}, key)
+		if getErr == nil {
+			getErr = isAt(again, commit)
+		}
+		if getErr != nil {
+			return final(getErr)
+		}
+		current = again // only conditions changed
+		return err
+	})
+	switch {
+	case errors.Is(err, tko.ErrNotFound):
+		return 0, tko.NotFound(tko.KindDeployment, commit.ID)
+	case errors.Is(err, tko.ErrConflict):
+		return 0, movedOn(commit)
+	default:
+		return revision, err
+	}
+}
+
+// isAt says whether a deployment is there, and at the revision of a commit.
+func isAt(current Record, commit tko.DeploymentCommit) error {
+	switch current.Revision {
+	case 0:
+		return tko.NotFound(tko.KindDeployment, commit.ID)
+	case commit.Revision:
+		return nil
+	default:
+		return movedOn(commit)
+	}
+}
+
+func movedOn(commit tko.DeploymentCommit) error {
+	return tko.Errorf(tko.ErrConflict, "deployment %q is no longer at revision %d: read it again", commit.ID, commit.Revision)
+}
+
+// A change is a deployment with another package, derived and, where it differs
+// from what it was, validated.
+type change struct {
+	record   Record
+	requires []Key
+}
+
+// changed derives what a deployment becomes with another package. start is the
+// deployment that the package was made from, with its package, and current what
+// it is now.
+func (s *Service) changed(ctx context.Context, start, current Record, pkg krm.Package) (change, error) {
+	before, err := deploymentPackage(start)
+	if err != nil {
+		return change{}, err
+	}
+	d, err := draftChanged(start, current, before, pkg)
+	if err != nil {
+		return change{}, err
+	}
+	var requires []Key
+	inherited := current.inherited()
+	if d.template != current.Template {
+		if inherited, err = s.templateMetadata(ctx, d.template); err != nil {
+			return change{}, err
+		}
+		requires = references(d.template, "")
+	}
+	if d.site != current.Site {
+		if d.site != "" && tko.CheckID("site ID", d.site) != nil {
+			return change{}, explain(&MissingError{Key: Key{Kind: tko.KindSite, ID: d.site}})
+		}
+		requires = append(requires, references("", d.site)...)
+	}
+	record := current
+	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
+	if record.Metadata, err = metadataOf(d.pkg, inherited, current.passed()); err != nil {
+		return change{}, err
+	}
+	c, err := contentOf(d.pkg.WithoutDeploymentState())
+	if err != nil {
+		return change{}, err
+	}
+	record.Digest, record.Package = c.digest, c.encoded
+	if sameContent(current, record) {
+		return change{record: record}, nil
+	}
+	c.pkg = d.pkg
+	return change{record: record, requires: requires}, s.validateDraft(ctx, d, c)
+}
+
+// writeChange commits a change of a deployment that is at current, under a
+// token or without, with conditions, and answers the new revision.
+func (s *Service) writeChange(ctx context.Context, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
+	record, now := c.record, time.Now()
+	record.Author = author(ctx)
+	record.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
+	record.Conditions = mergeConditions(record.Conditions, flagConditions(record.Conditions, record.Prepared, record.Approved), current.Revision+1, now)
+	if len(record.Conditions) > maxConditions {
+		return 0, tko.Errorf(tko.ErrInvalid, "deployment %q would have %d conditions: use at most %d", record.ID, len(record.Conditions), maxConditions)
+	}
+	outcomes, err := s.commit(ctx, Write{
+		Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,
+	})
+	if err != nil {
+		return 0, err
+	}
+	return outcomes[0].Revision, nil
+}
+
+// validateDraft has a draft validated: completely if it says that it is
+// prepared.
+func (s *Service) validateDraft(ctx context.Context, d draft, c content) error {
+	seal := fmt.Sprintf("%q %q %t %t", d.template, d.site, d.prepared, d.approved)
+	return s.validate(ctx, c, d.prepared, seal)
+}

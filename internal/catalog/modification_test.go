@@ -1,0 +1,274 @@
+package catalog_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+func TestModification(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{ModificationTime: time.Hour})
+	w.template("t", thing("a", "")+facts("version: one"), "vendor", "t", "tier", "t")
+	w.template("u", "", "vendor", "u")
+	w.site("s", "")
+	id := w.create(tko.NewDeployment{Template: "t", Metadata: map[string]string{"tier": "mine"}})
+	m := w.start(id)
+	if m.Deployment != id || m.Token == "" || time.Until(m.Expires) < time.Minute || named(m.Package, "a") == nil {
+		t.Fatalf("%+v: want a token, for a while, and the package", m)
+	}
+	_, err := w.StartModification(w.ctx, id)
+	wantError(t, err, tko.ErrBusy, string(id))
+	_, err = w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 1, Package: pkg(t, thing("mine", ""))})
+	wantError(t, err, tko.ErrBusy, string(id))
+
+	_, _, err = w.EndModification(w.ctx, m.Token, pkg(t, thing("a", "invalid: 1")))
+	wantError(t, err, tko.ErrInvalid, "spec.invalid")
+	_, _, err = w.EndModification(w.ctx, m.Token, pkg(t, state("siteId: nope", "")))
+	wantError(t, err, tko.ErrInvalid, `site "nope"`)
+	_, _, err = w.EndModification(w.ctx, m.Token, pkg(t, state("templateId: nope", "")))
+	wantError(t, err, tko.ErrInvalid, `template "nope"`)
+	_, _, err = w.EndModification(w.ctx, m.Token, pkg(t, thing("a", "picky: 1")+state("", isPrepared)))
+	wantError(t, err, tko.ErrInvalid, "spec.required")
+	if d := w.deployment(id); d.Stamp.Revision != 1 || !cmp.Equal(d.Package, m.Package) {
+		t.Fatalf("%+v: a refused end changes nothing", d)
+	}
+
+	got, revision, err := w.EndModification(w.ctx, m.Token, pkg(t, thing("b", "")+facts("version: two")+state("templateId: u, siteId: s", isPrepared)))
+	if err != nil || got != id || revision != 2 {
+		t.Fatalf("%q at %d, %v: a refused end leaves the token good", got, revision, err)
+	}
+	d := w.deployment(id)
+	if d.Template != "u" || d.Site != "s" || !d.Prepared || d.Approved || named(d.Package, "a") != nil {
+		t.Errorf("%+v: want what the package says", d)
+	}
+	want := map[string]string{"vendor": "u", "tier": "mine", "NF.version": "two"}
+	if diff := cmp.Diff(want, d.Metadata); diff != "" {
+		t.Errorf("gathered follows the package, inherited the template, passed stays and wins (-want +got):\n%s", diff)
+	}
+	if c := condition(d, tko.ConditionPrepared); c.Status != tko.ConditionTrue || c.ObservedRevision != 2 {
+		t.Errorf("the condition is %+v: want it in step", c)
+	}
+	_, _, err = w.EndModification(w.ctx, m.Token, m.Package)
+	wantError(t, err, tko.ErrNotFound, m.Token)
+
+	m = w.start(id)
+	if _, revision, err = w.EndModification(w.ctx, m.Token, pkg(t, thing("b", "")+state("", ""))); err != nil || revision != 3 {
+		t.Fatalf("revision %d, %v", revision, err)
+	}
+	d = w.deployment(id)
+	if d.Prepared || d.Template != "u" || d.Metadata["NF.version"] != "" || condition(d, tko.ConditionPrepared).Status != tko.ConditionFalse {
+		t.Errorf("%+v: taking the annotation off makes it unprepared; what the package no longer holds is no longer gathered", d)
+	}
+}
+
+func TestModificationEndsWithoutAChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	id := w.create(tko.NewDeployment{Merge: pkg(t, thing("a", ""))})
+	for name, end := range map[string]func(m tko.Modification) error{
+		"the same package": func(m tko.Modification) error { _, _, err := w.EndModification(w.ctx, m.Token, m.Package); return err },
+		"without its Deployment resource": func(m tko.Modification) error {
+			_, _, err := w.EndModification(w.ctx, m.Token, pkg(t, thing("a", "")))
+			return err
+		},
+		"cancelled": func(m tko.Modification) error { return w.CancelModification(w.ctx, m.Token) },
+	} {
+		m := w.start(id)
+		if err := end(m); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if d := w.deployment(id); d.Stamp.Revision != 1 {
+			t.Errorf("%s: revision %d: nothing changed", name, d.Stamp.Revision)
+		}
+		wantError(t, w.CancelModification(w.ctx, m.Token), tko.ErrNotFound)
+	}
+	for _, token := range []string{"", "never given", "\xff\x00"} {
+		_, _, err := w.EndModification(w.ctx, token, nil)
+		wantError(t, err, tko.ErrNotFound)
+		wantError(t, w.CancelModification(w.ctx, token), tko.ErrNotFound)
+	}
+	_, err := w.StartModification(w.ctx, unknownID)
+	wantError(t, err, tko.ErrNotFound, unknownID)
+}
+
+func TestModificationRunsOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{ModificationTime: time.Millisecond})
+	id := w.create(tko.NewDeployment{})
+	late := w.start(id)
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		m, err := w.StartModification(w.ctx, id)
+		if err == nil {
+			wantError(t, func() error { _, _, err := w.EndModification(w.ctx, late.Token, pkg(t, thing("late", ""))); return err }(), tko.ErrBusy, "run out")
+			if m.Token == late.Token {
+				t.Error("a new token must be new")
+			}
+			break
+		}
+		if !errors.Is(err, tko.ErrBusy) || time.Now().After(deadline) {
+			t.Fatalf("%v: want the token to run out", err)
+		}
+	}
+	if d := w.deployment(id); named(d.Package, "late") != nil {
+		t.Error("a late end had an effect")
+	}
+}
+
+func TestModificationCanAlwaysEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{ModificationTime: time.Hour})
+	w.template("t", "")
+	w.site("s", "")
+	id := w.create(tko.NewDeployment{Template: "t", Site: "s"})
+	m := w.start(id)
+	if _, err := w.DeleteSite(w.ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.DeleteTemplate(w.ctx, "t"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.EndModification(w.ctx, m.Token, append(m.Package, pkg(t, thing("new", ""))...)); err != nil {
+		t.Fatalf("%v: what was deleted meanwhile must not keep it from ending", err)
+	}
+	if d := w.deployment(id); d.Site != "" || d.Template != "" || named(d.Package, "new") == nil {
+		t.Errorf("%+v: want the new package, and nothing that names what isn't there", d)
+	}
+	m = w.start(id)
+	if _, err := w.DeleteDeployment(w.ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := w.EndModification(w.ctx, m.Token, m.Package)
+	wantError(t, err, tko.ErrNotFound)
+}
+
+func TestCommitDeployment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	id := w.create(tko.NewDeployment{Merge: pkg(t, thing("a", ""))})
+	if err := w.SetConditions(w.ctx, tko.KindDeployment, string(id), []tko.Condition{{Type: "Healthy", Status: "True"}}); err != nil {
+		t.Fatal(err)
+	}
+	failed := tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: "no"}
+	revision, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 1, Package: pkg(t, thing("a", "")), Conditions: []tko.Condition{failed}})
+	if err != nil || revision != 1 {
+		t.Fatalf("revision %d, %v: the same package is no new revision", revision, err)
+	}
+	first := w.deployment(id)
+	if c := condition(first, tko.ConditionPrepared); c.Reason != "PluginFailed" || c.ObservedRevision != 1 || c.LastTransition.IsZero() {
+		t.Errorf("%+v: want the condition set", c)
+	}
+	failed.Message = "still not"
+	revision, err = w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 1, Package: pkg(t, thing("b", "")), Conditions: []tko.Condition{failed}})
+	if err != nil || revision != 2 {
+		t.Fatalf("revision %d, %v: want 2", revision, err)
+	}
+	d := w.deployment(id)
+	c := condition(d, tko.ConditionPrepared)
+	if c.Message != "still not" || c.ObservedRevision != 2 || !c.LastTransition.Equal(condition(first, tko.ConditionPrepared).LastTransition) {
+		t.Errorf("%+v: want the message of now, and the time since when it is so", c)
+	}
+	if condition(d, "Healthy").Status != "True" || named(d.Package, "b") == nil {
+		t.Errorf("%+v: other conditions stay", d)
+	}
+	for name, test := range map[string]struct {
+		commit tko.DeploymentCommit
+		kind   error
+	}{
+		"a revision that is over":   {tko.DeploymentCommit{ID: id, Revision: 1}, tko.ErrConflict},
+		"a revision yet to come":    {tko.DeploymentCommit{ID: id, Revision: 3}, tko.ErrConflict},
+		"no revision":               {tko.DeploymentCommit{ID: id}, tko.ErrInvalid},
+		"an unknown deployment":     {tko.DeploymentCommit{ID: unknownID, Revision: 1}, tko.ErrNotFound},
+		"a status of its own":       {tko.DeploymentCommit{ID: id, Revision: 2, Conditions: []tko.Condition{{Type: "A", Status: "true"}}}, tko.ErrInvalid},
+		"two Deployment resources":  {tko.DeploymentCommit{ID: id, Revision: 2, Package: krm.Package{deploymentResource(t, d.Package), {"apiVersion": "deployment.nephio.org/v1alpha1", "kind": "Deployment", "metadata": map[string]any{"name": "x"}}}}, tko.ErrInvalid},
+		"an invalid package":        {tko.DeploymentCommit{ID: id, Revision: 2, Package: pkg(t, thing("a", "invalid: 1"))}, tko.ErrInvalid},
+		"prepared, but not all set": {tko.DeploymentCommit{ID: id, Revision: 2, Package: pkg(t, thing("a", "picky: 1")+state("", isPrepared))}, tko.ErrInvalid},
+	} {
+		_, err := w.CommitDeployment(w.ctx, test.commit)
+		if !errors.Is(err, test.kind) {
+			t.Errorf("%s: %v, want %v", name, err, test.kind)
+		}
+	}
+	if got := w.deployment(id); got.Stamp.Position != d.Stamp.Position {
+		t.Error("a refused commit wrote something")
+	}
+	if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 2, Package: pkg(t, thing("b", "")+state("", isPrepared+", "+isApproved))}); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.deployment(id); !d.Prepared || !d.Approved || condition(d, tko.ConditionPrepared).Status != tko.ConditionTrue {
+		t.Errorf("%+v: want it prepared and approved, and no condition that contradicts it", d)
+	}
+}
+
+func TestSetConditions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("s", "")
+	set := func(c ...tko.Condition) error { return w.SetConditions(w.ctx, tko.KindSite, "s", c) }
+	if err := set(tko.Condition{Type: "Healthy", Status: "True"}, tko.Condition{Type: "Scheduled", Status: "False"}); err != nil {
+		t.Fatal(err)
+	}
+	head := w.head()
+	if err := set(tko.Condition{Type: "Healthy", Status: "True", LastTransition: time.Unix(0, 0)}); err != nil {
+		t.Fatal(err)
+	}
+	if w.head() != head {
+		t.Error("the same condition was written again: an idle system does nothing")
+	}
+	s, err := w.Site(w.ctx, "s", 0)
+	if err != nil || s.Stamp.Revision != 1 || len(s.Stamp.Conditions) != 2 || s.Stamp.Position != head {
+		t.Errorf("%+v, %v: want two conditions on revision 1", s.Stamp, err)
+	}
+	w.site("s", thing("a", ""))
+	if s, err = w.Site(w.ctx, "s", 0); err != nil || len(s.Stamp.Conditions) != 2 {
+		t.Errorf("%+v, %v: conditions stay when the site is written", s.Stamp, err)
+	}
+	wantError(t, set(tko.Condition{Status: "True"}), tko.ErrInvalid, "type")
+	wantError(t, set(tko.Condition{Type: "A", Status: "Maybe"}), tko.ErrInvalid, "Maybe")
+	wantError(t, set(tko.Condition{Type: "A", Status: "True"}, tko.Condition{Type: "A", Status: "False"}), tko.ErrInvalid, "twice")
+	wantError(t, w.SetConditions(w.ctx, tko.KindTemplate, "t", nil), tko.ErrInvalid, "template")
+	wantError(t, w.SetConditions(w.ctx, tko.KindSite, "nope", nil), tko.ErrNotFound, "nope")
+	wantError(t, w.SetConditions(w.ctx, tko.KindDeployment, unknownID, nil), tko.ErrNotFound, unknownID)
+	many := make([]tko.Condition, 100)
+	for i := range many {
+		many[i] = tko.Condition{Type: fmt.Sprintf("C%d", i), Status: "True"}
+	}
+	wantError(t, set(many...), tko.ErrInvalid, "64")
+}
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("s", "")
+	id := w.create(tko.NewDeployment{Site: "s", Merge: pkg(t, thing("a", ""))})
+	if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 1, Package: pkg(t, thing("b", "")+state(`siteId: ""`, ""))}); err != nil {
+		t.Fatal(err)
+	}
+	old, err := w.Deployment(w.ctx, id, 1)
+	if err != nil || old.Site != "s" || named(old.Package, "a") == nil || deploymentResource(t, old.Package).Text("spec", "siteId") != "s" {
+		t.Errorf("%+v, %v: want it as it was", old, err)
+	}
+	_, err = w.Deployment(w.ctx, id, -1)
+	wantError(t, err, tko.ErrInvalid, "-1")
+
+	var ops []string
+	for c, err := range w.Watch(w.ctx, 0, tko.KindDeployment) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ops = append(ops, fmt.Sprintf("%s %d", c.Op, c.Revision)); len(ops) == 2 {
+			break
+		}
+	}
+	if !slices.Equal(ops, []string{"written 1", "written 2"}) {
+		t.Errorf("changes %v: want one for each revision", ops)
+	}
+}

@@ -1,0 +1,49 @@
+package catalog
+
+import (
+	"context"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// RegisterPlugin writes or rewrites a plugin and answers its revision. What
+// its executor can't do is an ErrInvalid. A plugin that is already as given is
+// left as it is.
+func (s *Service) RegisterPlugin(ctx context.Context, p tko.Plugin) (int64, error) {
+	if err := p.Check(); err != nil {
+		return 0, err
+	}
+	if p.Executor == "" {
+		p.Executor = tko.ExecutorCommand
+	}
+	encoded, err := encodePlugin(p)
+	if err != nil {
+		return 0, err
+	}
+	if len(encoded) > maxPluginBytes {
+		return 0, tko.Errorf(tko.ErrInvalid, "plugin %q has %d bytes: use at most %d", p.ID(), len(encoded), maxPluginBytes)
+	}
+	outcome, err := s.register(ctx, Record{Key: pluginKey(p.Type, p.Name), Plugin: encoded})
+	return outcome.Revision, err
+}
+
+// maxPluginBytes bounds what is stored of a plugin.
+const maxPluginBytes = 1 << 20
+
+func pluginKey(typ, name string) Key { return Key{Kind: tko.KindPlugin, ID: tko.PluginID(typ, name)} }
+
+// Plugin answers a plugin.
+func (s *Service) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
+	key := pluginKey(typ, name)
+	if !isPluginID(key.ID) {
+		return tko.Plugin{}, tko.NotFound(key.Kind, key.ID)
+	}
+	r, err := s.get(ctx, Fields{}, key)
+	if err != nil {
+		return tko.Plugin{}, err
+	}
+	if r.Revision == 0 {
+		return tko.Plugin{}, tko.NotFound(key.Kind, key.ID)
+	}
+	return pluginOf(r)
+}

@@ -1,0 +1,126 @@
+package catalog
+
+import (
+	"context"
+	"maps"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// provisionedPrefix is the beginning of the IDs of provisioned sites.
+const provisionedPrefix = "provisioned/"
+
+// RegisterSite writes or rewrites a site and answers its revision. A site with
+// a template starts from the template's package and metadata; the given ones
+// are merged in. The result is validated completely. Deployments at an existing
+// site stay there. A site that is already as given is left as it is.
+func (s *Service) RegisterSite(ctx context.Context, site tko.Site) (int64, error) {
+	if err := tko.CheckID("site ID", string(site.ID)); err != nil {
+		return 0, err
+	}
+	record, requires, err := s.siteRecord(ctx, site)
+	if err != nil {
+		return 0, err
+	}
+	outcome, err := s.register(ctx, record, requires...)
+	return outcome.Revision, err
+}
+
+// siteRecord derives and validates a site.
+func (s *Service) siteRecord(ctx context.Context, site tko.Site) (Record, []Key, error) {
+	base, err := s.base(ctx, string(site.Template))
+	if err != nil {
+		return Record{}, nil, err
+	}
+	pkg, err := merge(base.pkg, site.Package)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	metadata, err := metadataOf(pkg, base.metadata, site.Metadata)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	c, err := contentOf(pkg)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	if err := s.validate(ctx, c, true, ""); err != nil {
+		return Record{}, nil, err
+	}
+	return Record{
+		Key:      Key{Kind: tko.KindSite, ID: string(site.ID)},
+		Template: string(site.Template),
+		Metadata: metadata,
+		Digest:   c.digest,
+		Package:  c.encoded,
+	}, references(string(site.Template), ""), nil
+}
+
+// references are the keys of a template and a site, if there are any.
+func references(template, site string) []Key {
+	var keys []Key
+	if template != "" {
+		keys = append(keys, Key{Kind: tko.KindTemplate, ID: template})
+	}
+	if site != "" {
+		keys = append(keys, Key{Kind: tko.KindSite, ID: site})
+	}
+	return keys
+}
+
+// ProvisionSite registers a new site under a generated ID
+// "provisioned/<KSUID>", with metadata type: provisioned unless it is given,
+// exactly once for an origin: when there is a site of the origin, that one is
+// answered, as it is.
+func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tko.SiteID, created bool, err error) {
+	if err := checkOrigin(request.Origin); err != nil {
+		return "", false, err
+	}
+	ids, err := s.ids.next(1)
+	if err != nil {
+		return "", false, err
+	}
+	metadata := map[string]string{"type": "provisioned"}
+	maps.Copy(metadata, request.Metadata)
+	record, requires, err := s.siteRecord(ctx, tko.Site{
+		ID:       tko.SiteID(provisionedPrefix + ids[0]),
+		Template: request.Template,
+		Metadata: metadata,
+		Package:  request.Package,
+	})
+	if err != nil {
+		return "", false, err
+	}
+	record.UID, record.Author, record.Origin = newUID(), author(ctx), originOf("", request.Origin)
+	outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: record, Expect: Absent, Requires: requires})
+	if err != nil {
+		return "", false, err
+	}
+	return tko.SiteID(outcomes[0].Key.ID), !outcomes[0].Existed, nil
+}
+
+// Site answers a site, with its package and deployments; as it was at a
+// revision, without the deployments, if that is not 0.
+func (s *Service) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
+	if err := tko.CheckID("site ID", string(id)); err != nil {
+		return tko.Site{}, err
+	}
+	r, err := s.at(ctx, Key{Kind: tko.KindSite, ID: string(id)}, revision)
+	if err != nil {
+		return tko.Site{}, err
+	}
+	return siteOf(r)
+}
+
+// siteOf is the site of a record; with its package, if it was read.
+func siteOf(r Record) (tko.Site, error) {
+	pkg, err := packageOf(r)
+	return tko.Site{
+		ID:          tko.SiteID(r.ID),
+		Template:    tko.TemplateID(r.Template),
+		Metadata:    maps.Clone(r.effective()),
+		Package:     pkg,
+		Deployments: deploymentIDs(r.Deployments),
+		Stamp:       r.stamp(),
+	}, err
+}

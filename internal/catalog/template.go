@@ -1,0 +1,185 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// RegisterTemplate writes or rewrites a template and answers its revision. The
+// package is validated partially. Deployments of an existing template stay
+// its, and keep the packages that they were made with. A template that is
+// already as given is left as it is.
+func (s *Service) RegisterTemplate(ctx context.Context, t tko.Template) (int64, error) {
+	if err := tko.CheckID("template ID", string(t.ID)); err != nil {
+		return 0, err
+	}
+	if err := checkPackage(t.Package); err != nil {
+		return 0, err
+	}
+	if _, _, err := deploymentState(t.Package); err != nil {
+		return 0, err
+	}
+	metadata, err := metadataOf(t.Package, nil, t.Metadata)
+	if err != nil {
+		return 0, err
+	}
+	c, err := contentOf(t.Package)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.validate(ctx, c, false, ""); err != nil {
+		return 0, err
+	}
+	outcome, err := s.register(ctx, Record{
+		Key:      Key{Kind: tko.KindTemplate, ID: string(t.ID)},
+		Metadata: metadata,
+		Digest:   c.digest,
+		Package:  c.encoded,
+		CRDs:     len(crdsOf(t.Package)) > 0,
+	})
+	return outcome.Revision, err
+}
+
+// register writes a record whose content is complete, whether or not it is
+// there, unless it is there just like that. What the record keeps for ever is
+// taken from the one that is there.
+func (s *Service) register(ctx context.Context, record Record, requires ...Key) (Outcome, error) {
+	var outcome Outcome
+	record.Author = author(ctx)
+	err := retry(ctx, func() error {
+		current, err := s.get(ctx, Fields{}, record.Key)
+		if err != nil {
+			return err
+		}
+		written := record
+		written.UID = newUID()
+		if current.Revision != 0 {
+			if sameContent(current, record) {
+				outcome = Outcome{Key: record.Key, Revision: current.Revision, Position: current.Position}
+				return nil
+			}
+			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, current.Conditions
+		}
+		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires})
+		if errors.Is(err, tko.ErrNotFound) {
+			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was written", record.Kind, record.ID)
+		}
+		if err != nil {
+			return err
+		}
+		outcome = outcomes[0]
+		return nil
+	})
+	if errors.Is(err, tko.ErrConflict) {
+		return Outcome{}, tko.Errorf(tko.ErrConflict, "%s %q is being written by too many others at the same time: try again", record.Kind, record.ID)
+	}
+	return outcome, err
+}
+
+// Template answers a template, with its package and deployments; as it was at
+// a revision, without the deployments, if that is not 0.
+func (s *Service) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
+	if err := tko.CheckID("template ID", string(id)); err != nil {
+		return tko.Template{}, err
+	}
+	r, err := s.at(ctx, Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
+	if err != nil {
+		return tko.Template{}, err
+	}
+	return templateOf(r)
+}
+
+// templateOf is the template of a record; with its package, if it was read.
+func templateOf(r Record) (tko.Template, error) {
+	pkg, err := packageOf(r)
+	return tko.Template{
+		ID:          tko.TemplateID(r.ID),
+		Metadata:    maps.Clone(r.effective()),
+		Package:     pkg,
+		Deployments: deploymentIDs(r.Deployments),
+		Stamp:       r.stamp(),
+	}, err
+}
+
+// packageOf is the package of a record as it is stored, if it was read.
+func packageOf(r Record) (krm.Package, error) {
+	if r.Package == nil {
+		return nil, nil
+	}
+	pkg, err := decode(r)
+	if err != nil {
+		return nil, &unreadableError{key: r.Key, err: err}
+	}
+	return pkg, nil
+}
+
+// An unreadableError says that what is stored can't be read. It is a fault of
+// ours, of whatever kind its cause is.
+type unreadableError struct {
+	key Key
+	err error
+}
+
+func (e *unreadableError) Error() string {
+	return "the stored package of " + string(e.key.Kind) + " " + e.key.ID + " can't be read: " + e.err.Error()
+}
+
+func deploymentIDs(ids []string) []tko.DeploymentID {
+	if ids == nil {
+		return nil
+	}
+	typed := make([]tko.DeploymentID, len(ids))
+	for i, id := range ids {
+		typed[i] = tko.DeploymentID(id)
+	}
+	return typed
+}
+
+// base is a template as something to start from: no template is an empty
+// package without metadata. A template that isn't there is an ErrInvalid.
+type base struct {
+	pkg      krm.Package
+	metadata map[string]string
+}
+
+func (s *Service) base(ctx context.Context, id string) (base, error) {
+	if id == "" {
+		return base{}, nil
+	}
+	key := Key{Kind: tko.KindTemplate, ID: id}
+	if tko.CheckID("template ID", id) != nil {
+		return base{}, explain(&MissingError{Key: key})
+	}
+	r, err := s.get(ctx, Fields{Package: true}, key)
+	if err != nil {
+		return base{}, err
+	}
+	if r.Revision == 0 {
+		return base{}, explain(&MissingError{Key: key})
+	}
+	pkg, err := packageOf(r)
+	return base{pkg: pkg, metadata: r.effective()}, err
+}
+
+// templateMetadata is what a template passes on to those who are based on it.
+func (s *Service) templateMetadata(ctx context.Context, id string) (map[string]string, error) {
+	if id == "" {
+		return nil, nil
+	}
+	key := Key{Kind: tko.KindTemplate, ID: id}
+	if tko.CheckID("template ID", id) != nil {
+		return nil, explain(&MissingError{Key: key})
+	}
+	r, err := s.get(ctx, Fields{}, key)
+	if err != nil {
+		return nil, err
+	}
+	if r.Revision == 0 {
+		return nil, explain(&MissingError{Key: key})
+	}
+	return r.effective(), nil
+}

@@ -1,0 +1,166 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// The bounds of work.
+const (
+	maxClaim     = 10_000
+	maxLease     = time.Hour
+	maxWorkError = 4096
+	minWorkWait  = 10 * time.Millisecond // between two looks, whatever clocks say
+)
+
+// ClaimWork answers up to Max items of work that are now the caller's for the
+// time of the lease. When there are none, it waits for the first, up to Wait,
+// and then answers none.
+func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, error) {
+	if err := checkClaim(&claim); err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(claim.Wait)
+	for {
+		signal := s.store.Signal()
+		// Not cut off half way: a claim whose answer nobody gets would keep its
+		// items from everybody until the lease runs out.
+		items, due, err := s.store.ClaimWork(context.WithoutCancel(ctx), claim)
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), s.giveBack(context.WithoutCancel(ctx), items))
+		}
+		if err != nil || len(items) > 0 {
+			return items, err
+		}
+		wait := time.Until(deadline)
+		if wait <= 0 {
+			return nil, nil
+		}
+		if !due.IsZero() {
+			wait = min(wait, max(time.Until(due), minWorkWait))
+		}
+		if err := waitFor(ctx, signal, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// giveBack ends the claims of items that nobody will work on.
+func (s *Service) giveBack(ctx context.Context, items []tko.WorkItem) error {
+	if len(items) == 0 {
+		return nil
+	}
+	finished := make([]tko.FinishedWork, len(items))
+	for i, item := range items {
+		finished[i] = tko.FinishedWork{Item: item, Outcome: tko.WorkReleased}
+	}
+	return s.store.FinishWork(ctx, finished, s.backoff)
+}
+
+// waitFor waits for a signal or for the time to pass.
+func waitFor(ctx context.Context, signal <-chan struct{}, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-signal:
+	case <-timer.C:
+	}
+	return nil
+}
+
+func checkClaim(claim *tko.ClaimWork) error {
+	if err := checkQueue(claim.Queue); err != nil {
+		return err
+	}
+	if claim.Max <= 0 {
+		return tko.Errorf(tko.ErrInvalid, "queue %q: %d items of work were asked for: ask for at least one", claim.Queue, claim.Max)
+	}
+	claim.Max = min(claim.Max, maxClaim)
+	claim.Worker = plainText(claim.Worker, 256)
+	return checkLease(claim.Lease)
+}
+
+func checkQueue(queue string) error {
+	if queue != tko.QueuePrepare && queue != tko.QueueSchedule {
+		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule)
+	}
+	return nil
+}
+
+func checkLease(lease time.Duration) error {
+	if lease <= 0 || lease > maxLease {
+		return tko.Errorf(tko.ErrInvalid, "the lease is %s: use more than nothing and at most %s, and renew it", lease, maxLease)
+	}
+	return nil
+}
+
+func checkItem(item tko.WorkItem) error {
+	if err := checkQueue(item.Queue); err != nil {
+		return err
+	}
+	if !storable(item.Key) || !storable(item.Claim) {
+		return tko.Errorf(tko.ErrInvalid, "the item %.40q of the queue %q is not plain text: give it as it was claimed", item.Key, item.Queue)
+	}
+	return nil
+}
+
+// RenewWork extends the leases that still are the caller's, and answers those
+// items.
+func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
+	if err := checkLease(lease); err != nil {
+		return nil, err
+	}
+	for _, item := range items {
+		if err := checkItem(item); err != nil {
+			return nil, err
+		}
+	}
+	if len(items) == 0 {
+		return nil, nil
+	}
+	return s.store.RenewWork(ctx, items, lease)
+}
+
+// FinishWork ends claims; those that are no longer the caller's are passed
+// over.
+func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
+	finished := make([]tko.FinishedWork, len(items))
+	for i, f := range items {
+		if err := checkItem(f.Item); err != nil {
+			return err
+		}
+		switch f.Outcome {
+		case tko.WorkDone, tko.WorkFailed, tko.WorkLater, tko.WorkReleased:
+		default:
+			return tko.Errorf(tko.ErrInvalid, "work on %q ended with %.40q: use done, failed, later or released", f.Item.Key, string(f.Outcome))
+		}
+		if f.Retry < 0 {
+			return tko.Errorf(tko.ErrInvalid, "work on %q shall come back after %s: the time can't be negative", f.Item.Key, f.Retry)
+		}
+		f.Error = plainText(f.Error, maxWorkError)
+		finished[i] = f
+	}
+	if len(finished) == 0 {
+		return nil
+	}
+	return s.store.FinishWork(ctx, finished, s.backoff)
+}
+
+// backoff is how long failed work waits: twice as long with every failure,
+// with jitter, so that what failed together doesn't come back together.
+func (s *Service) backoff(attempt int) time.Duration {
+	d := s.options.MinBackoff
+	for range attempt - 1 {
+		if d *= 2; d >= s.options.MaxBackoff {
+			d = s.options.MaxBackoff
+			break
+		}
+	}
+	return d - rand.N(d/4+1) //nolint:gosec // spreads load, hides nothing
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko/internal/version"
+)
+
+func (a *app) aboutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "about",
+		Short:             "What the server says of itself",
+		Example:           "  tko about --grpc-address tko.example.com\n  tko about -o json",
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			about, err := call(ctx, s, s.About)
+			if err != nil {
+				return err
+			}
+			text := func(key, name, s string) fact { return fact{key, name, s, s} }
+			return a.printFacts([]fact{
+				text("instanceName", "Instance name", about.InstanceName),
+				text("instanceDescription", "Instance description", about.InstanceDescription),
+				text("tkoVersion", "TKO version", about.Version),
+				text("backend", "Backend", about.Backend),
+				{"addressPorts", "Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
+				text("defaultPackageFormat", "Default package format", string(about.DefaultPackageFormat)),
+			})
+		}),
+	}
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "version",
+		Short:             "The version of this command",
+		Example:           "  tko version",
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			text := func(key, name, s string) fact { return fact{key, name, s, s} }
+			return a.printFacts([]fact{
+				text("version", "Version", version.String()),
+				text("commit", "Commit", commit()),
+				text("go", "Go", strings.TrimPrefix(runtime.Version(), "go")),
+				text("platform", "Platform", runtime.GOOS+"/"+runtime.GOARCH),
+			})
+		},
+	}
+}
+
+// commit is what this program was built from.
+func commit() string {
+	text := "unknown"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return text
+	}
+	changed := ""
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			text = setting.Value
+		}
+		if setting.Key == "vcs.modified" && setting.Value == "true" {
+			changed = " (changed)"
+		}
+	}
+	return text + changed
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// completionCount is how many IDs are offered, and completionTime how long it
+// may take to find them: completing must never feel stuck.
+const (
+	completionCount = 200
+	completionTime  = 2 * time.Second
+)
+
+func (a *app) completionCommand() *cobra.Command {
+	shell := func(name, how string, write func(root *cobra.Command) error) *cobra.Command {
+		return &cobra.Command{
+			Use:               name,
+			Short:             "Print the completions of " + name,
+			Example:           how,
+			Args:              arguments(0, 0),
+			ValidArgsFunction: cobra.NoFileCompletions,
+			RunE:              func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
+		}
+	}
+	return group("completion", "Print what makes a shell complete this command, with IDs from the server",
+		shell("bash", "  source <(tko completion bash)", func(root *cobra.Command) error { return root.GenBashCompletionV2(a.out, true) }),
+		shell("zsh", "  tko completion zsh > \"${fpath[1]}/_tko\"", func(root *cobra.Command) error { return root.GenZshCompletion(a.out) }),
+		shell("fish", "  tko completion fish > ~/.config/fish/completions/tko.fish", func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) }))
+}
+
+// completer finds the IDs that begin with prefix, each followed, maybe, by a
+// tab and a description.
+type completer func(ctx context.Context, s *session, prefix string) ([]string, error)
+
+func completeTemplates(ctx context.Context, s *session, prefix string) ([]string, error) {
+	sel := tko.TemplateSelect{IDs: []string{prefixPattern(prefix)}}
+	return offers(ctx, s, s.Templates(ctx, sel, firstFew("")), func(t tko.Template) string {
+		return describe(string(t.ID), metadataText(t.Metadata))
+	})
+}
+
+func completeSites(ctx context.Context, s *session, prefix string) ([]string, error) {
+	sel := tko.SiteSelect{IDs: []string{prefixPattern(prefix)}}
+	return offers(ctx, s, s.Sites(ctx, sel, firstFew("")), func(site tko.Site) string {
+		return describe(string(site.ID), metadataText(site.Metadata))
+	})
+}
+
+func completeDeployments(ctx context.Context, s *session, prefix string) ([]string, error) {
+	return offers(ctx, s, s.Deployments(ctx, tko.DeploymentSelect{}, firstFew(prefix)), func(d tko.Deployment) string {
+		if !strings.HasPrefix(string(d.ID), prefix) {
+			return ""
+		}
+		return describe(string(d.ID), strings.TrimSpace(string(d.Template)+" "+string(d.Site)))
+	})
+}
+
+func completePlugins(typ string) completer {
+	return func(ctx context.Context, s *session, prefix string) ([]string, error) {
+		sel := tko.PluginSelect{Type: &typ, Names: []string{prefixPattern(prefix)}}
+		return offers(ctx, s, s.Plugins(ctx, sel, firstFew("")), func(p tko.Plugin) string { return p.Name })
+	}
+}
+
+func offers[T any](_ context.Context, _ *session, items iter.Seq2[T, error], offer func(T) string) ([]string, error) {
+	var all []string
+	for item, err := range items {
+		if err != nil {
+			return all, err
+		}
+		text := offer(item)
+		if text == "" {
+			break
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}
+
+func prefixPattern(prefix string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(prefix) + "**"
+}
+
+func firstFew(after string) tko.ListOptions {
+	few := completionCount
+	return tko.ListOptions{Window: tko.Window{Max: &few, After: after}}
+}
+
+func describe(id, text string) string {
+	if text == "" {
+		return id
+	}
+	return id + "\t" + printable(text)
+}
+
+// completion offers what a completer finds on the server, and nothing where
+// there is none.
+func (a *app) completion(find completer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		// Shells call this without running the command's own preparations.
+		if setFromEnvironment(cmd) != nil || a.globals.check() != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+		defer cancel()
+		ctx, s, err := a.connect(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		found, err := find(ctx, s, prefix)
+		if err != nil {
+			cobra.CompDebugln(err.Error(), false)
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeArgs completes each argument by its own completer.
+func (a *app) completeArgs(finds ...completer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= len(finds) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.completion(finds[len(args)])(cmd, args, prefix)
+	}
+}
+
+func (a *app) completeFirst(find completer) cobra.CompletionFunc { return a.completeArgs(find) }
+
+// completePluginArgs completes a type, a name and, unless those are all, files.
+func completePluginArgs(a *app, all bool) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case len(args) == 0:
+			return []string{tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule}, cobra.ShellCompDirectiveNoFileComp
+		case len(args) == 1:
+			return a.completion(completePlugins(args[0]))(cmd, args, prefix)
+		case all:
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+}
+
+func fixed(choices ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// complete completes a flag, which must exist.
+func complete(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
+		panic(err)
+	}
+}

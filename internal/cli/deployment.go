@@ -1,0 +1,388 @@
+package cli
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+var deploymentView = view[tko.Deployment]{
+	id: func(d tko.Deployment) string { return string(d.ID) },
+	row: func(d tko.Deployment) map[string]any {
+		row := map[string]any{
+			"id": string(d.ID), "parent": string(d.Parent), "template": string(d.Template), "site": string(d.Site),
+			"metadata": metadataValue(d.Metadata), "prepared": d.Prepared, "approved": d.Approved,
+		}
+		stampRow(row, d.Stamp)
+		return row
+	},
+	columns: []column[tko.Deployment]{
+		{name: "ID", text: func(d tko.Deployment) string { return string(d.ID) }},
+		{name: "PARENT", wide: true, text: func(d tko.Deployment) string { return string(d.Parent) }},
+		{name: "TEMPLATE", text: func(d tko.Deployment) string { return string(d.Template) }},
+		{name: "SITE", text: func(d tko.Deployment) string { return string(d.Site) }},
+		{name: "PREPARED", text: preparedText},
+		{name: "APPROVED", text: func(d tko.Deployment) string { return strconv.FormatBool(d.Approved) }},
+		{name: "AGE", age: func(d tko.Deployment) time.Time { return d.Stamp.Created }},
+		{name: "UPDATED", wide: true, age: func(d tko.Deployment) time.Time { return d.Stamp.Updated }},
+		{name: "REVISION", wide: true, text: func(d tko.Deployment) string { return strconv.FormatInt(d.Stamp.Revision, 10) }},
+		{name: "BY", wide: true, text: func(d tko.Deployment) string { return d.Stamp.String() }},
+		{name: "CONDITIONS", wide: true, text: func(d tko.Deployment) string { return conditionsText(d.Stamp.Conditions) }},
+		{name: "METADATA", wide: true, text: func(d tko.Deployment) string { return metadataText(d.Metadata) }},
+	},
+}
+
+// preparedText says why a deployment isn't prepared, too.
+func preparedText(d tko.Deployment) string {
+	text := strconv.FormatBool(d.Prepared)
+	if d.Prepared {
+		return text
+	}
+	if _, reason, ok := strings.Cut(status(d.Stamp.Conditions, tko.ConditionPrepared), " "); ok {
+		text += " " + reason
+	}
+	return text
+}
+
+func (a *app) deploymentCommand() *cobra.Command {
+	return group("deployment", "What runs at sites, and the topologies that make it",
+		a.deploymentCreate(), a.deploymentGet(), a.deploymentDelete(), a.deploymentList(), a.deploymentPurge(),
+		a.deploymentApprove(), a.modCommand())
+}
+
+func (a *app) deploymentCreate() *cobra.Command {
+	var pkg packageFlag
+	var metadata map[string]string
+	var parent, site string
+	var prepared, approved bool
+	var wait waitFlag
+	cmd := &cobra.Command{
+		Use:   "create [TEMPLATE]",
+		Short: "Create a deployment, and print its ID",
+		Long: `Create a deployment of a template, and print its ID. The package given is merged
+into the template's; without a template it is the package.`,
+		Example: `  tko deployment create nf/upf:v1 --site lagos/1 --url ./changes.yaml
+  id=$(tko deployment create topology/core:v1 --wait --wait-timeout 10m)
+  tko deployment create --url ./package --parent "$id"`,
+		Args:              arguments(0, 1),
+		ValidArgsFunction: a.completeFirst(completeTemplates),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if len(args) == 0 && !pkg.given() {
+				return tko.Errorf(errUsage, "there is nothing to deploy: name a TEMPLATE, or a package with --url or --stdin")
+			}
+			content, err := pkg.read(ctx, a)
+			if err != nil {
+				return err
+			}
+			d := tko.NewDeployment{
+				Parent: tko.DeploymentID(parent), Site: tko.SiteID(site), Metadata: metadata,
+				Prepared: prepared, Approved: approved, Merge: content,
+			}
+			if len(args) > 0 {
+				d.Template = tko.TemplateID(args[0])
+			}
+			id, err := call(ctx, s, func(ctx context.Context) (tko.DeploymentID, error) { return s.CreateDeployment(ctx, d) })
+			if err != nil {
+				return err
+			}
+			if err := a.printScalar(string(id)); err != nil {
+				return err
+			}
+			if !wait.wait {
+				return nil
+			}
+			// The ID is of use to whoever reads along, however long it takes.
+			if err := a.out.Flush(); err != nil {
+				return err
+			}
+			return waitPrepared(ctx, s, id, wait.timeout)
+		}),
+	}
+	f := cmd.Flags()
+	metadataFlag(f, &metadata)
+	pkg.flags(f, "i")
+	f.StringVar(&pkg.url, "merge", "", "the same as --url")
+	f.StringVar(&parent, "parent", "", "`ID` of the parent deployment")
+	f.StringVarP(&site, "site", "s", "", "`ID` of the site to run at")
+	f.BoolVar(&prepared, "prepared", false, "the package is complete: don't prepare it")
+	f.BoolVar(&approved, "approved", false, "approve it")
+	wait.flags(f)
+	cmd.MarkFlagsMutuallyExclusive("url", "merge")
+	complete(cmd, "site", a.completion(completeSites))
+	complete(cmd, "parent", a.completion(completeDeployments))
+	return cmd
+}
+
+func (a *app) deploymentGet() *cobra.Command {
+	var revision int64
+	cmd := &cobra.Command{
+		Use:               "get ID",
+		Short:             "Print a deployment's package",
+		Example:           "  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf\n  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --revision 1",
+		Args:              arguments(1, 1),
+		ValidArgsFunction: a.completeFirst(completeDeployments),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("deployment ID", args[0]); err != nil {
+				return err
+			}
+			d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) {
+				return s.Deployment(ctx, tko.DeploymentID(args[0]), revision)
+			})
+			if err != nil {
+				return err
+			}
+			return a.printPackage(d.Package)
+		}),
+	}
+	revisionFlag(cmd.Flags(), &revision)
+	return cmd
+}
+
+func (a *app) deploymentDelete() *cobra.Command {
+	return &cobra.Command{
+		Use:               "delete ID",
+		Short:             "Delete a deployment and all its descendants",
+		Example:           "  tko deployment delete 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf",
+		Args:              arguments(1, 1),
+		ValidArgsFunction: a.completeFirst(completeDeployments),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("deployment ID", args[0]); err != nil {
+				return err
+			}
+			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+				return s.DeleteDeployment(ctx, tko.DeploymentID(args[0]))
+			})
+			if err != nil {
+				return err
+			}
+			return a.deleted("deployment", "deployments", d, false)
+		}),
+	}
+}
+
+// deploymentFilter are the flags that select deployments.
+type deploymentFilter struct {
+	sel                tko.DeploymentSelect
+	parent             string
+	prepared, approved state
+}
+
+func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&d.parent, "parent", "", "only children of this `ID`")
+	metadataPatterns(f, &d.sel.Metadata, "metadata", "m", "")
+	patterns(f, &d.sel.Templates, "template-id", "", "the template's ID")
+	metadataPatterns(f, &d.sel.TemplateMetadata, "template-metadata", "", " of the template")
+	patterns(f, &d.sel.Sites, "site-id", "", "the site's ID")
+	metadataPatterns(f, &d.sel.SiteMetadata, "site-metadata", "", " of the site")
+	stateFlag(f, &d.prepared, "prepared")
+	stateFlag(f, &d.approved, "approved")
+	complete(cmd, "parent", a.completion(completeDeployments))
+	complete(cmd, "template-id", a.completion(completeTemplates))
+	complete(cmd, "site-id", a.completion(completeSites))
+	complete(cmd, "prepared", fixed("true", "false"))
+	complete(cmd, "approved", fixed("true", "false"))
+}
+
+func (d *deploymentFilter) selection() tko.DeploymentSelect {
+	sel := d.sel
+	sel.Parent = tko.DeploymentID(d.parent)
+	sel.Prepared, sel.Approved = d.prepared.value, d.approved.value
+	return sel
+}
+
+// given says whether any of the filters is.
+func given(f *pflag.FlagSet, names ...string) bool {
+	return slices.ContainsFunc(names, f.Changed)
+}
+
+func (a *app) deploymentList() *cobra.Command {
+	var filter deploymentFilter
+	var window windowFlag
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List deployments",
+		Example: `  tko deployment list --prepared=false -o wide
+  tko deployment list --site-metadata region=west --template-id 'nf/**'
+  tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --max-count -1`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			return list(ctx, s, deploymentView, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
+				return s.Deployments(ctx, filter.selection(), window.options(a))
+			})
+		}),
+	}
+	filter.flags(a, cmd)
+	window.flags(cmd.Flags())
+	return cmd
+}
+
+func (a *app) deploymentPurge() *cobra.Command {
+	var filter deploymentFilter
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "purge",
+		Short: "Delete all deployments that match, and their descendants; without a filter, all",
+		Example: `  tko deployment purge --site-id 'test/*' --dry-run
+  tko deployment purge --site-id 'test/*'`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+				return s.PurgeDeployments(ctx, filter.selection(), dryRun)
+			})
+			if err != nil {
+				return err
+			}
+			return a.deleted("deployment", "deployments", d, dryRun)
+		}),
+	}
+	filter.flags(a, cmd)
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
+}
+
+func (a *app) deploymentApprove() *cobra.Command {
+	var filter deploymentFilter
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "approve [ID]",
+		Short: "Approve a deployment, or all prepared ones that match; without a filter, all",
+		Example: `  tko deployment approve 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
+  tko deployment approve --site-metadata region=west --dry-run`,
+		Args:              arguments(0, 1),
+		ValidArgsFunction: a.completeFirst(completeDeployments),
+	}
+	filter.flags(a, cmd)
+	dryRunFlag(cmd.Flags(), &dryRun)
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		if len(args) > 0 && given(cmd.Flags(), "parent", "metadata", "template-id", "template-metadata", "site-id", "site-metadata", "prepared", "approved") {
+			return usageError(cmd, tko.Errorf(errUsage, "an ID and filters don't go together"))
+		}
+		approved, err := call(ctx, s, func(ctx context.Context) (int, error) {
+			switch {
+			case len(args) == 0:
+				return s.ApproveDeployments(ctx, filter.selection(), dryRun)
+			case dryRun:
+				return wouldApprove(ctx, s, tko.DeploymentID(args[0]))
+			default:
+				return s.ApproveDeployment(ctx, tko.DeploymentID(args[0]))
+			}
+		})
+		if err != nil {
+			return err
+		}
+		verb := "approved "
+		if dryRun {
+			verb = "would approve "
+		}
+		a.notice("%s", verb+count(approved, "deployment", "deployments"))
+		return a.printResult(map[string]any{"approved": int64(approved), "dryRun": dryRun})
+	})
+	return cmd
+}
+
+func wouldApprove(ctx context.Context, s *session, id tko.DeploymentID) (int, error) {
+	if err := expectID("deployment ID", string(id)); err != nil {
+		return 0, err
+	}
+	d, err := s.Deployment(ctx, id, 0)
+	if err != nil || d.Approved {
+		return 0, err
+	}
+	return 1, nil
+}
+
+func (a *app) modCommand() *cobra.Command {
+	return group("mod", "Modify a deployment: start, change its package, end", a.modStart(), a.modEnd(), a.modCancel())
+}
+
+func (a *app) modStart() *cobra.Command {
+	return &cobra.Command{
+		Use:   "start ID",
+		Short: "Start to modify a deployment, and print the token to do so",
+		Long: `Start to modify a deployment, and print the token to do so. Nobody else can
+modify it until the modification ends, is cancelled, or its time runs out.`,
+		Example: `  token=$(tko deployment mod start "$id")
+  tko deployment get "$id" | sed 's/replicas: 1/replicas: 2/' | tko deployment mod end "$token" --stdin`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: a.completeFirst(completeDeployments),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("deployment ID", args[0]); err != nil {
+				return err
+			}
+			m, err := call(ctx, s, func(ctx context.Context) (tko.Modification, error) {
+				return s.StartModification(ctx, tko.DeploymentID(args[0]))
+			})
+			if err != nil {
+				return err
+			}
+			if !m.Expires.IsZero() {
+				a.notice("the modification must end by %s", m.Expires.Local().Format(time.TimeOnly))
+			}
+			return a.printScalar(m.Token)
+		}),
+	}
+}
+
+func (a *app) modEnd() *cobra.Command {
+	var pkg packageFlag
+	cmd := &cobra.Command{
+		Use:               "end TOKEN",
+		Short:             "End a modification with the deployment's new package",
+		Example:           `  tko deployment mod end "$token" --url ./changed`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	pkg.flags(cmd.Flags(), "s")
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		if !pkg.given() {
+			return usageError(cmd, errNoSource)
+		}
+		content, err := pkg.read(ctx, a)
+		if err != nil {
+			return err
+		}
+		type ended struct {
+			id       tko.DeploymentID
+			revision int64
+		}
+		e, err := call(ctx, s, func(ctx context.Context) (e ended, err error) {
+			e.id, e.revision, err = s.EndModification(ctx, args[0], content)
+			return e, err
+		})
+		if err != nil {
+			return err
+		}
+		a.notice("modified deployment %q, revision %d", e.id, e.revision)
+		return a.printResult(map[string]any{"id": string(e.id), "revision": e.revision})
+	})
+	return cmd
+}
+
+func (a *app) modCancel() *cobra.Command {
+	return &cobra.Command{
+		Use:               "cancel TOKEN",
+		Short:             "Give a modification up",
+		Example:           `  tko deployment mod cancel "$token"`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			_, err := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.CancelModification(ctx, args[0]) })
+			if err != nil {
+				return err
+			}
+			a.notice("cancelled the modification")
+			return nil
+		}),
+	}
+}

@@ -1,0 +1,361 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/vmihailenco/msgpack/v5"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The output formats.
+const (
+	formatTable       = "table"
+	formatWide        = "wide"
+	formatBare        = "bare"
+	formatYAML        = "yaml"
+	formatJSON        = "json"
+	formatXJSON       = "xjson"
+	formatXML         = "xml"
+	formatCBOR        = "cbor"
+	formatMessagePack = "messagepack"
+	formatGo          = "go"
+)
+
+var formats = []string{
+	formatTable, formatWide, formatBare, formatYAML, formatJSON, formatXJSON, formatXML, formatCBOR, formatMessagePack, formatGo,
+}
+
+// An encoder writes values in one of the formats. Values are nil, bool, int64,
+// float64, string, []any and map[string]any.
+type encoder struct {
+	format string
+	pretty bool
+	strict bool
+}
+
+// value writes one value, and a line break where the format is text.
+func (e encoder) value(w io.Writer, v any) error {
+	switch e.format {
+	case formatCBOR:
+		mode, err := cbor.CoreDetEncOptions().EncMode()
+		if err != nil {
+			return err
+		}
+		return mode.NewEncoder(w).Encode(v)
+	case formatMessagePack:
+		enc := msgpack.NewEncoder(w)
+		enc.SetSortMapKeys(true)
+		enc.UseCompactInts(true)
+		return enc.Encode(v)
+	}
+	text, err := e.text(v, "")
+	if err != nil {
+		return err
+	}
+	if e.format == formatXML {
+		text = xml.Header + text
+	}
+	_, err = fmt.Fprintln(w, strings.TrimSuffix(text, "\n"))
+	return err
+}
+
+// text is a value in a format that is text. All lines but the first begin with
+// indent.
+func (e encoder) text(v any, indent string) (string, error) {
+	switch e.format {
+	case formatJSON:
+		return e.json(v, indent)
+	case formatXJSON:
+		return e.json(extended(v), indent)
+	case formatXML:
+		var b strings.Builder
+		e.xml(&b, v, indent)
+		return b.String(), nil
+	case formatGo:
+		var b strings.Builder
+		e.golang(&b, v, indent)
+		return b.String(), nil
+	default:
+		return e.yaml(v)
+	}
+}
+
+func (e encoder) json(v any, indent string) (string, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if e.pretty {
+		enc.SetIndent(indent, "  ")
+	}
+	err := enc.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+func (e encoder) yaml(v any) (string, error) {
+	if e.strict {
+		var b strings.Builder
+		err := strictYAML(&b, v, "")
+		return strings.TrimPrefix(b.String(), "\n"), err
+	}
+	text, err := yaml.Marshal(v)
+	return string(text), err
+}
+
+// strictYAML writes a value after a key or a dash. It quotes every string as
+// JSON does, so that YAML 1.1 and 1.2 read the same.
+func strictYAML(b *strings.Builder, v any, indent string) error {
+	switch v := v.(type) {
+	case map[string]any:
+		if len(v) == 0 {
+			b.WriteString(" {}\n")
+			return nil
+		}
+		b.WriteString("\n")
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			b.WriteString(indent + quoted(key) + ":")
+			if err := strictYAML(b, v[key], indent+"  "); err != nil {
+				return err
+			}
+		}
+	case []any:
+		if len(v) == 0 {
+			b.WriteString(" []\n")
+			return nil
+		}
+		b.WriteString("\n")
+		for _, item := range v {
+			b.WriteString(indent + "-")
+			if err := strictYAML(b, item, indent+"  "); err != nil {
+				return err
+			}
+		}
+	case string:
+		b.WriteString(" " + quoted(v) + "\n")
+	default:
+		text, err := yaml.Marshal(v)
+		if err != nil {
+			return err
+		}
+		b.WriteString(" " + string(text))
+	}
+	return nil
+}
+
+func quoted(s string) string {
+	text, err := encoder{}.json(s, "")
+	if err != nil {
+		return strconv.Quote(s)
+	}
+	return text
+}
+
+// extended is a value in ARD's extended JSON, which keeps integers apart from
+// other numbers.
+func extended(v any) any {
+	switch v := v.(type) {
+	case int64:
+		return map[string]any{"$ard.integer": strconv.FormatInt(v, 10)}
+	case []any:
+		list := make([]any, len(v))
+		for i, item := range v {
+			list[i] = extended(item)
+		}
+		return list
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for key, item := range v {
+			if len(v) == 1 && slices.Contains([]string{"$ard.integer", "$ard.uinteger", "$ard.bytes", "$ard.map"}, key) {
+				key = "$" + key
+			}
+			m[key] = extended(item)
+		}
+		return m
+	}
+	return v
+}
+
+// xml writes a value as ARD does: every element is named after a type.
+func (e encoder) xml(b *strings.Builder, v any, indent string) {
+	line, deeper := "", indent
+	if e.pretty {
+		line, deeper = "\n", indent+"  "
+	}
+	start := func(indent, text string) { b.WriteString(line + indent + text) }
+	switch v := v.(type) {
+	case nil:
+		b.WriteString("<nil></nil>")
+	case map[string]any:
+		b.WriteString("<map>")
+		inner := deeper
+		if e.pretty {
+			inner += "  "
+		}
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			start(deeper, "<entry>")
+			start(inner, "<key>")
+			e.xml(b, key, inner)
+			b.WriteString("</key>")
+			start(inner, "<value>")
+			e.xml(b, v[key], inner)
+			b.WriteString("</value>")
+			start(deeper, "</entry>")
+		}
+		start(indent, "</map>")
+	case []any:
+		b.WriteString("<list>")
+		for _, item := range v {
+			start(deeper, "")
+			e.xml(b, item, deeper)
+		}
+		start(indent, "</list>")
+	case string:
+		b.WriteString("<string>")
+		_ = xml.EscapeText(b, []byte(v)) // a strings.Builder never fails
+		b.WriteString("</string>")
+	default:
+		fmt.Fprintf(b, "<%T>%v</%T>", v, v, v)
+	}
+}
+
+// golang writes a value as a Go expression.
+func (e encoder) golang(b *strings.Builder, v any, indent string) {
+	open, separator, closing := "{", ", ", "}"
+	if e.pretty {
+		open, separator, closing = "{\n"+indent+"\t", ",\n"+indent+"\t", ",\n"+indent+"}"
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		b.WriteString("map[string]any")
+		if len(v) == 0 {
+			b.WriteString("{}")
+			return
+		}
+		b.WriteString(open)
+		for i, key := range slices.Sorted(maps.Keys(v)) {
+			if i > 0 {
+				b.WriteString(separator)
+			}
+			b.WriteString(strconv.Quote(key) + ": ")
+			e.golang(b, v[key], indent+"\t")
+		}
+		b.WriteString(closing)
+	case []any:
+		b.WriteString("[]any")
+		if len(v) == 0 {
+			b.WriteString("{}")
+			return
+		}
+		b.WriteString(open)
+		for i, item := range v {
+			if i > 0 {
+				b.WriteString(separator)
+			}
+			e.golang(b, item, indent+"\t")
+		}
+		b.WriteString(closing)
+	case nil:
+		b.WriteString("nil")
+	case int64:
+		fmt.Fprintf(b, "int64(%d)", v)
+	case float64:
+		fmt.Fprintf(b, "float64(%v)", v)
+	default:
+		fmt.Fprintf(b, "%#v", v)
+	}
+}
+
+// A listEncoder writes a list item by item, as it comes, where the format can.
+type listEncoder struct {
+	encoder
+	w     io.Writer
+	n     int
+	items []any // of formats that begin with the number of items
+}
+
+func (l *listEncoder) add(v any) error {
+	l.n++
+	switch l.format {
+	case formatCBOR, formatMessagePack:
+		l.items = append(l.items, v)
+		return nil
+	case formatYAML:
+		text, err := l.yaml([]any{v})
+		if err == nil {
+			_, err = io.WriteString(l.w, text)
+		}
+		return err
+	}
+	indent, before, between, after := l.frame()
+	if l.n > 1 {
+		before = between
+	}
+	text, err := l.text(v, indent)
+	if err == nil {
+		_, err = io.WriteString(l.w, before+indent+text+after)
+	}
+	return err
+}
+
+// frame is what stands around the items.
+func (l *listEncoder) frame() (indent, before, between, after string) {
+	line := ""
+	if l.pretty {
+		line = "\n"
+	}
+	switch l.format {
+	case formatXML:
+		if l.pretty {
+			indent = "  "
+		}
+		return indent, xml.Header + "<list>" + line, line, ""
+	case formatGo:
+		if l.pretty {
+			return "\t", "[]any{\n", "\n", ","
+		}
+		return "", "[]any{", ", ", ""
+	default:
+		if l.pretty {
+			indent = "  "
+		}
+		return indent, "[" + line, "," + line, ""
+	}
+}
+
+func (l *listEncoder) end() error {
+	if l.n == 0 {
+		return l.value(l.w, []any{})
+	}
+	line := ""
+	if l.pretty {
+		line = "\n"
+	}
+	switch l.format {
+	case formatCBOR, formatMessagePack:
+		return l.value(l.w, l.items)
+	case formatYAML:
+		return nil
+	case formatXML:
+		_, err := fmt.Fprintln(l.w, line+"</list>")
+		return err
+	case formatGo:
+		_, err := fmt.Fprintln(l.w, line+"}")
+		return err
+	default:
+		_, err := fmt.Fprintln(l.w, line+"]")
+		return err
+	}
+}
+
+// plainResource is a resource as a value.
+func plainResource(r krm.Resource) any { return map[string]any(r) }

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// globals are the settings that all commands have.
+type globals struct {
+	quiet    bool
+	logFile  string
+	verbose  int
+	width    int
+	format   string
+	colorize string
+	strict   bool
+	pretty   bool
+
+	ipStack    string
+	address    string
+	port       uint16
+	grpcFormat string
+	timeout    float64
+
+	reason string
+}
+
+func (g *globals) flags(f *pflag.FlagSet) {
+	f.BoolVarP(&g.quiet, "quiet", "q", false, "write nothing but errors")
+	f.StringVarP(&g.logFile, "log", "l", "", "log to this `file` (default stderr)")
+	f.CountVarP(&g.verbose, "verbose", "v", "log what is done; twice: every call")
+	f.IntVarP(&g.width, "width", "j", 0, "cut tables at this many `columns` (0: the terminal's; -1: never)")
+	f.StringVarP(&g.format, "format", "o", "", "output `format`: "+strings.Join(formats, ", ")+" (default table on a terminal, else yaml)")
+	f.StringVarP(&g.colorize, "colorize", "z", "true", "colors on terminals: true, false, or force for everywhere")
+	f.BoolVarP(&g.strict, "strict", "y", false, "YAML with every string quoted, which all readers of YAML read the same")
+	f.BoolVarP(&g.pretty, "pretty", "p", true, "indent JSON, XML and Go")
+	f.StringVar(&g.ipStack, "grpc-ip-stack", "dual", "how to reach the server: dual (IPv6 first), ipv6, ipv4")
+	f.StringVar(&g.address, "grpc-address", "", "`address` of the server (default this machine)")
+	f.Uint16Var(&g.port, "grpc-port", 50050, "`port` of the server")
+	f.StringVar(&g.grpcFormat, "grpc-format", "cbor", "`encoding` of packages on the wire: cbor, yaml")
+	f.Float64Var(&g.timeout, "grpc-timeout", 10, "`seconds` to wait for an answer (0: no limit)")
+	f.StringVar(&g.reason, "reason", "", "`why`: kept with the changes that the command makes")
+}
+
+// check says what is wrong with the settings, as a whole.
+func (g *globals) check() error {
+	var errs []error
+	if g.format != "" && !slices.Contains(formats, g.format) {
+		errs = append(errs, fmt.Errorf("--format %q: use %s", g.format, strings.Join(formats, ", ")))
+	}
+	if _, err := strconv.ParseBool(g.colorize); err != nil && g.colorize != "force" {
+		errs = append(errs, fmt.Errorf("--colorize %q: use true, false or force", g.colorize))
+	}
+	if !slices.Contains([]string{"dual", "ipv6", "ipv4"}, g.ipStack) {
+		errs = append(errs, fmt.Errorf("--grpc-ip-stack %q: use dual, ipv6 or ipv4", g.ipStack))
+	}
+	if !slices.Contains([]krm.Format{krm.YAML, krm.CBOR}, krm.Format(g.grpcFormat)) {
+		errs = append(errs, fmt.Errorf("--grpc-format %q: use cbor or yaml", g.grpcFormat))
+	}
+	if g.port == 0 {
+		errs = append(errs, errors.New("--grpc-port 0: use 1 to 65535"))
+	}
+	if g.timeout < 0 || math.IsNaN(g.timeout) || g.timeout > math.MaxInt64/float64(time.Second) {
+		errs = append(errs, fmt.Errorf("--grpc-timeout %v: use seconds, or 0 for no limit", g.timeout))
+	}
+	if g.width < -1 {
+		errs = append(errs, fmt.Errorf("--width %d: use a number of columns, 0 for the terminal's, or -1 for no limit", g.width))
+	}
+	if len(errs) > 0 {
+		return tko.Errorf(errUsage, "%w", errors.Join(errs...))
+	}
+	return nil
+}
+
+// setup completes the settings from the environment, checks them, and opens
+// the log.
+func (a *app) setup(cmd *cobra.Command) error {
+	if err := setFromEnvironment(cmd); err != nil {
+		return err
+	}
+	if err := a.globals.check(); err != nil {
+		return usageError(cmd, err)
+	}
+	if a.globals.quiet {
+		a.out.Reset(io.Discard)
+	}
+	if a.globals.verbose == 0 && a.globals.logFile == "" {
+		return nil
+	}
+	level := slog.LevelInfo
+	if a.globals.verbose > 1 {
+		level = slog.LevelDebug
+	}
+	to := a.streams.Err
+	if a.globals.logFile != "" {
+		f, err := os.OpenFile(a.globals.logFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return tko.Errorf(errUsage, "--log: %w", err)
+		}
+		a.closers = append(a.closers, f)
+		to = f
+	}
+	a.log = slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level}))
+	return nil
+}
+
+// setFromEnvironment sets the flags that weren't given from TKO_NAME.
+func setFromEnvironment(cmd *cobra.Command) error {
+	var first error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		name := environmentName(f.Name)
+		value, ok := os.LookupEnv(name)
+		if !ok || f.Changed || f.Name == "help" || first != nil {
+			return
+		}
+		if err := cmd.Flags().Set(f.Name, value); err != nil {
+			first = usageError(cmd, fmt.Errorf("the environment variable %s is %q: %w", name, value, err))
+		}
+	})
+	return first
+}
+
+func environmentName(flag string) string {
+	return "TKO_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// colors says whether to write colors to w.
+func (a *app) colors(w io.Writer) bool {
+	if a.globals.colorize == "force" {
+		return true
+	}
+	if on, err := strconv.ParseBool(a.globals.colorize); err != nil || !on || os.Getenv("NO_COLOR") != "" {
+		return false
+	}
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// who is the person at this machine.
+func who() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+// A state is a flag that is true, false or not said.
+type state struct{ value *bool }
+
+func (s *state) Set(text string) error {
+	if text == "" {
+		s.value = nil
+		return nil
+	}
+	b, err := strconv.ParseBool(text)
+	if err != nil {
+		return errors.New("use true or false")
+	}
+	s.value = &b
+	return nil
+}
+
+func (s *state) String() string {
+	if s.value == nil {
+		return ""
+	}
+	return strconv.FormatBool(*s.value)
+}
+
+// Type is what help calls it.
+func (s *state) Type() string { return "true|false" }
+
+// joinStates writes "--prepared false" as "--prepared=false" where it is a
+// state, because a flag that needs no value takes none from the next argument.
+func joinStates(root *cobra.Command, args []string) []string {
+	cmd, _, err := root.Find(args)
+	if err != nil {
+		return args
+	}
+	var joined []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			return append(joined, args[i:]...)
+		}
+		if name, ok := strings.CutPrefix(arg, "--"); ok && i+1 < len(args) {
+			f := cmd.Flags().Lookup(name)
+			if next := args[i+1]; f != nil && f.Value.Type() == (&state{}).Type() && (next == "true" || next == "false" || next == "") {
+				arg += "=" + next
+				i++
+			}
+		}
+		joined = append(joined, arg)
+	}
+	return joined
+}

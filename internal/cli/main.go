@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// Streams are what a command reads and writes.
+type Streams struct {
+	In  io.Reader
+	Out io.Writer // results
+	Err io.Writer // errors and notices
+}
+
+// Exit codes of the command.
+const (
+	exitOK          = 0
+	exitOther       = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 4
+	exitUnavailable = 5
+	exitDenied      = 6
+	exitInterrupted = 130
+)
+
+// Main runs the command with arguments (without the program's name) and
+// answers its exit code. When ctx ends, so does the command. Settings also
+// come from environment variables, TKO_ and the flag's name. It may be called
+// any number of times, also at once.
+func Main(ctx context.Context, args []string, streams Streams) int {
+	return newApp(streams, dial).main(ctx, args)
+}
+
+// An app is one run of the command.
+type app struct {
+	streams  Streams
+	out      *bufio.Writer
+	dial     dialer
+	now      func() time.Time
+	globals  globals
+	log      *slog.Logger
+	closers  []io.Closer
+	terminal bool // results go to a terminal
+	columns  int  // of the terminal
+}
+
+func newApp(streams Streams, d dialer) *app {
+	a := &app{
+		streams: streams,
+		out:     bufio.NewWriter(streams.Out),
+		dial:    d,
+		now:     time.Now,
+		log:     slog.New(slog.DiscardHandler),
+	}
+	if f, ok := streams.Out.(*os.File); ok {
+		fd := int(f.Fd())
+		a.terminal = term.IsTerminal(fd)
+		if columns, _, err := term.GetSize(fd); err == nil {
+			a.columns = columns
+		}
+	}
+	return a
+}
+
+func (a *app) main(ctx context.Context, args []string) int {
+	root := a.rootCommand() //nolint:contextcheck // commands get the context when they run
+	root.SetIn(a.streams.In)
+	root.SetOut(a.out)
+	root.SetErr(a.streams.Err)
+	root.SetArgs(joinStates(root, args))
+	err := root.ExecuteContext(ctx)
+	for _, c := range a.closers {
+		err = errors.Join(err, c.Close())
+	}
+	if flushErr := a.out.Flush(); err == nil {
+		err = flushErr
+	}
+	if err == nil {
+		return exitOK
+	}
+	return a.fail(ctx, err)
+}
+
+// fail reports an error and answers its exit code.
+func (a *app) fail(ctx context.Context, err error) int {
+	code, hint := exitOther, ""
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(a.streams.Err, "tko: interrupted")
+		return exitInterrupted
+	case errors.Is(err, errUsage):
+		code = exitUsage
+	case errors.Is(err, errUnavailable):
+		code = exitUnavailable
+	case errors.Is(err, tko.ErrInvalid):
+		code = exitUsage
+	case errors.Is(err, tko.ErrNotFound):
+		code = exitNotFound
+	case errors.Is(err, tko.ErrConflict):
+		code, hint = exitConflict, "somebody else changed it in between: look at it again, and repeat the command"
+	case errors.Is(err, tko.ErrBusy):
+		code = exitConflict
+	case errors.Is(err, tko.ErrDenied):
+		code = exitDenied
+	}
+	if e, ok := errors.AsType[*hintedError](err); ok {
+		hint = e.hint
+	}
+	message := "tko: " + printable(err.Error())
+	if a.colors(a.streams.Err) {
+		message = "\x1b[31m" + message + "\x1b[0m"
+	}
+	fmt.Fprintln(a.streams.Err, message)
+	if hint != "" {
+		fmt.Fprintln(a.streams.Err, "hint: "+hint)
+	}
+	return code
+}
+
+// printable is text on one line, without what a terminal would obey.
+func printable(s string) string {
+	s = strings.Join(strings.FieldsFunc(s, func(c rune) bool { return c == '\n' || c == '\r' }), " ")
+	return strings.Map(func(c rune) rune {
+		if c == '\t' {
+			return ' '
+		}
+		if !unicode.IsPrint(c) {
+			return '\uFFFD'
+		}
+		return c
+	}, s)
+}
+
+// errUsage is the kind of errors in how the command was called.
+var errUsage = errors.New("usage")
+
+func usageError(cmd *cobra.Command, err error) error {
+	return &hintedError{err: tko.Errorf(errUsage, "%w", err), hint: fmt.Sprintf("see %s --help", cmd.CommandPath())}
+}
+
+// A hintedError says what to do about it.
+type hintedError struct {
+	err  error
+	hint string
+}
+
+func (e *hintedError) Error() string { return e.err.Error() }
+func (e *hintedError) Unwrap() error { return e.err }
+
+// notice tells people what was done.
+func (a *app) notice(format string, args ...any) {
+	if a.globals.quiet {
+		return
+	}
+	fmt.Fprintln(a.streams.Err, printable(fmt.Sprintf(format, args...)))
+}

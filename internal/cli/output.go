@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// format is the output format: what was asked for, or what is usual where the
+// output goes.
+func (a *app) format() string {
+	switch {
+	case a.globals.format != "":
+		return a.globals.format
+	case a.terminal:
+		return formatTable
+	default:
+		return formatYAML
+	}
+}
+
+func (a *app) encoder(format string) encoder {
+	return encoder{format: format, pretty: a.globals.pretty, strict: a.globals.strict}
+}
+
+// printScalar writes a text for people and scripts: alone where the format has
+// no syntax of its own for it.
+func (a *app) printScalar(text string) error {
+	switch f := a.format(); f {
+	case formatTable, formatWide, formatBare, formatYAML:
+		_, err := fmt.Fprintln(a.out, text)
+		return err
+	default:
+		return a.encoder(f).value(a.out, text)
+	}
+}
+
+// A fact is a line of a value that is shown as such.
+type fact struct {
+	key   string // for scripts
+	name  string // for people
+	text  string
+	value any
+}
+
+// printFacts writes a value that has names: as lines for people, else as a map.
+func (a *app) printFacts(facts []fact) error {
+	f := a.format()
+	if f == formatTable || f == formatWide || f == formatBare {
+		width := 0
+		for _, fact := range facts {
+			width = max(width, len(fact.name))
+		}
+		for _, fact := range facts {
+			if _, err := fmt.Fprintf(a.out, "%-*s  %s\n", width+1, fact.name+":", printable(fact.text)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	m := map[string]any{}
+	for _, fact := range facts {
+		m[fact.key] = fact.value
+	}
+	return a.encoder(f).value(a.out, m)
+}
+
+// printResult writes what a command did, for scripts that ask for it.
+func (a *app) printResult(values map[string]any) error {
+	switch f := a.globals.format; f {
+	case "", formatTable, formatWide, formatBare:
+		return nil
+	default:
+		return a.encoder(f).value(a.out, values)
+	}
+}
+
+// printPackage writes a package: as manifests, or as a list of resources.
+func (a *app) printPackage(pkg krm.Package) error {
+	f := a.globals.format
+	switch f {
+	case formatTable, formatWide:
+		t := table[krm.Resource]{app: a, columns: resourceColumns, wide: f == formatWide}
+		for _, r := range pkg {
+			if err := t.add(r); err != nil {
+				return err
+			}
+		}
+		return t.end()
+	case "", formatBare, formatYAML:
+		if a.globals.strict {
+			return a.printStrict(pkg)
+		}
+		text, err := krm.Encode(krm.YAML, pkg)
+		if err != nil {
+			return err
+		}
+		_, err = a.out.Write(text)
+		return err
+	}
+	list := &listEncoder{encoder: a.encoder(f), w: a.out}
+	for _, r := range pkg {
+		if err := list.add(plainResource(r)); err != nil {
+			return err
+		}
+	}
+	return list.end()
+}
+
+func (a *app) printStrict(pkg krm.Package) error {
+	for i, r := range pkg {
+		if i > 0 {
+			fmt.Fprintln(a.out, "---")
+		}
+		if err := a.encoder(formatYAML).value(a.out, plainResource(r)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var resourceColumns = []column[krm.Resource]{
+	{name: "APIVERSION", text: func(r krm.Resource) string { return r.GVK().APIVersion() }},
+	{name: "KIND", text: func(r krm.Resource) string { return r.GVK().Kind }},
+	{name: "NAME", text: krm.Resource.Name},
+	{name: "PREPARED", text: func(r krm.Resource) string { return r.Annotation(krm.AnnotationPrepared) }},
+	{name: "PREPARE", wide: true, text: func(r krm.Resource) string { return r.Annotation(krm.AnnotationPrepare) }},
+}
+
+// A view is how entities of a kind are listed.
+type view[T any] struct {
+	columns []column[T]
+	id      func(T) string
+	row     func(T) map[string]any
+}
+
+// list writes entities as they come.
+func list[T any](ctx context.Context, s *session, v view[T], ask func(ctx context.Context) iter.Seq2[T, error]) error {
+	a := s.app
+	switch f := a.format(); f {
+	case formatTable, formatWide:
+		t := table[T]{app: a, columns: v.columns, wide: f == formatWide}
+		if err := each(ctx, s, ask, t.add); err != nil {
+			return err
+		}
+		return t.end()
+	case formatBare:
+		return each(ctx, s, ask, func(item T) error {
+			_, err := fmt.Fprintln(a.out, v.id(item))
+			return err
+		})
+	default:
+		l := &listEncoder{encoder: a.encoder(f), w: a.out}
+		if err := each(ctx, s, ask, func(item T) error { return l.add(v.row(item)) }); err != nil {
+			return err
+		}
+		return l.end()
+	}
+}
+
+// stampRow adds to a row what all entities have.
+func stampRow(row map[string]any, s tko.Stamp) {
+	millis := func(key string, t time.Time) {
+		if !t.IsZero() {
+			row[key] = t.UnixMilli()
+		}
+	}
+	text := func(key, s string) {
+		if s != "" {
+			row[key] = s
+		}
+	}
+	millis("createdTimestamp", s.Created)
+	millis("updatedTimestamp", s.Updated)
+	if s.Revision != 0 {
+		row["revision"] = s.Revision
+	}
+	text("who", s.Who)
+	text("why", s.Why)
+	if len(s.Conditions) == 0 {
+		return
+	}
+	conditions := make([]any, len(s.Conditions))
+	for i, c := range s.Conditions {
+		conditions[i] = map[string]any{
+			"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
+			"observedRevision": c.ObservedRevision, "lastTransitionTime": c.LastTransition.UTC().Format(time.RFC3339Nano),
+		}
+	}
+	row["conditions"] = conditions
+}
+
+func metadataValue(m map[string]string) map[string]any {
+	values := make(map[string]any, len(m))
+	for k, v := range m {
+		values[k] = v
+	}
+	return values
+}
+
+func listValue[S ~string](items []S) []any {
+	values := make([]any, len(items))
+	for i, item := range items {
+		values[i] = string(item)
+	}
+	return values
+}
+
+func metadataText(m map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, k+"="+m[k])
+	}
+	return strings.Join(parts, ",")
+}
+
+func conditionsText(conditions []tko.Condition) string {
+	var parts []string
+	for _, c := range conditions {
+		text := c.Type + "=" + c.Status
+		if c.Reason != "" {
+			text += "(" + c.Reason + ")"
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ",")
+}
+
+// status is the status of a condition, and why it isn't true.
+func status(conditions []tko.Condition, typ string) string {
+	for _, c := range conditions {
+		if c.Type != typ {
+			continue
+		}
+		if c.Status != tko.ConditionTrue && c.Reason != "" {
+			return c.Status + " (" + c.Reason + ")"
+		}
+		return c.Status
+	}
+	return ""
+}

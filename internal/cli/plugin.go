@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+var pluginView = view[tko.Plugin]{
+	id:  tko.Plugin.ID,
+	row: pluginRow,
+	columns: []column[tko.Plugin]{
+		{name: "TYPE", text: func(p tko.Plugin) string { return p.Type }},
+		{name: "NAME", text: func(p tko.Plugin) string { return p.Name }},
+		{name: "EXECUTOR", text: func(p tko.Plugin) string { return p.Executor }},
+		{name: "TRIGGERS", text: triggersText},
+		{name: "AGE", age: func(p tko.Plugin) time.Time { return p.Stamp.Created }},
+		{name: "UPDATED", wide: true, age: func(p tko.Plugin) time.Time { return p.Stamp.Updated }},
+		{name: "REVISION", wide: true, text: func(p tko.Plugin) string { return strconv.FormatInt(p.Stamp.Revision, 10) }},
+		{name: "BY", wide: true, text: func(p tko.Plugin) string { return p.Stamp.String() }},
+		{name: "ARGUMENTS", wide: true, text: func(p tko.Plugin) string { return strings.Join(p.Arguments, " ") }},
+		{name: "PROPERTIES", wide: true, text: func(p tko.Plugin) string { return metadataText(p.Properties) }},
+	},
+}
+
+func pluginRow(p tko.Plugin) map[string]any {
+	triggers := make([]any, len(p.Triggers))
+	for i, t := range p.Triggers {
+		triggers[i] = map[string]any{"group": t.Group, "version": t.Version, "kind": t.Kind}
+	}
+	row := map[string]any{
+		"type": p.Type, "name": p.Name, "executor": p.Executor,
+		"arguments": listValue(p.Arguments), "properties": metadataValue(p.Properties), "triggers": triggers,
+	}
+	stampRow(row, p.Stamp)
+	return row
+}
+
+func triggersText(p tko.Plugin) string {
+	texts := make([]string, len(p.Triggers))
+	for i, t := range p.Triggers {
+		texts[i] = t.Group + "," + t.Version + "," + t.Kind
+	}
+	return strings.Join(texts, " ")
+}
+
+func (a *app) pluginCommand() *cobra.Command {
+	return group("plugin", "Programs that validate, prepare and schedule",
+		a.pluginRegister(), a.pluginGet(), a.pluginDelete(), a.pluginList(), a.pluginPurge())
+}
+
+func (a *app) pluginRegister() *cobra.Command {
+	var executor string
+	var properties map[string]string
+	var triggers []string
+	cmd := &cobra.Command{
+		Use:   "register TYPE NAME ARGUMENT...",
+		Short: "Write a plugin, or write it anew",
+		Long: `Write a plugin, or write it anew. TYPE is validate, prepare or schedule; the
+ARGUMENTs are the program and its arguments, or what else the executor takes.
+Put -- before arguments that begin with a dash.`,
+		Example: `  tko plugin register validate free5gc/smf /opt/plugins/smf.py -g free5gc.plugin.nephio.org,v1alpha1,SMF
+  tko plugin register prepare namespace gcr.io/kpt-fn/set-namespace:v0.4 -e kpt \
+    -r namespace=spec.namespace -g workload.plugin.nephio.org,v1alpha1,Namespace`,
+		Args:              arguments(3, -1),
+		ValidArgsFunction: completePluginArgs(a, false),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			p := tko.Plugin{Type: args[0], Name: args[1], Executor: executor, Arguments: args[2:], Properties: properties}
+			for _, text := range triggers {
+				gvk, err := parseTrigger(text)
+				if err != nil {
+					return err
+				}
+				p.Triggers = append(p.Triggers, gvk)
+			}
+			if err := p.Check(); err != nil {
+				return err
+			}
+			revision, err := call(ctx, s, func(ctx context.Context) (int64, error) { return s.RegisterPlugin(ctx, p) })
+			if err != nil {
+				return err
+			}
+			a.notice("registered %s, revision %d", pluginText(p.Type, p.Name), revision)
+			return a.printResult(map[string]any{"type": p.Type, "name": p.Name, "revision": revision})
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVarP(&executor, "executor", "e", tko.ExecutorCommand, "what runs it: command, kpt, ansible")
+	f.StringToStringVarP(&properties, "property", "r", nil, "`key=value` (may be repeated); keys that begin with _ configure the executor")
+	f.Lookup("property").DefValue = ""
+	f.StringArrayVarP(&triggers, "trigger", "g", nil, "`group,version,kind` that it is for (may be repeated)")
+	complete(cmd, "executor", fixed(tko.ExecutorCommand, tko.ExecutorKpt, tko.ExecutorAnsible))
+	return cmd
+}
+
+func (a *app) pluginGet() *cobra.Command {
+	return &cobra.Command{
+		Use:               "get TYPE NAME",
+		Short:             "Print a plugin",
+		Example:           "  tko plugin get validate free5gc/smf",
+		Args:              arguments(2, 2),
+		ValidArgsFunction: completePluginArgs(a, true),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			p, err := call(ctx, s, func(ctx context.Context) (tko.Plugin, error) { return s.Plugin(ctx, args[0], args[1]) })
+			if err != nil {
+				return err
+			}
+			switch f := a.format(); f {
+			case formatTable, formatWide:
+				t := table[tko.Plugin]{app: a, columns: pluginView.columns, wide: f == formatWide}
+				if err := t.add(p); err != nil {
+					return err
+				}
+				return t.end()
+			case formatBare:
+				return a.encoder(formatYAML).value(a.out, pluginRow(p))
+			default:
+				return a.encoder(f).value(a.out, pluginRow(p))
+			}
+		}),
+	}
+}
+
+func (a *app) pluginDelete() *cobra.Command {
+	return &cobra.Command{
+		Use:               "delete TYPE NAME",
+		Short:             "Delete a plugin",
+		Example:           "  tko plugin delete validate free5gc/smf",
+		Args:              arguments(2, 2),
+		ValidArgsFunction: completePluginArgs(a, true),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.DeletePlugin(ctx, args[0], args[1]) })
+			if err != nil {
+				return err
+			}
+			return a.deleted("plugin", "plugins", d, false)
+		}),
+	}
+}
+
+// pluginFilter are the flags that select plugins.
+type pluginFilter struct {
+	typ, executor, trigger string
+	names                  []string
+}
+
+func (p *pluginFilter) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&p.typ, "type", "t", "", "only of this `type`: validate, prepare, schedule")
+	patterns(f, &p.names, "name", "n", "the name")
+	f.StringVarP(&p.executor, "executor", "e", "", "only with this `executor`: command, kpt, ansible")
+	f.StringVarP(&p.trigger, "trigger", "g", "", "only with this trigger: `group,version,kind`")
+	complete(cmd, "type", fixed(tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule))
+	complete(cmd, "executor", fixed(tko.ExecutorCommand, tko.ExecutorKpt, tko.ExecutorAnsible))
+}
+
+func (p *pluginFilter) selection() (tko.PluginSelect, error) {
+	sel := tko.PluginSelect{Names: p.names}
+	if p.typ != "" {
+		sel.Type = &p.typ
+	}
+	if p.executor != "" {
+		sel.Executor = &p.executor
+	}
+	if p.trigger != "" {
+		gvk, err := parseTrigger(p.trigger)
+		if err != nil {
+			return tko.PluginSelect{}, err
+		}
+		sel.Trigger = &gvk
+	}
+	return sel, nil
+}
+
+func (a *app) pluginList() *cobra.Command {
+	var filter pluginFilter
+	var window windowFlag
+	cmd := &cobra.Command{
+		Use:               "list",
+		Short:             "List plugins",
+		Example:           "  tko plugin list -t prepare -o wide\n  tko plugin list -g ,v1,ConfigMap",
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			sel, err := filter.selection()
+			if err != nil {
+				return err
+			}
+			return list(ctx, s, pluginView, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
+				return s.Plugins(ctx, sel, window.options(a))
+			})
+		}),
+	}
+	filter.flags(cmd)
+	window.flags(cmd.Flags())
+	return cmd
+}
+
+func (a *app) pluginPurge() *cobra.Command {
+	var filter pluginFilter
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:               "purge",
+		Short:             "Delete all plugins that match; without a filter, all",
+		Example:           "  tko plugin purge -n 'free5gc/*' --dry-run\n  tko plugin purge -n 'free5gc/*'",
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			sel, err := filter.selection()
+			if err != nil {
+				return err
+			}
+			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgePlugins(ctx, sel, dryRun) })
+			if err != nil {
+				return err
+			}
+			return a.deleted("plugin", "plugins", d, dryRun)
+		}),
+	}
+	filter.flags(cmd)
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
+}

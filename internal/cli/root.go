@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const rootHelp = `TKO composes, checks, rolls out and watches what runs at very many sites. This
+command asks a TKO server; start one with tko-server.
+
+Every flag can be set by an environment variable: TKO_ and the flag's name in
+capitals, with _ for -. For example TKO_GRPC_ADDRESS.
+
+Exit codes: 0 done, 1 failed, 2 the command or its input is wrong, 3 not found,
+4 somebody else is changing it, 5 the server can't be reached, 6 denied,
+130 interrupted.`
+
+func (a *app) rootCommand() *cobra.Command {
+	root := group("tko", "Compose, check and roll out what runs at very many sites")
+	root.Long = rootHelp
+	root.Example = `  tko template register upf:v1 --url ./upf
+  tko deployment create upf:v1 --site lagos --wait
+  tko deployment list --prepared=false -o wide`
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.setup(cmd) }
+	root.SetFlagErrorFunc(usageError)
+	a.globals.flags(root.PersistentFlags())
+	root.AddCommand(
+		a.aboutCommand(), a.versionCommand(),
+		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(),
+		a.kubeCommand(), a.completionCommand(),
+	)
+	complete(root, "format", fixed(formats...))
+	complete(root, "colorize", fixed("true", "false", "force"))
+	complete(root, "grpc-ip-stack", fixed("dual", "ipv6", "ipv4"))
+	complete(root, "grpc-format", fixed("cbor", "yaml"))
+	return root
+}
+
+// group is a command that only has commands.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			err := fmt.Errorf("there is no command %q", cmd.CommandPath()+" "+args[0])
+			if cmd.SuggestionsMinimumDistance == 0 {
+				cmd.SuggestionsMinimumDistance = 2
+			}
+			if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+				err = fmt.Errorf("%w: did you mean %s?", err, strings.Join(similar, " or "))
+			}
+			return usageError(cmd, err)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// arguments refuses other numbers of arguments; most is -1 for any number.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) >= least && (most < 0 || len(args) <= most) {
+			return nil
+		}
+		var err error
+		switch {
+		case most == 0:
+			err = fmt.Errorf("%s takes no arguments, but got %q", cmd.CommandPath(), args[0])
+		case len(args) < least:
+			err = fmt.Errorf("there are too few arguments: %s", usage(cmd))
+		default:
+			err = fmt.Errorf("there is an argument too many, %q: %s", args[most], usage(cmd))
+		}
+		return usageError(cmd, err)
+	}
+}
+
+// usage is a command with its arguments.
+func usage(cmd *cobra.Command) string { return cmd.Parent().CommandPath() + " " + cmd.Use }

@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// What the commands ask of a server. See client.Client, which has it all.
+type (
+	server interface {
+		templates
+		sites
+		deployments
+		modifications
+		plugins
+		instance
+	}
+	templates interface {
+		RegisterTemplate(ctx context.Context, t tko.Template) (revision int64, err error)
+		Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
+		Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error]
+		DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error)
+		PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error)
+	}
+	sites interface {
+		RegisterSite(ctx context.Context, s tko.Site) (revision int64, err error)
+		Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
+		Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error]
+		DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error)
+		PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error)
+	}
+	deployments interface {
+		CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.DeploymentID, error)
+		Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
+		Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error]
+		DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error)
+		PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error)
+	}
+	modifications interface {
+		StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error)
+		EndModification(ctx context.Context, token string, pkg krm.Package) (tko.DeploymentID, int64, error)
+		CancelModification(ctx context.Context, token string) error
+		ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
+		ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error)
+	}
+	plugins interface {
+		RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error)
+		Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+		Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
+		DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error)
+		PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error)
+	}
+	instance interface {
+		About(ctx context.Context) (tko.About, error)
+		Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
+		io.Closer
+	}
+)
+
+// A target is a server to connect to.
+type target struct {
+	address string // host:port
+	network string // tcp, tcp6 or tcp4
+	local   bool   // this machine, by either protocol
+	format  krm.Format
+}
+
+type dialer func(t target) (server, error)
+
+var (
+	// errUnavailable is the kind of errors of a server that doesn't answer.
+	errUnavailable = errors.New("unavailable")
+	errTimeout     = errors.New("no answer in time")
+)
+
+// target is the server that the settings name.
+func (g *globals) target() (target, error) {
+	t := target{network: "tcp", format: krm.Format(g.grpcFormat)}
+	local := "localhost"
+	switch g.ipStack {
+	case "ipv6":
+		t.network, local = "tcp6", "::1"
+	case "ipv4":
+		t.network, local = "tcp4", "127.0.0.1"
+	}
+	t.local = g.address == "" && g.ipStack == "dual"
+	host, port := cmp.Or(g.address, local), strconv.Itoa(int(g.port))
+	if h, p, err := net.SplitHostPort(host); err == nil {
+		host, port = h, p
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return target{}, tko.Errorf(errUsage, "--grpc-address %q: the port %q is none", g.address, p)
+		}
+	} else if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
+	t.address = net.JoinHostPort(host, port)
+	return t, nil
+}
+
+// A session is a conversation with a server.
+type session struct {
+	server
+	app    *app
+	target target
+}
+
+// connect gets ready to talk to the server, and says who does.
+func (a *app) connect(ctx context.Context) (context.Context, *session, error) {
+	t, err := a.globals.target()
+	if err != nil {
+		return nil, nil, err
+	}
+	srv, err := a.dial(t)
+	if err != nil {
+		return nil, nil, tko.Errorf(errUsage, "connect to %s: %w", t.address, err)
+	}
+	a.closers = append(a.closers, srv)
+	ctx = tko.WithAuthor(ctx, tko.Author{Who: who(), Why: a.globals.reason})
+	a.log.InfoContext(ctx, "uses server", "address", t.address, "network", t.network)
+	return ctx, &session{server: srv, app: a, target: t}, nil
+}
+
+func (a *app) timeout() time.Duration {
+	return time.Duration(a.globals.timeout * float64(time.Second))
+}
+
+// call asks the server one thing, within the time limit.
+func call[T any](ctx context.Context, s *session, ask func(ctx context.Context) (T, error)) (T, error) {
+	ctx, stop := s.limit(ctx)
+	defer stop(nil)
+	began := time.Now()
+	result, err := ask(ctx)
+	s.app.log.DebugContext(ctx, "asked", "took", time.Since(began), "err", err)
+	return result, s.explain(ctx, err)
+}
+
+// each goes through a list. The time limit is for each row, not for all.
+func each[T any](ctx context.Context, s *session, list func(ctx context.Context) iter.Seq2[T, error], row func(T) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var watchdog *time.Timer
+	if d := s.app.timeout(); d > 0 {
+		watchdog = time.AfterFunc(d, func() { cancel(errTimeout) })
+		defer watchdog.Stop()
+	}
+	for item, err := range list(ctx) {
+		if err != nil {
+			return s.explain(ctx, err)
+		}
+		if watchdog != nil {
+			watchdog.Stop()
+		}
+		if err := row(item); err != nil {
+			return err
+		}
+		if watchdog != nil {
+			watchdog.Reset(s.app.timeout())
+		}
+	}
+	return s.explain(ctx, context.Cause(ctx))
+}
+
+func (s *session) limit(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	d := s.app.timeout()
+	if d == 0 {
+		return ctx, cancel
+	}
+	watchdog := time.AfterFunc(d, func() { cancel(errTimeout) })
+	return ctx, func(err error) {
+		watchdog.Stop()
+		cancel(err)
+	}
+}
+
+// explain makes errors of the connection say what to do.
+func (s *session) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(context.Cause(ctx), errTimeout):
+		return &hintedError{
+			err:  tko.Errorf(errUnavailable, "the server at %s did not answer within %v", s.target.address, s.app.timeout()),
+			hint: "it may be busy: give it more time with --grpc-timeout SECONDS",
+		}
+	case errors.Is(err, client.ErrUnavailable):
+		return &hintedError{
+			err:  tko.Errorf(errUnavailable, "%w", err),
+			hint: "start one with tko-server, or name another with --grpc-address and --grpc-port",
+		}
+	}
+	return err
+}
+
+// expectID refuses an empty argument, which is often an unset variable.
+func expectID(what, id string) error {
+	if id == "" {
+		return tko.Errorf(errUsage, "the %s is empty", what)
+	}
+	return nil
+}
+
+// pluginText names a plugin as people do.
+func pluginText(typ, name string) string { return fmt.Sprintf("%s plugin %q", typ, name) }

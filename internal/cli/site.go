@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+var siteView = view[tko.Site]{
+	id: func(s tko.Site) string { return string(s.ID) },
+	row: func(s tko.Site) map[string]any {
+		row := map[string]any{
+			"id": string(s.ID), "template": string(s.Template),
+			"metadata": metadataValue(s.Metadata), "deployments": listValue(s.Deployments),
+		}
+		stampRow(row, s.Stamp)
+		return row
+	},
+	columns: []column[tko.Site]{
+		{name: "ID", text: func(s tko.Site) string { return string(s.ID) }},
+		{name: "TEMPLATE", text: func(s tko.Site) string { return string(s.Template) }},
+		{name: "DEPLOYMENTS", text: func(s tko.Site) string { return strconv.Itoa(len(s.Deployments)) }},
+		{name: "SCHEDULED", text: func(s tko.Site) string { return status(s.Stamp.Conditions, tko.ConditionScheduled) }},
+		{name: "AGE", age: func(s tko.Site) time.Time { return s.Stamp.Created }},
+		{name: "UPDATED", wide: true, age: func(s tko.Site) time.Time { return s.Stamp.Updated }},
+		{name: "REVISION", wide: true, text: func(s tko.Site) string { return strconv.FormatInt(s.Stamp.Revision, 10) }},
+		{name: "BY", wide: true, text: func(s tko.Site) string { return s.Stamp.String() }},
+		{name: "CONDITIONS", wide: true, text: func(s tko.Site) string { return conditionsText(s.Stamp.Conditions) }},
+		{name: "METADATA", text: func(s tko.Site) string { return metadataText(s.Metadata) }},
+	},
+}
+
+func (a *app) siteCommand() *cobra.Command {
+	return group("site", "Where deployments run",
+		a.siteRegister(), a.siteGet(), a.siteDelete(), a.siteList(), a.sitePurge())
+}
+
+func (a *app) siteRegister() *cobra.Command {
+	var pkg packageFlag
+	var metadata map[string]string
+	cmd := &cobra.Command{
+		Use:   "register ID [TEMPLATE]",
+		Short: "Write a site, or write it anew",
+		Long: `Write a site, or write it anew. A site that is based on a template starts from
+its package and metadata; what is given here is merged into them.`,
+		Example: `  tko site register lagos/1 --url ./lagos-1 -m region=west
+  tko site register lagos/2 edge-site:v1 -m region=west`,
+		Args:              arguments(1, 2),
+		ValidArgsFunction: a.completeArgs(completeSites, completeTemplates),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			content, err := pkg.read(ctx, a)
+			if err != nil {
+				return err
+			}
+			site := tko.Site{ID: tko.SiteID(args[0]), Metadata: metadata, Package: content}
+			if len(args) > 1 {
+				site.Template = tko.TemplateID(args[1])
+			}
+			revision, err := call(ctx, s, func(ctx context.Context) (int64, error) { return s.RegisterSite(ctx, site) })
+			if err != nil {
+				return err
+			}
+			a.notice("registered site %q, revision %d", site.ID, revision)
+			return a.printResult(map[string]any{"id": args[0], "revision": revision})
+		}),
+	}
+	metadataFlag(cmd.Flags(), &metadata)
+	pkg.flags(cmd.Flags(), "i")
+	return cmd
+}
+
+func (a *app) siteGet() *cobra.Command {
+	var revision int64
+	cmd := &cobra.Command{
+		Use:               "get ID",
+		Short:             "Print a site's package",
+		Example:           "  tko site get lagos/1\n  tko site get lagos/1 -o json",
+		Args:              arguments(1, 1),
+		ValidArgsFunction: a.completeFirst(completeSites),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("site ID", args[0]); err != nil {
+				return err
+			}
+			site, err := call(ctx, s, func(ctx context.Context) (tko.Site, error) {
+				return s.Site(ctx, tko.SiteID(args[0]), revision)
+			})
+			if err != nil {
+				return err
+			}
+			return a.printPackage(site.Package)
+		}),
+	}
+	revisionFlag(cmd.Flags(), &revision)
+	return cmd
+}
+
+func (a *app) siteDelete() *cobra.Command {
+	return &cobra.Command{
+		Use:               "delete ID",
+		Short:             "Delete a site; deployments at it stay",
+		Example:           "  tko site delete lagos/1",
+		Args:              arguments(1, 1),
+		ValidArgsFunction: a.completeFirst(completeSites),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("site ID", args[0]); err != nil {
+				return err
+			}
+			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.DeleteSite(ctx, tko.SiteID(args[0])) })
+			if err != nil {
+				return err
+			}
+			return a.deleted("site", "sites", d, false)
+		}),
+	}
+}
+
+func (a *app) siteFilters(cmd *cobra.Command, sel *tko.SiteSelect) {
+	f := cmd.Flags()
+	patterns(f, &sel.IDs, "id", "", "the ID")
+	patterns(f, &sel.Templates, "template-id", "", "the template's ID")
+	metadataPatterns(f, &sel.Metadata, "metadata", "m", "")
+	complete(cmd, "id", a.completion(completeSites))
+	complete(cmd, "template-id", a.completion(completeTemplates))
+}
+
+func (a *app) siteList() *cobra.Command {
+	var sel tko.SiteSelect
+	var window windowFlag
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List sites",
+		Example: `  tko site list -m region=west -o wide
+  tko site list --id 'lagos/*' --template-id 'edge-site:*'`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			return list(ctx, s, siteView, func(ctx context.Context) iter.Seq2[tko.Site, error] {
+				return s.Sites(ctx, sel, window.options(a))
+			})
+		}),
+	}
+	a.siteFilters(cmd, &sel)
+	window.flags(cmd.Flags())
+	return cmd
+}
+
+func (a *app) sitePurge() *cobra.Command {
+	var sel tko.SiteSelect
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:               "purge",
+		Short:             "Delete all sites that match; without a filter, all",
+		Example:           "  tko site purge --id 'provisioned/*' --dry-run\n  tko site purge --id 'provisioned/*'",
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgeSites(ctx, sel, dryRun) })
+			if err != nil {
+				return err
+			}
+			return a.deleted("site", "sites", d, dryRun)
+		}),
+	}
+	a.siteFilters(cmd, &sel)
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A column of a table.
+type column[T any] struct {
+	name string
+	wide bool // only shown when asked for
+	text func(T) string
+	age  func(T) time.Time // instead of text
+}
+
+// tableSample is how many rows decide how wide columns are: the first ones, so
+// that a list of any length can be shown as it comes.
+const tableSample = 200
+
+// A table writes rows in columns.
+type table[T any] struct {
+	app     *app
+	columns []column[T]
+	wide    bool
+
+	sample [][]string
+	widths []int
+	began  bool
+}
+
+func (t *table[T]) add(item T) error {
+	row := make([]string, 0, len(t.columns))
+	for _, c := range t.columns {
+		if c.wide && !t.wide {
+			continue
+		}
+		var text string
+		if c.age != nil {
+			text = age(t.app.now(), c.age(item))
+		} else {
+			text = printable(c.text(item))
+		}
+		if text == "" {
+			text = "-"
+		}
+		row = append(row, text)
+	}
+	if t.began {
+		return t.write(row, false)
+	}
+	t.sample = append(t.sample, row)
+	if len(t.sample) == tableSample {
+		return t.begin()
+	}
+	return nil
+}
+
+// begin writes the rows so far.
+func (t *table[T]) begin() error {
+	t.began = true
+	var header []string
+	for _, c := range t.columns {
+		if !c.wide || t.wide {
+			header = append(header, c.name)
+		}
+	}
+	t.widths = make([]int, len(header))
+	for _, row := range append([][]string{header}, t.sample...) {
+		for i, text := range row {
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(text))
+		}
+	}
+	if err := t.write(header, true); err != nil {
+		return err
+	}
+	for _, row := range t.sample {
+		if err := t.write(row, false); err != nil {
+			return err
+		}
+	}
+	t.sample = nil
+	return nil
+}
+
+func (t *table[T]) write(row []string, header bool) error {
+	var b strings.Builder
+	for i, text := range row {
+		b.WriteString(text)
+		if i < len(row)-1 {
+			b.WriteString(strings.Repeat(" ", max(0, t.widths[i]-utf8.RuneCountInString(text))+2))
+		}
+	}
+	line := cut(b.String(), t.app.width())
+	if header && t.app.colors(t.app.streams.Out) {
+		line = "\x1b[1m" + line + "\x1b[0m"
+	}
+	_, err := fmt.Fprintln(t.app.out, line)
+	return err
+}
+
+func (t *table[T]) end() error {
+	if t.began {
+		return nil
+	}
+	if len(t.sample) == 0 {
+		t.app.notice("nothing found")
+		return nil
+	}
+	return t.begin()
+}
+
+// width is how wide tables may be; 0 is as wide as they are.
+func (a *app) width() int {
+	switch {
+	case a.globals.width > 0:
+		return a.globals.width
+	case a.globals.width == 0 && a.terminal:
+		return a.columns
+	default:
+		return 0
+	}
+}
+
+// cut shortens a line to a width.
+func cut(line string, width int) string {
+	if width <= 0 || utf8.RuneCountInString(line) <= width {
+		return line
+	}
+	return string([]rune(line)[:width-1]) + "…"
+}
+
+// age is how long ago something was, roughly.
+func age(now, then time.Time) string {
+	if then.IsZero() {
+		return ""
+	}
+	const day = 24 * time.Hour
+	switch d := max(now.Sub(then), 0); {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 2*day:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	case d < 2*365*day:
+		return fmt.Sprintf("%dd", int(d/day))
+	default:
+		return fmt.Sprintf("%dy", int(d/(365*day)))
+	}
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+var templateView = view[tko.Template]{
+	id: func(t tko.Template) string { return string(t.ID) },
+	row: func(t tko.Template) map[string]any {
+		row := map[string]any{
+			"id": string(t.ID), "metadata": metadataValue(t.Metadata), "deployments": listValue(t.Deployments),
+		}
+		stampRow(row, t.Stamp)
+		return row
+	},
+	columns: []column[tko.Template]{
+		{name: "ID", text: func(t tko.Template) string { return string(t.ID) }},
+		{name: "DEPLOYMENTS", text: func(t tko.Template) string { return strconv.Itoa(len(t.Deployments)) }},
+		{name: "AGE", age: func(t tko.Template) time.Time { return t.Stamp.Created }},
+		{name: "UPDATED", wide: true, age: func(t tko.Template) time.Time { return t.Stamp.Updated }},
+		{name: "REVISION", wide: true, text: func(t tko.Template) string { return strconv.FormatInt(t.Stamp.Revision, 10) }},
+		{name: "BY", wide: true, text: func(t tko.Template) string { return t.Stamp.String() }},
+		{name: "METADATA", text: func(t tko.Template) string { return metadataText(t.Metadata) }},
+	},
+}
+
+func (a *app) templateCommand() *cobra.Command {
+	return group("template", "What deployments are made from",
+		a.templateRegister(), a.templateGet(), a.templateDelete(), a.templateList(), a.templatePurge())
+}
+
+func (a *app) templateRegister() *cobra.Command {
+	var pkg packageFlag
+	var metadata map[string]string
+	cmd := &cobra.Command{
+		Use:   "register ID",
+		Short: "Write a template, or write it anew",
+		Example: `  tko template register nf/upf:v1 --url ./upf -m type=nf
+  tko template register nf/smf:v2 --url 'https://git.example.com/nf.git#main!/smf'
+  kustomize build . | tko template register nf/amf:v1 --stdin`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: a.completeFirst(completeTemplates),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			content, err := pkg.read(ctx, a)
+			if err != nil {
+				return err
+			}
+			t := tko.Template{ID: tko.TemplateID(args[0]), Metadata: metadata, Package: content}
+			revision, err := call(ctx, s, func(ctx context.Context) (int64, error) { return s.RegisterTemplate(ctx, t) })
+			if err != nil {
+				return err
+			}
+			a.notice("registered template %q, revision %d", t.ID, revision)
+			return a.printResult(map[string]any{"id": args[0], "revision": revision})
+		}),
+	}
+	metadataFlag(cmd.Flags(), &metadata)
+	pkg.flags(cmd.Flags(), "i")
+	return cmd
+}
+
+func (a *app) templateGet() *cobra.Command {
+	var revision int64
+	cmd := &cobra.Command{
+		Use:               "get ID",
+		Short:             "Print a template's package",
+		Example:           "  tko template get nf/upf:v1 > upf.yaml\n  tko template get nf/upf:v1 --revision 1 -o table",
+		Args:              arguments(1, 1),
+		ValidArgsFunction: a.completeFirst(completeTemplates),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("template ID", args[0]); err != nil {
+				return err
+			}
+			t, err := call(ctx, s, func(ctx context.Context) (tko.Template, error) {
+				return s.Template(ctx, tko.TemplateID(args[0]), revision)
+			})
+			if err != nil {
+				return err
+			}
+			return a.printPackage(t.Package)
+		}),
+	}
+	revisionFlag(cmd.Flags(), &revision)
+	return cmd
+}
+
+func (a *app) templateDelete() *cobra.Command {
+	return &cobra.Command{
+		Use:               "delete ID",
+		Short:             "Delete a template; deployments made from it stay",
+		Example:           "  tko template delete nf/upf:v1",
+		Args:              arguments(1, 1),
+		ValidArgsFunction: a.completeFirst(completeTemplates),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("template ID", args[0]); err != nil {
+				return err
+			}
+			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+				return s.DeleteTemplate(ctx, tko.TemplateID(args[0]))
+			})
+			if err != nil {
+				return err
+			}
+			return a.deleted("template", "templates", d, false)
+		}),
+	}
+}
+
+func templateFilters(f *pflag.FlagSet, sel *tko.TemplateSelect) {
+	patterns(f, &sel.IDs, "id", "", "the ID")
+	metadataPatterns(f, &sel.Metadata, "metadata", "m", "")
+}
+
+func (a *app) templateList() *cobra.Command {
+	var sel tko.TemplateSelect
+	var window windowFlag
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List templates",
+		Example: `  tko template list --id 'nf/**' -m type='up*'
+  tko template list --max-count -1 -o bare`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			return list(ctx, s, templateView, func(ctx context.Context) iter.Seq2[tko.Template, error] {
+				return s.Templates(ctx, sel, window.options(a))
+			})
+		}),
+	}
+	templateFilters(cmd.Flags(), &sel)
+	window.flags(cmd.Flags())
+	complete(cmd, "id", a.completion(completeTemplates))
+	return cmd
+}
+
+func (a *app) templatePurge() *cobra.Command {
+	var sel tko.TemplateSelect
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:               "purge",
+		Short:             "Delete all templates that match; without a filter, all",
+		Example:           "  tko template purge --id 'test/**' --dry-run\n  tko template purge --id 'test/**'",
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgeTemplates(ctx, sel, dryRun) })
+			if err != nil {
+				return err
+			}
+			return a.deleted("template", "templates", d, dryRun)
+		}),
+	}
+	templateFilters(cmd.Flags(), &sel)
+	dryRunFlag(cmd.Flags(), &dryRun)
+	complete(cmd, "id", a.completion(completeTemplates))
+	return cmd
+}

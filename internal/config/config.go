@@ -1,0 +1,228 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The roles of a server.
+const (
+	RoleData          = "data"
+	RolePreparer      = "preparer"
+	RoleMetaScheduler = "meta-scheduler"
+)
+
+// Roles are all roles, in the order in which they start.
+var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler}
+
+// Config is every setting of tko-server.
+type Config struct {
+	Roles []string // what this process does
+	Store Secret   // sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN
+	Data  string   // address of the data controller, for roles without RoleData
+
+	ListenGRPC string // host:port; see Listen
+	ListenWeb  string // host:port, or "" for none
+	ListenLog  string // host:port of the plugins' log server, or "" for none
+	IPStack    string // dual, ipv6, ipv4
+	ReadyFile  string // where to write the addresses once they are served, or ""
+
+	InstanceName        string
+	InstanceDescription string
+	PackageFormat       string
+	MaxMessage          int // bytes
+
+	ModificationTime time.Duration
+	Retry            time.Duration // first back-off of failed work
+	RetryMax         time.Duration
+
+	KubernetesVersion string   // whose schemas, where schema locations have many
+	SchemaLocations   []string // in Kubeconform's format; "default" is what is built in
+
+	WorkLease           time.Duration
+	PreparerConcurrency int
+	PreparerIterations  int
+	PreparerAutoApprove bool
+
+	SchedulerConcurrency int
+	GitCache             string
+	GitSecrets           string
+
+	PluginTimeout         time.Duration // validate and prepare
+	PluginScheduleTimeout time.Duration
+	PluginConcurrency     int
+	PythonEnv             string
+
+	LogFormat string // text, json
+	LogLevel  string // debug, info, warn, error
+	Verbose   int    // more than 0 is debug
+}
+
+// Flags declares the settings as flags of a set, with their defaults.
+func Flags(flags *pflag.FlagSet) *Config {
+	c := &Config{Store: "sqlite:tko.db"}
+	flags.StringSliceVar(&c.Roles, "roles", Roles, "what this process does: "+strings.Join(Roles, ", "))
+	flags.Var(&c.Store, "store", `where the state is kept: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
+	flags.StringVar(&c.Data, "data", "localhost:50050", "address of the data controller, for roles that run apart from it")
+
+	flags.StringVar(&c.ListenGRPC, "listen-grpc", "localhost:50050", "address of the gRPC API; *:50050 is every interface")
+	flags.StringVar(&c.ListenWeb, "listen-web", "localhost:50051", "address of the HTTP API; empty for none")
+	flags.StringVar(&c.ListenLog, "listen-log", "", "address of the log server for plugins that run elsewhere (port 50055 by convention); empty for none")
+	flags.StringVar(&c.IPStack, "ip-stack", "dual", "dual (IPv6 first), ipv6 or ipv4")
+	flags.StringVar(&c.ReadyFile, "ready-file", "", "file to write the addresses to, as JSON, once they are served")
+
+	flags.StringVar(&c.InstanceName, "instance-name", "tko", "name of this installation")
+	flags.StringVar(&c.InstanceDescription, "instance-description", "", "what this installation is for")
+	flags.StringVar(&c.PackageFormat, "package-format", string(krm.CBOR), "format of packages for clients that ask for none: cbor or yaml")
+	flags.IntVar(&c.MaxMessage, "max-message", 128<<20, "largest gRPC message, in bytes")
+
+	flags.DurationVar(&c.ModificationTime, "modification-time", 10*time.Second, "how long a modification token is good")
+	flags.DurationVar(&c.Retry, "retry", time.Second, "back-off after the first failure of preparing or scheduling something")
+	flags.DurationVar(&c.RetryMax, "retry-max", time.Minute, "longest back-off")
+
+	flags.StringVar(&c.KubernetesVersion, "kubernetes-version", "", "version of Kubernetes in schema locations (default: that of the built-in schemas)")
+	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "where schemas are, in Kubeconform's format; default is what is built in")
+
+	flags.DurationVar(&c.WorkLease, "work-lease", 30*time.Second, "after this time, work of a controller that died goes to another")
+	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 8, "deployments prepared at once")
+	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "rounds after which preparing a deployment is given up as endless")
+	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve what is prepared, where a deployment does not say otherwise")
+
+	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "sites scheduled at once; those that share a repository share commits")
+	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
+
+	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to; without one there are none")
+
+	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
+	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
+	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "plugin processes at once")
+	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
+
+	flags.StringVar(&c.LogFormat, "log-format", "text", "text or json")
+	flags.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
+	flags.CountVarP(&c.Verbose, "verbose", "v", "log how things happen, too: as --log-level=debug")
+	return c
+}
+
+// Load sets the flags that the command line left alone from the environment
+// (TKO_ and the flag's name in capitals with _), then from a YAML file of flag
+// names and values, if one is given. What it doesn't know in the file is an
+// error.
+func Load(flags *pflag.FlagSet, environment func(string) (string, bool), file string) error {
+	values := map[string]any{}
+	if file != "" {
+		data, err := os.ReadFile(file) //nolint:gosec // the operator names the file
+		if err != nil {
+			return tko.Errorf(tko.ErrInvalid, "read configuration: %w", err)
+		}
+		if err := yaml.UnmarshalStrict(data, &values); err != nil {
+			return tko.Errorf(tko.ErrInvalid, "read configuration %q: %w", file, err)
+		}
+		for name := range values {
+			if flags.Lookup(name) == nil {
+				return tko.Errorf(tko.ErrInvalid, "configuration %q has %q, which is no setting: see tko-server --help for their names", file, name)
+			}
+		}
+	}
+	var failed error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || failed != nil {
+			return
+		}
+		from := "the environment"
+		value, ok := environment("TKO_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")))
+		if !ok {
+			var v any
+			if v, ok = values[f.Name]; ok {
+				from, value = file, text(v)
+			}
+		}
+		if !ok {
+			return
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			failed = tko.Errorf(tko.ErrInvalid, "setting %s from %s: %w", f.Name, from, err)
+		}
+	})
+	return failed
+}
+
+func text(v any) string {
+	list, ok := v.([]any)
+	if !ok {
+		return fmt.Sprint(v)
+	}
+	parts := make([]string, len(list))
+	for i, e := range list {
+		parts[i] = fmt.Sprint(e)
+	}
+	return strings.Join(parts, ",")
+}
+
+// Has says whether the process has a role.
+func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
+
+// Validate says what doesn't make sense, all at once.
+func (c *Config) Validate() error {
+	var wrong []string
+	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	if len(c.Roles) == 0 {
+		add("--roles is empty: name at least one of %s", strings.Join(Roles, ", "))
+	}
+	for _, r := range c.Roles {
+		if !slices.Contains(Roles, r) {
+			add("--roles has %q: use %s", r, strings.Join(Roles, ", "))
+		}
+	}
+	if !slices.Contains([]string{"dual", "ipv6", "ipv4"}, c.IPStack) {
+		add("--ip-stack is %q: use dual, ipv6 or ipv4", c.IPStack)
+	}
+	if f := krm.Format(c.PackageFormat); f != krm.YAML && f != krm.CBOR {
+		add("--package-format is %q: use yaml or cbor", c.PackageFormat)
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		add("--log-format is %q: use text or json", c.LogFormat)
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
+		add("--log-level is %q: use debug, info, warn or error", c.LogLevel)
+	}
+	for name, address := range map[string]string{"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "listen-log": c.ListenLog, "data": c.Data} {
+		if address == "" && name != "listen-grpc" && name != "data" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			add("--%s is %q: use host:port", name, address)
+		}
+	}
+	for name, d := range map[string]time.Duration{
+		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease,
+		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout,
+	} {
+		if d <= 0 {
+			add("--%s is %s: use more than 0", name, d)
+		}
+	}
+	for name, n := range map[string]int{
+		"max-message": c.MaxMessage, "preparer-concurrency": c.PreparerConcurrency, "preparer-iterations": c.PreparerIterations,
+		"scheduler-concurrency": c.SchedulerConcurrency, "plugin-concurrency": c.PluginConcurrency,
+	} {
+		if n <= 0 {
+			add("--%s is %d: use more than 0", name, n)
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	slices.Sort(wrong)
+	return tko.Errorf(tko.ErrInvalid, "%s", strings.Join(wrong, "\n"))
+}

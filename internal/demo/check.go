@@ -1,0 +1,97 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
+)
+
+// Check says what is missing between what the catalog expects and what came
+// out: the numbers, the children of every site in its folder of the sites'
+// repository, and nothing else there.
+func (c *Catalog) Check(p Progress, repository string) error {
+	var missing []error
+	miss := func(format string, args ...any) { missing = append(missing, fmt.Errorf(format, args...)) }
+	if p.Deployments < c.Expect.Deployments {
+		miss("%d deployments were expected, %d are there", c.Expect.Deployments, p.Deployments)
+	}
+	if len(p.Sites) < c.Expect.Sites {
+		miss("%d sites were expected, %d are there", c.Expect.Sites, len(p.Sites))
+	}
+	files, err := committed(repository)
+	if err != nil {
+		return err
+	}
+	for _, s := range p.Sites {
+		want := map[string]bool{}
+		for _, d := range s.Deployments {
+			want[string(d.ID)] = true
+			if p.Parents[d.ID] {
+				continue // a topology: nothing of it goes out
+			}
+			if !hasPrefix(files, string(s.ID)+"/"+string(d.ID)+"/") {
+				miss("site %s has nothing of deployment %s in %s", s.ID, d.ID, repository)
+			}
+		}
+		for _, f := range files {
+			rest, ok := strings.CutPrefix(f, string(s.ID)+"/")
+			if id, _, isDir := strings.Cut(rest, "/"); ok && isDir && len(id) == 27 && !want[id] {
+				miss("site %s still has %s in %s", s.ID, f, repository)
+			}
+		}
+	}
+	for _, f := range c.Expect.Files {
+		if !hasSuffix(files, f) {
+			miss("no file %s in %s", f, repository)
+		}
+	}
+	return errors.Join(missing...)
+}
+
+func hasPrefix(list []string, prefix string) bool {
+	for _, s := range list {
+		if strings.HasPrefix(s, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasSuffix(list []string, suffix string) bool {
+	for _, s := range list {
+		if strings.HasSuffix(s, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// committed are the paths of the files at the head of a repository.
+func committed(repository string) ([]string, error) {
+	r, err := git.PlainOpen(repository)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", repository, err)
+	}
+	ref, err := r.Reference(plumbing.NewBranchReferenceName("main"), true)
+	if err != nil {
+		return nil, fmt.Errorf("branch main of %s: %w", repository, err)
+	}
+	commit, err := r.CommitObject(ref.Hash())
+	if err != nil {
+		return nil, err
+	}
+	tree, err := commit.Tree()
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	err = tree.Files().ForEach(func(f *object.File) error {
+		files = append(files, f.Name)
+		return nil
+	})
+	return files, err
+}

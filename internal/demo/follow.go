@@ -1,0 +1,140 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// A Lister is the part of the client that lists.
+type Lister interface {
+	Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error]
+	Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error]
+}
+
+// Progress is how far everything is.
+type Progress struct {
+	Deployments int
+	Prepared    int
+	Approved    int
+	Placed      int // deployments that belong at a site
+	Scheduled   int // of them, those that are there
+	Sites       []SiteProgress
+	Parents     map[tko.DeploymentID]bool // the topologies
+	Problems    []string                  // what conditions say that isn't well
+}
+
+// SiteProgress is how far a site is.
+type SiteProgress struct {
+	ID          tko.SiteID
+	Metadata    map[string]string
+	Deployments []tko.Deployment // prepared and approved
+	Scheduled   int              // of them
+	Waiting     int              // prepared, and waiting for approval
+}
+
+// Done says whether there is nothing left to do.
+func (p Progress) Done() bool {
+	return p.Deployments > 0 && p.Prepared == p.Deployments && p.Scheduled == p.Placed && len(p.Problems) == 0
+}
+
+// String is one line.
+func (p Progress) String() string {
+	line := fmt.Sprintf("%d deployments, %d prepared, %d of %d scheduled at their sites", p.Deployments, p.Prepared, p.Scheduled, p.Placed)
+	if waiting := p.Prepared - p.Approved; waiting > 0 {
+		line += fmt.Sprintf(", %d waiting for approval", waiting)
+	}
+	return line
+}
+
+// Look reads how far everything is.
+func Look(ctx context.Context, from Lister) (Progress, error) {
+	var p Progress
+	sites := map[tko.SiteID]int{}
+	for s, err := range from.Sites(ctx, tko.SiteSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			return p, err
+		}
+		sites[s.ID] = len(p.Sites)
+		p.Sites = append(p.Sites, SiteProgress{ID: s.ID, Metadata: s.Metadata})
+		p.problem("site", string(s.ID), s.Stamp.Conditions)
+	}
+	p.Parents = map[tko.DeploymentID]bool{}
+	for d, err := range from.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			return p, err
+		}
+		p.Deployments++
+		if d.Parent != "" {
+			p.Parents[d.Parent] = true
+		}
+		if d.Prepared {
+			p.Prepared++
+		}
+		if d.Approved {
+			p.Approved++
+		}
+		p.problem("deployment", string(d.ID), d.Stamp.Conditions)
+		i, ok := sites[d.Site]
+		if !ok || !d.Prepared {
+			continue
+		}
+		if !d.Approved {
+			p.Sites[i].Waiting++
+			continue
+		}
+		p.Placed++
+		p.Sites[i].Deployments = append(p.Sites[i].Deployments, d)
+		if status(d.Stamp.Conditions, tko.ConditionScheduled) == tko.ConditionTrue {
+			p.Scheduled++
+			p.Sites[i].Scheduled++
+		}
+	}
+	return p, nil
+}
+
+func (p *Progress) problem(kind, id string, conditions []tko.Condition) {
+	for _, c := range conditions {
+		if c.Status == tko.ConditionFalse && c.Type != tko.ConditionApproved {
+			p.Problems = append(p.Problems, fmt.Sprintf("%s %s is not %s: %s: %s", kind, id, c.Type, c.Reason, c.Message))
+		}
+	}
+}
+
+func status(conditions []tko.Condition, typ string) string {
+	i := slices.IndexFunc(conditions, func(c tko.Condition) bool { return c.Type == typ })
+	if i < 0 {
+		return ""
+	}
+	return conditions[i].Status
+}
+
+// Follow looks again and again until everything is done, and tells each change
+// of progress. It answers the last look, also with an error.
+func Follow(ctx context.Context, from Lister, every time.Duration, tell func(Progress)) (Progress, error) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	var last Progress
+	for {
+		p, err := Look(ctx, from)
+		if err != nil {
+			return last, err
+		}
+		if p.String() != last.String() || !slices.Equal(p.Problems, last.Problems) {
+			tell(p)
+		}
+		last = p
+		if p.Done() {
+			return p, nil
+		}
+		select {
+		case <-ctx.Done():
+			return last, context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package grpcapi
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Backend is what the server serves: *catalog.Service in production. Its
+// methods may be called at the same time. They return errors of the kinds of
+// package tko; the text of any other error is logged and not told.
+type Backend interface {
+	Entities
+	Deployments
+	Work
+}
+
+// Entities are what can be registered, read, selected and removed.
+type Entities interface {
+	Registrar
+	Getter
+	Lister
+	Deleter
+	Purger
+}
+
+// A Registrar writes entities, new or known.
+type Registrar interface {
+	About(ctx context.Context) (tko.About, error)
+	RegisterTemplate(ctx context.Context, t tko.Template) (revision int64, err error)
+	RegisterSite(ctx context.Context, s tko.Site) (revision int64, err error)
+	RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error)
+}
+
+// A Getter answers one entity, with its package; revision 0 is the current one.
+type Getter interface {
+	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
+	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
+	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
+	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+}
+
+// A Lister answers what matches, sorted by ID.
+type Lister interface {
+	Templates(ctx context.Context, s tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error]
+	Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error]
+	Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error]
+	Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error]
+}
+
+// A Deleter removes one entity. An unknown one is an ErrNotFound.
+type Deleter interface {
+	DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error)
+	DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error)
+	DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error)
+	DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error)
+}
+
+// A Purger removes what matches, or counts it.
+type Purger interface {
+	PurgeTemplates(ctx context.Context, s tko.TemplateSelect, dryRun bool) (tko.Deleted, error)
+	PurgeSites(ctx context.Context, s tko.SiteSelect, dryRun bool) (tko.Deleted, error)
+	PurgeDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (tko.Deleted, error)
+	PurgePlugins(ctx context.Context, s tko.PluginSelect, dryRun bool) (tko.Deleted, error)
+}
+
+// Deployments are made, modified and approved.
+type Deployments interface {
+	Creator
+	Modifier
+	Approver
+}
+
+// A Creator makes deployments, and sites under generated IDs.
+type Creator interface {
+	CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.DeploymentID, error)
+	CreateChildren(ctx context.Context, c tko.NewChildren) (ids []tko.DeploymentID, created int, err error)
+	ProvisionSite(ctx context.Context, s tko.NewSite) (id tko.SiteID, created bool, err error)
+}
+
+// A Modifier replaces the packages of deployments.
+type Modifier interface {
+	StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error)
+	EndModification(ctx context.Context, token string, p krm.Package) (id tko.DeploymentID, revision int64, err error)
+	CancelModification(ctx context.Context, token string) error
+	CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (revision int64, err error)
+}
+
+// An Approver approves prepared deployments, and says how many it did.
+type Approver interface {
+	ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
+	ApproveDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (approved int, err error)
+}
+
+// Work is what controllers need: the work itself, what they say about
+// entities, and the change log.
+type Work interface {
+	ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkItem, error)
+	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
+	FinishWork(ctx context.Context, items []tko.FinishedWork) error
+	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
+	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
+}

@@ -1,0 +1,255 @@
+package grpcapi
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// data is tko.Data on a backend. The refusals of the backend are errors; the
+// fields for refusals that are no error stay empty.
+type data struct {
+	tkopb.UnimplementedDataServer
+
+	backend  Backend
+	format   krm.Format // for clients that don't prefer one
+	stopping <-chan struct{}
+}
+
+func (d *data) About(ctx context.Context, _ *emptypb.Empty) (*tkopb.AboutResponse, error) {
+	about, err := d.backend.About(ctx)
+	if err != nil {
+		return nil, err
+	}
+	about.DefaultPackageFormat = d.format
+	return wire.NewAbout(about), nil
+}
+
+func (d *data) RegisterTemplate(ctx context.Context, m *tkopb.Template) (*tkopb.RegisterResponse, error) {
+	t, err := wire.Template(m)
+	if err != nil {
+		return nil, err
+	}
+	t.Stamp = tko.Stamp{}
+	t.Deployments = nil
+	revision, err := d.backend.RegisterTemplate(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.RegisterResponse{Registered: true, Revision: revision}, nil
+}
+
+func (d *data) GetTemplate(ctx context.Context, m *tkopb.GetTemplate) (*tkopb.Template, error) {
+	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.backend.Template(ctx, tko.TemplateID(m.GetTemplateId()), m.GetRevision())
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewTemplate(t, format)
+}
+
+func (d *data) ListTemplates(m *tkopb.ListTemplates, s grpc.ServerStreamingServer[tkopb.ListedTemplate]) error {
+	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
+	if err != nil {
+		return err
+	}
+	options := tko.ListOptions{
+		Window:      wire.Window(m.GetWindow()),
+		Packages:    m.GetWithPackages(),
+		Deployments: !m.GetWithoutDeploymentIds(),
+	}
+	for t, err := range d.backend.Templates(s.Context(), wire.TemplateSelect(m.GetSelect()), options) {
+		if err != nil {
+			return err
+		}
+		row, err := wire.NewListedTemplate(t, format)
+		if err != nil {
+			return err
+		}
+		if err := s.Send(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *data) DeleteTemplate(ctx context.Context, m *tkopb.TemplateID) (*tkopb.DeleteResponse, error) {
+	return deleted(d.backend.DeleteTemplate(ctx, tko.TemplateID(m.GetTemplateId())))
+}
+
+func (d *data) PurgeTemplates(ctx context.Context, m *tkopb.SelectTemplates) (*tkopb.DeleteResponse, error) {
+	return deleted(d.backend.PurgeTemplates(ctx, wire.TemplateSelect(m), m.GetDryRun()))
+}
+
+func (d *data) RegisterSite(ctx context.Context, m *tkopb.Site) (*tkopb.RegisterResponse, error) {
+	site, err := wire.Site(m)
+	if err != nil {
+		return nil, err
+	}
+	site.Stamp = tko.Stamp{}
+	site.Deployments = nil
+	revision, err := d.backend.RegisterSite(ctx, site)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.RegisterResponse{Registered: true, Revision: revision}, nil
+}
+
+func (d *data) GetSite(ctx context.Context, m *tkopb.GetSite) (*tkopb.Site, error) {
+	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
+	if err != nil {
+		return nil, err
+	}
+	site, err := d.backend.Site(ctx, tko.SiteID(m.GetSiteId()), m.GetRevision())
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewSite(site, format)
+}
+
+func (d *data) ListSites(m *tkopb.ListSites, s grpc.ServerStreamingServer[tkopb.ListedSite]) error {
+	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
+	if err != nil {
+		return err
+	}
+	options := tko.ListOptions{
+		Window:      wire.Window(m.GetWindow()),
+		Packages:    m.GetWithPackages(),
+		Deployments: !m.GetWithoutDeploymentIds(),
+	}
+	for site, err := range d.backend.Sites(s.Context(), wire.SiteSelect(m.GetSelect()), options) {
+		if err != nil {
+			return err
+		}
+		row, err := wire.NewListedSite(site, format)
+		if err != nil {
+			return err
+		}
+		if err := s.Send(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *data) DeleteSite(ctx context.Context, m *tkopb.SiteID) (*tkopb.DeleteResponse, error) {
+	return deleted(d.backend.DeleteSite(ctx, tko.SiteID(m.GetSiteId())))
+}
+
+func (d *data) PurgeSites(ctx context.Context, m *tkopb.SelectSites) (*tkopb.DeleteResponse, error) {
+	return deleted(d.backend.PurgeSites(ctx, wire.SiteSelect(m), m.GetDryRun()))
+}
+
+func (d *data) GetDeployment(ctx context.Context, m *tkopb.GetDeployment) (*tkopb.Deployment, error) {
+	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
+	if err != nil {
+		return nil, err
+	}
+	dep, err := d.backend.Deployment(ctx, tko.DeploymentID(m.GetDeploymentId()), m.GetRevision())
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewDeployment(dep, format)
+}
+
+func (d *data) ListDeployments(m *tkopb.ListDeployments, s grpc.ServerStreamingServer[tkopb.ListedDeployment]) error {
+	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
+	if err != nil {
+		return err
+	}
+	options := tko.ListOptions{
+		Window:   wire.Window(m.GetWindow()),
+		Packages: m.GetWithPackages(),
+	}
+	for dep, err := range d.backend.Deployments(s.Context(), wire.DeploymentSelect(m.GetSelect()), options) {
+		if err != nil {
+			return err
+		}
+		row, err := wire.NewListedDeployment(dep, format)
+		if err != nil {
+			return err
+		}
+		if err := s.Send(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *data) DeleteDeployment(ctx context.Context, m *tkopb.DeploymentID) (*tkopb.DeleteResponse, error) {
+	return deleted(d.backend.DeleteDeployment(ctx, tko.DeploymentID(m.GetDeploymentId())))
+}
+
+func (d *data) PurgeDeployments(ctx context.Context, m *tkopb.SelectDeployments) (*tkopb.DeleteResponse, error) {
+	return deleted(d.backend.PurgeDeployments(ctx, wire.DeploymentSelect(m), m.GetDryRun()))
+}
+
+func (d *data) RegisterPlugin(ctx context.Context, m *tkopb.Plugin) (*tkopb.RegisterResponse, error) {
+	p := wire.Plugin(m)
+	p.Stamp = tko.Stamp{}
+	revision, err := d.backend.RegisterPlugin(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.RegisterResponse{Registered: true, Revision: revision}, nil
+}
+
+func (d *data) GetPlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.Plugin, error) {
+	p, err := d.backend.Plugin(ctx, m.GetType(), m.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewPlugin(p), nil
+}
+
+func (d *data) ListPlugins(m *tkopb.ListPlugins, s grpc.ServerStreamingServer[tkopb.Plugin]) error {
+	options := tko.ListOptions{Window: wire.Window(m.GetWindow())}
+	for p, err := range d.backend.Plugins(s.Context(), wire.PluginSelect(m.GetSelect()), options) {
+		if err != nil {
+			return err
+		}
+		if err := s.Send(wire.NewPlugin(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *data) DeletePlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.DeleteResponse, error) {
+	return deleted(d.backend.DeletePlugin(ctx, m.GetType(), m.GetName()))
+}
+
+func (d *data) PurgePlugins(ctx context.Context, m *tkopb.SelectPlugins) (*tkopb.DeleteResponse, error) {
+	return deleted(d.backend.PurgePlugins(ctx, wire.PluginSelect(m), m.GetDryRun()))
+}
+
+// listFormat is the format of the packages of a list, empty if it is without.
+// An unknown one is refused even then.
+func (d *data) listFormat(preferred string, withPackages bool) (krm.Format, error) {
+	format, err := wire.Format(preferred, d.format)
+	if err != nil || !withPackages {
+		return "", err
+	}
+	return format, nil
+}
+
+// deleted answers a deletion. A purge that matched nothing is done, too.
+func deleted(d tko.Deleted, err error) (*tkopb.DeleteResponse, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.DeleteResponse{
+		Deleted:     true,
+		Count:       uint64(max(d.Count, 0)),
+		Descendants: uint64(max(d.Descendants, 0)),
+	}, nil
+}

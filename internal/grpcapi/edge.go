@@ -1,0 +1,162 @@
+package grpcapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
+)
+
+// maxErrorSize bounds the errors that clients may ask for.
+const maxErrorSize = 1 << 20
+
+// edge is what all calls pass through: the author goes in, a status comes out,
+// whatever happens in between.
+type edge struct {
+	log     *slog.Logger
+	timeout time.Duration
+}
+
+func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	ctx, cancel := e.withDeadline(ctx, m)
+	defer cancel() // after done, to which a cancelled context would say something
+	start := time.Now()
+	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
+
+	authored, err := withAuthor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return handle(authored, m)
+}
+
+// withDeadline gives a call a deadline, if it has none.
+func (e *edge) withDeadline(ctx context.Context, m any) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	timeout := e.timeout
+	if claim, ok := m.(*tkopb.ClaimWork); ok {
+		timeout += min(max(claim.GetWait().AsDuration(), 0), 24*time.Hour)
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	start := time.Now()
+	ctx := s.Context()
+	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
+
+	authored, err := withAuthor(ctx)
+	if err != nil {
+		return err
+	}
+	return handle(server, &authoredStream{ServerStream: s, ctx: authored})
+}
+
+type authoredStream struct {
+	grpc.ServerStream
+
+	ctx context.Context //nolint:containedctx // a gRPC stream carries its context
+}
+
+func (s *authoredStream) Context() context.Context { return s.ctx }
+
+// done ends a call: it turns what came out of it into what the client gets to
+// know, and logs it.
+func (e *edge) done(ctx context.Context, method string, start time.Time, panicked any, err *error) {
+	if panicked != nil {
+		id := uuid.NewString()
+		e.log.ErrorContext(ctx, "call panicked", "method", method, "id", id, "panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+		*err = internal(id)
+	} else if *err != nil {
+		*err = e.status(ctx, method, *err)
+	}
+	if e.log.Enabled(ctx, slog.LevelDebug) {
+		e.log.DebugContext(ctx, "call", "method", method, "code", status.Code(*err), "peer", peerHost(ctx), "took", time.Since(start))
+	}
+}
+
+func (e *edge) status(ctx context.Context, method string, err error) error {
+	if st := wire.Status(err, errorSize(ctx)); st != nil {
+		return st.Err()
+	}
+	if own, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // gRPC's own, never one that the backend wrapped
+		return own.GRPCStatus().Err()
+	}
+	if ctx.Err() != nil { // a store may say it in its own words
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	id := uuid.NewString()
+	e.log.ErrorContext(ctx, "call failed", "method", method, "id", id, "err", err)
+	if unreachable := net.Error(nil); errors.As(err, &unreachable) {
+		return status.Errorf(codes.Unavailable, "the server can't reach its store now, see the server's log (id %s)", id)
+	}
+	return internal(id)
+}
+
+func internal(id string) error {
+	return status.Errorf(codes.Internal, "internal error, see the server's log (id %s)", id)
+}
+
+// errorSize is how many bytes of error the client takes.
+func errorSize(ctx context.Context) int {
+	for _, text := range metadata.ValueFromIncomingContext(ctx, wire.ErrorSizeKey) {
+		if size, err := strconv.Atoi(text); err == nil && size > wire.DefaultErrorSize {
+			return min(size, maxErrorSize)
+		}
+	}
+	return wire.DefaultErrorSize
+}
+
+// withAuthor puts who makes the call, and why, into its context.
+func withAuthor(ctx context.Context) (context.Context, error) {
+	who, err := authorText(ctx, wire.WhoKey)
+	if err != nil {
+		return ctx, err
+	}
+	why, err := authorText(ctx, wire.WhyKey)
+	if err != nil {
+		return ctx, err
+	}
+	if who == "" {
+		who = "anonymous@" + peerHost(ctx)
+	}
+	return tko.WithAuthor(ctx, tko.Author{Who: who, Why: why}), nil
+}
+
+func authorText(ctx context.Context, key string) (string, error) {
+	values := metadata.ValueFromIncomingContext(ctx, key)
+	if len(values) == 0 {
+		return "", nil
+	}
+	return wire.AuthorText(key, values[0])
+}
+
+// peerHost is the address of the client, without the port, which says nothing.
+func peerHost(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return "unknown"
+	}
+	address := p.Addr.String()
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
+}

@@ -1,0 +1,69 @@
+package grpcapi
+
+import (
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Defaults of Options.
+const (
+	// DefaultMaxMessage leaves room for the largest package that krm decodes,
+	// and what comes with it.
+	DefaultMaxMessage = 72 << 20
+	DefaultTimeout    = 5 * time.Minute
+)
+
+// Options are the settings of a server. The zero value works.
+type Options struct {
+	Log           *slog.Logger    // where to report; nowhere if nil
+	DefaultFormat krm.Format      // of packages for clients that don't prefer one; krm.CBOR if empty
+	MaxMessage    int             // bytes of a message that is received; DefaultMaxMessage if 0
+	Timeout       time.Duration   // of calls without a deadline that aren't streams; DefaultTimeout if 0
+	Stopping      <-chan struct{} // once closed, health says so, and watches and waits for work end: they would keep GracefulStop waiting
+	ServerOptions []grpc.ServerOption
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.DefaultFormat == "" {
+		o.DefaultFormat = krm.CBOR
+	}
+	if o.MaxMessage == 0 {
+		o.MaxMessage = DefaultMaxMessage
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	return o
+}
+
+// NewServer makes a server of tko.Data on a backend, and of gRPC's health and
+// reflection services. The caller serves and stops it: close Options.Stopping
+// before GracefulStop.
+func NewServer(backend Backend, o Options) *grpc.Server {
+	o = o.withDefaults()
+	edge := &edge{log: o.Log, timeout: o.Timeout}
+	options := []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(edge.unary),
+		grpc.ChainStreamInterceptor(edge.stream),
+		grpc.MaxRecvMsgSize(o.MaxMessage),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		// Existing clients may ping as they like, within reason.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+	}
+	s := grpc.NewServer(append(options, o.ServerOptions...)...)
+	tkopb.RegisterDataServer(s, &data{backend: backend, format: o.DefaultFormat, stopping: o.Stopping})
+	healthpb.RegisterHealthServer(s, &health{stopping: o.Stopping})
+	reflection.Register(s)
+	return s
+}

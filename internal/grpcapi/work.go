@@ -1,0 +1,105 @@
+package grpcapi
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
+)
+
+// errStopping ends what would keep a stopping server waiting.
+var errStopping = tko.Errorf(wire.ErrUnavailable, "the server is stopping")
+
+func (d *data) SetConditions(ctx context.Context, m *tkopb.SetConditions) (*emptypb.Empty, error) {
+	err := d.backend.SetConditions(ctx, tko.Kind(m.GetKind()), m.GetId(), wire.Conditions(m.GetConditions()))
+	if err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (d *data) ClaimWork(ctx context.Context, m *tkopb.ClaimWork) (*tkopb.ClaimWorkResponse, error) {
+	claim, err := wire.ClaimWork(m)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := d.untilStopping(ctx)
+	defer stop()
+	items, err := d.backend.ClaimWork(ctx, claim)
+	if err != nil {
+		return nil, stopped(ctx, err)
+	}
+	return &tkopb.ClaimWorkResponse{Items: wire.NewWorkItems(items)}, nil
+}
+
+func (d *data) RenewWork(ctx context.Context, m *tkopb.RenewWork) (*tkopb.RenewWorkResponse, error) {
+	lease, err := wire.Duration("lease", m.GetLease())
+	if err != nil {
+		return nil, err
+	}
+	items, err := d.backend.RenewWork(ctx, wire.WorkItems(m.GetItems()), lease)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.RenewWorkResponse{Items: wire.NewWorkItems(items)}, nil
+}
+
+func (d *data) FinishWork(ctx context.Context, m *tkopb.FinishWork) (*emptypb.Empty, error) {
+	items, err := wire.FinishWork(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.backend.FinishWork(ctx, items); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (d *data) WatchChanges(m *tkopb.WatchChanges, s grpc.ServerStreamingServer[tkopb.Change]) error {
+	kinds, err := wire.Kinds(m.GetKinds())
+	if err != nil {
+		return err
+	}
+	ctx, stop := d.untilStopping(s.Context())
+	defer stop()
+	for change, err := range d.backend.Watch(ctx, m.GetAfter(), kinds...) {
+		if err != nil {
+			return stopped(ctx, err)
+		}
+		if err := s.Send(wire.NewChange(change)); err != nil {
+			return err
+		}
+	}
+	return stopped(ctx, ctx.Err())
+}
+
+// untilStopping answers a context that ends when the server is about to stop,
+// for that cause.
+func (d *data) untilStopping(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-d.stopping:
+			cancel(errStopping)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel(context.Canceled)
+		<-done
+	}
+}
+
+// stopped is errStopping if that is why the context ended, else err.
+func stopped(ctx context.Context, err error) error {
+	if context.Cause(ctx) == errStopping { //nolint:errorlint // this very error
+		return errStopping
+	}
+	return err
+}

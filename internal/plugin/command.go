@@ -1,0 +1,253 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	maxStderr = 2 << 10 // of the end of stderr, kept for the error message
+	// grace is how long we listen to pipes after the plugin has ended. They end
+	// with it, unless something that it left behind escaped its process group.
+	grace = time.Second
+)
+
+var errTooMuchOutput = errors.New("too much output")
+
+// command runs the plugin's program: input to its stdin, output from its
+// stdout. The process and what it started are gone when it returns, and so is
+// the directory that it ran in.
+func (r *Runner) command(ctx context.Context, j job) (output []byte, stderr string, err error) {
+	dir, err := os.MkdirTemp(r.options.Dir, "tko-plugin-")
+	if err != nil {
+		return nil, "", fmt.Errorf("it was not run: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	work := filepath.Join(dir, "work")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return nil, "", fmt.Errorf("it was not run: %w", err)
+	}
+	cmd, err := r.program(j.plugin.Arguments, work)
+	if err != nil {
+		return nil, "", err
+	}
+	logs, err := openLogPipe(filepath.Join(dir, "log"), j.log.With("plugin", j.plugin.ID(), "resource", j.target.String()))
+	if err != nil {
+		return nil, "", fmt.Errorf("it was not run: %w", err)
+	}
+	defer logs.close()
+	input, err := r.encodeInput(j, logs.path)
+	if err != nil {
+		return nil, "", fmt.Errorf("it was not run: %w", err)
+	}
+
+	timed, cancel := context.WithTimeoutCause(ctx, j.timeout, fmt.Errorf("it did not end within %s", j.timeout))
+	defer cancel()
+	s := streams{limit: r.options.MaxOutput}
+	err = s.run(timed, cmd, input)
+	stderr = s.stderr.String()
+	var exit *exec.ExitError
+	switch {
+	case timed.Err() != nil:
+		return nil, stderr, context.Cause(timed)
+	case s.flooded:
+		return nil, stderr, fmt.Errorf("it wrote more than %d bytes to stdout", r.options.MaxOutput)
+	case errors.As(err, &exit):
+		return nil, stderr, fmt.Errorf("it ended with %s", describe(exit))
+	case err != nil:
+		return nil, stderr, fmt.Errorf("it could not be run: %w", err)
+	}
+	return s.stdout.Bytes(), stderr, nil
+}
+
+// program makes the command. The program is found on the PATH that it gets,
+// or relative to the server's working directory if it has a slash.
+func (r *Runner) program(arguments []string, work string) (*exec.Cmd, error) {
+	path := os.Getenv("PATH")
+	python := strings.HasSuffix(arguments[0], ".py")
+	if python && r.options.PythonEnv != "" {
+		path = filepath.Join(r.options.PythonEnv, "bin") + string(filepath.ListSeparator) + path
+	}
+	program, err := find(arguments[0], path)
+	if python && errors.Is(err, os.ErrPermission) {
+		interpreter, err2 := find("python3", path)
+		if err2 != nil {
+			return nil, err2
+		}
+		arguments = append([]string{"python3", program}, arguments[1:]...)
+		program, err = interpreter, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &exec.Cmd{
+		Path: program, Args: arguments, Dir: work,
+		Env:         r.environment(path, work, python),
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}, nil
+}
+
+// find answers where a program is, absolutely. The error is os.ErrPermission
+// if there is a file that can't be executed; program is that file then.
+func find(name, path string) (program string, err error) {
+	candidates := []string{name}
+	if !strings.Contains(name, "/") {
+		candidates = nil
+		for _, dir := range filepath.SplitList(path) {
+			if dir != "" {
+				candidates = append(candidates, filepath.Join(dir, name))
+			}
+		}
+	}
+	plain := ""
+	for _, c := range candidates {
+		c, err := filepath.Abs(c)
+		if err != nil {
+			return "", fmt.Errorf("its program %q can't be found: %w", name, err)
+		}
+		info, err := os.Stat(c) //nolint:gosec // who registers plugins says which programs run
+		if err != nil || info.IsDir() {
+			continue
+		}
+		if info.Mode()&0o111 != 0 {
+			return c, nil
+		}
+		if plain == "" {
+			plain = c
+		}
+	}
+	if plain != "" {
+		return plain, fmt.Errorf("its program %q is not executable: %w", name, os.ErrPermission)
+	}
+	return "", fmt.Errorf("its program %q does not exist on this server: install it there or correct the path: %w", name, os.ErrNotExist)
+}
+
+// environment is all that a plugin sees of the server's.
+func (r *Runner) environment(path, work string, python bool) []string {
+	env := []string{"PATH=" + path, "TMPDIR=" + work}
+	for _, name := range append([]string{"HOME", "LANG", "LC_ALL", "TZ"}, r.options.Environment...) {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	if python {
+		env = append(env, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUTF8=1")
+		if r.options.PythonEnv != "" {
+			env = append(env, "VIRTUAL_ENV="+r.options.PythonEnv)
+		}
+	}
+	return env
+}
+
+func describe(exit *exec.ExitError) string {
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return fmt.Sprintf("signal %d (%s)", int(status.Signal()), status.Signal())
+	}
+	return fmt.Sprintf("exit code %d", exit.ExitCode())
+}
+
+// streams are a process's stdin, stdout and stderr. The pipes are ours rather
+// than exec's, so that what a plugin leaves behind can be killed the moment
+// that the plugin has ended, and can't keep us waiting.
+type streams struct {
+	limit   int // of stdout
+	stdout  bytes.Buffer
+	stderr  tail
+	flooded bool
+}
+
+// run runs a command until it ends or the context does, and then kills its
+// process group.
+func (s *streams) run(ctx context.Context, cmd *exec.Cmd, input []byte) error {
+	var pipes [3][2]*os.File // [stdin, stdout, stderr][read, write]
+	defer func() {
+		for _, p := range pipes {
+			_ = p[0].Close()
+			_ = p[1].Close()
+		}
+	}()
+	for i := range pipes {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		pipes[i] = [2]*os.File{r, w}
+	}
+	stdin, stdout, stderr := pipes[0][1], pipes[1][0], pipes[2][0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes[0][0], pipes[1][1], pipes[2][1]
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	_, _, _ = pipes[0][0].Close(), pipes[1][1].Close(), pipes[2][1].Close()
+	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	stop := context.AfterFunc(ctx, kill)
+	defer stop()
+
+	var streaming sync.WaitGroup
+	streaming.Go(func() {
+		_, _ = stdin.Write(input) // a plugin needn't read it
+		_ = stdin.Close()
+	})
+	streaming.Go(func() {
+		if _, err := io.Copy(&limited{to: &s.stdout, left: s.limit}, stdout); errors.Is(err, errTooMuchOutput) {
+			s.flooded = true
+			kill()
+		}
+	})
+	streaming.Go(func() { _, _ = io.Copy(&s.stderr, stderr) })
+
+	err := cmd.Wait()
+	kill()
+	deadline := time.Now().Add(grace)
+	_ = stdin.SetDeadline(time.Now())
+	_, _ = stdout.SetReadDeadline(deadline), stderr.SetReadDeadline(deadline)
+	streaming.Wait()
+	return err
+}
+
+// limited refuses more than it may take.
+type limited struct {
+	to   *bytes.Buffer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if len(p) > l.left {
+		return 0, errTooMuchOutput
+	}
+	l.left -= len(p)
+	return l.to.Write(p)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	data []byte
+	cut  bool
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.data = append(t.data, p...)
+	if extra := len(t.data) - maxStderr; extra > 0 {
+		t.data = append(t.data[:0], t.data[extra:]...)
+		t.cut = true
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	s := strings.TrimSpace(strings.ToValidUTF8(string(t.data), "\uFFFD"))
+	if t.cut {
+		s = "…" + s
+	}
+	return s
+}

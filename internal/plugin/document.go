@@ -1,0 +1,152 @@
+package plugin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// maxMessage bounds what a plugin's answer, or its stderr, adds to an error.
+const maxMessage = 4 << 10
+
+// list is a package as a value of a document.
+func list(p krm.Package) []any {
+	l := make([]any, len(p))
+	for i, r := range p {
+		l[i] = map[string]any(r)
+	}
+	return l
+}
+
+// encodeInput writes what a plugin reads.
+func (r *Runner) encodeInput(j job, logFile string) ([]byte, error) {
+	document := krm.Resource{
+		"grpc": map[string]any{
+			"level2protocol": r.options.GRPC.Level2Protocol,
+			"address":        r.options.GRPC.Address,
+			"port":           int64(r.options.GRPC.Port),
+		},
+		"logFile":        logFile,
+		"logAddressPort": r.options.LogAddressPort,
+		"targetResourceIdentifier": map[string]any{
+			"group": j.target.Group, "version": j.target.Version, "kind": j.target.Kind, "name": j.target.Name,
+		},
+	}
+	maps.Copy(document, j.input)
+	return krm.Encode(krm.YAML, krm.Package{document})
+}
+
+// decodeOutput reads what a plugin wrote: exactly one document, a map.
+func decodeOutput(data []byte, limits krm.Limits) (map[string]any, error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, errors.New("it wrote no output: a plugin writes one YAML document to stdout")
+	}
+	if isList(data) {
+		return nil, errors.New("its output is malformed: it is a list, not a map")
+	}
+	documents, err := krm.Decode(krm.YAML, data, limits)
+	if err != nil {
+		return nil, fmt.Errorf("its output is malformed: %w", err)
+	}
+	switch len(documents) {
+	case 0:
+		return nil, errors.New("its output is an empty document: a plugin writes one YAML document to stdout")
+	case 1:
+		return documents[0], nil
+	default:
+		return nil, fmt.Errorf("its output has %d documents: a plugin writes one YAML document to stdout", len(documents))
+	}
+}
+
+// readPrepared reads what is particular to the output of prepare plugins.
+func readPrepared(output map[string]any, maxResources int) (prepared bool, pkg krm.Package, err error) {
+	switch value := output["prepared"].(type) {
+	case nil:
+		return false, nil, nil
+	case bool:
+		if !value {
+			return false, nil, nil
+		}
+	default:
+		return false, nil, fmt.Errorf("prepared is %s, not a boolean", typeName(value))
+	}
+	resources, ok := output["package"].([]any)
+	if !ok {
+		return false, nil, fmt.Errorf("prepared is true but package is %s, not a list", typeName(output["package"]))
+	}
+	if len(resources) > maxResources {
+		return false, nil, fmt.Errorf("package has %d resources: at most %d are taken", len(resources), maxResources)
+	}
+	pkg = make(krm.Package, len(resources))
+	for i, value := range resources {
+		resource, ok := value.(map[string]any)
+		if !ok {
+			return false, nil, fmt.Errorf("package[%d] is %s, not a map", i, typeName(value))
+		}
+		pkg[i] = resource
+	}
+	if err := pkg.Check(); err != nil {
+		return false, nil, fmt.Errorf("package: %w", err)
+	}
+	return true, pkg, nil
+}
+
+// text is a string of a document, "" if it is absent.
+func text(document map[string]any, key string) (string, error) {
+	switch value := document[key].(type) {
+	case nil:
+		return "", nil
+	case string:
+		return value, nil
+	default:
+		return "", fmt.Errorf("%s is %s, not a string", key, typeName(value))
+	}
+}
+
+func typeName(value any) string {
+	switch value.(type) {
+	case nil:
+		return "missing"
+	case bool:
+		return "a boolean"
+	case int64, float64:
+		return "a number"
+	case string:
+		return "a string"
+	case []any:
+		return "a list"
+	default:
+		return "a map"
+	}
+}
+
+// bounded shortens text that isn't ours to what fits in an error.
+func bounded(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	cut := limit
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// isList says whether the first document is a list, which Decode takes for
+// the resources in it.
+func isList(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' || bytes.Equal(line, []byte("---")) {
+			continue
+		}
+		return line[0] == '[' || bytes.HasPrefix(line, []byte("- "))
+	}
+	return false
+}

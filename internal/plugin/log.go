@@ -1,0 +1,117 @@
+package plugin
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	maxLine  = 16 << 10 // of a log line; the rest of it is left out
+	maxLines = 10_000   // of a run or a connection; the rest is counted
+)
+
+// logPipe is a FIFO whose lines are logged as a plugin's.
+type logPipe struct {
+	path    string
+	reader  *os.File
+	writer  *os.File // ours: as long as it is open, the reader waits
+	reading sync.WaitGroup
+}
+
+// openLogPipe makes a FIFO. Nobody needs to open its other end.
+func openLogPipe(path string, log *slog.Logger) (*logPipe, error) {
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		return nil, fmt.Errorf("making the log file: %w", err)
+	}
+	reader, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the path is ours
+	if err != nil {
+		return nil, fmt.Errorf("opening the log file: %w", err)
+	}
+	writer, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the path is ours
+	if err != nil {
+		_ = reader.Close()
+		return nil, fmt.Errorf("opening the log file: %w", err)
+	}
+	p := &logPipe{path: path, reader: reader, writer: writer}
+	p.reading.Go(func() { logLines(log, reader) })
+	return p, nil
+}
+
+// close logs what is still in the FIFO, and ends it.
+func (p *logPipe) close() {
+	_ = p.writer.Close()
+	_ = p.reader.SetReadDeadline(time.Now().Add(grace))
+	p.reading.Wait()
+	_ = p.reader.Close()
+}
+
+// logLines logs lines until there are no more.
+func logLines(log *slog.Logger, from io.Reader) {
+	lines := bufio.NewReaderSize(from, maxLine)
+	dropped := 0
+	for n := 0; ; n++ {
+		line, err := lines.ReadSlice('\n')
+		s := strings.TrimRight(strings.ToValidUTF8(string(line), "\uFFFD"), "\r\n")
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = lines.ReadSlice('\n')
+		}
+		switch {
+		case s == "":
+		case n < maxLines:
+			log.Info("plugin log", "line", s)
+		default:
+			dropped++
+		}
+		if err != nil {
+			break
+		}
+	}
+	if dropped > 0 {
+		log.Warn("plugin logged too much", "dropped_lines", dropped)
+	}
+}
+
+// A LogServer logs the lines that plugins send over TCP.
+type LogServer struct {
+	Log *slog.Logger // nowhere if nil
+}
+
+// Serve takes connections until the context ends. It closes the listener and
+// all connections before it returns.
+func (s *LogServer) Serve(ctx context.Context, listener net.Listener) error {
+	log := s.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("accepting plugins' log connections: %w", err)
+		}
+		serving.Go(func() {
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			defer stop()
+			defer func() { _ = conn.Close() }()
+			logLines(log.With("remote", conn.RemoteAddr().String()), conn)
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package plugin
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// GRPCAddress is where a plugin's own client finds the data controller.
+type GRPCAddress struct {
+	Level2Protocol string // "tcp", "tcp4" or "tcp6"; "tcp" if empty
+	Address        string
+	Port           int
+}
+
+// Options are the settings of a Runner. The zero value works.
+type Options struct {
+	GRPC            GRPCAddress   // told to every plugin
+	LogAddressPort  string        // of a LogServer, told to every plugin; none if empty
+	ValidateTimeout time.Duration // 30 s if 0
+	PrepareTimeout  time.Duration // 30 s if 0
+	ScheduleTimeout time.Duration // 300 s if 0
+	MaxOutput       int           // bytes that a plugin may write to stdout; 64 MiB if 0
+	MaxProcesses    int           // plugins that run at the same time; twice the CPUs, at least 4, if 0
+	PythonEnv       string        // for programs that end with ".py"; DefaultPythonEnv() if empty
+	Environment     []string      // names of further variables of the server's environment that plugins get
+	Dir             string        // where each run has its own directory; the system's for temporary files if empty
+	Limits          krm.Limits    // of what plugins answer
+	Log             *slog.Logger  // gets the plugins' log lines; nowhere if nil
+}
+
+// A Runner runs plugins. It is safe for concurrent use.
+type Runner struct {
+	options Options
+	slots   chan struct{}
+}
+
+// New makes a Runner.
+func New(o Options) *Runner {
+	o.GRPC.Level2Protocol = orElse(o.GRPC.Level2Protocol, "tcp")
+	o.ValidateTimeout = orElse(o.ValidateTimeout, 30*time.Second)
+	o.PrepareTimeout = orElse(o.PrepareTimeout, 30*time.Second)
+	o.ScheduleTimeout = orElse(o.ScheduleTimeout, 300*time.Second)
+	o.MaxOutput = orElse(o.MaxOutput, 64<<20)
+	o.MaxProcesses = orElse(o.MaxProcesses, max(4, 2*runtime.NumCPU()))
+	o.Limits.Bytes = orElse(o.Limits.Bytes, o.MaxOutput)
+	o.Limits.Resources = orElse(o.Limits.Resources, 100_000)
+	if o.PythonEnv == "" {
+		o.PythonEnv = DefaultPythonEnv()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{options: o, slots: make(chan struct{}, o.MaxProcesses)}
+}
+
+func orElse[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
+
+// DefaultPythonEnv is the directory of the Python environment that plugins
+// run with unless configured otherwise: PYTHON_ENV, else tko-python-env in the
+// home directory if it exists, else "".
+func DefaultPythonEnv() string {
+	if dir := os.Getenv("PYTHON_ENV"); dir != "" {
+		return dir
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	dir := filepath.Join(home, "tko-python-env")
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return ""
+	}
+	return dir
+}
+
+// Validate asks a plugin what is wrong with a package, and answers nil if
+// nothing is. An [*Error] that is Refused is the plugin's verdict; any other
+// says that there is none. A package that isn't complete may lack what is
+// required.
+func (r *Runner) Validate(ctx context.Context, p tko.Plugin, target krm.Identity, pkg krm.Package, complete bool) error {
+	_, err := r.run(ctx, job{
+		plugin: p, target: target, timeout: r.options.ValidateTimeout, log: r.options.Log,
+		input: map[string]any{"package": list(pkg), "complete": complete},
+	})
+	return err
+}
+
+// Prepare has a plugin prepare a deployment's package. If prepared, out is the
+// whole package that the plugin made of it, to be stored in the place of pkg;
+// else the plugin wants to be asked again later. The plugin marks resources
+// as prepared itself. Neither is the case if there is an error, which is an
+// [*Error].
+func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error) {
+	output, err := r.run(ctx, job{
+		plugin: p, target: target, timeout: r.options.PrepareTimeout, log: r.options.Log.With("deployment", string(id)),
+		input: map[string]any{"deploymentId": string(id), "deploymentPackage": list(pkg)},
+	})
+	if err != nil {
+		return false, nil, err
+	}
+	prepared, out, err = readPrepared(output, r.options.Limits.Resources)
+	if err != nil {
+		return false, nil, failure(p, target, err, "its output is malformed: %s", err)
+	}
+	return prepared, out, nil
+}
+
+// Schedule has a plugin schedule deployments at a site. All of the site's are
+// in the map: what isn't there any more is to go from the site. The error is
+// an [*Error].
+func (r *Runner) Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, sitePackage krm.Package, deployments map[tko.DeploymentID]krm.Package) error {
+	packages := make(map[string]any, len(deployments))
+	for id, pkg := range deployments {
+		packages[string(id)] = list(pkg)
+	}
+	_, err := r.run(ctx, job{
+		plugin: p, target: target, timeout: r.options.ScheduleTimeout, log: r.options.Log.With("site", string(site)),
+		input: map[string]any{"siteId": string(site), "sitePackage": list(sitePackage), "deployments": packages},
+	})
+	return err
+}
+
+// job is one run of a plugin.
+type job struct {
+	plugin  tko.Plugin
+	target  krm.Identity
+	input   map[string]any // what is particular to the type
+	timeout time.Duration
+	log     *slog.Logger
+}
+
+// run runs a plugin and answers its output, in which there is no error.
+func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
+	switch executor := orElse(j.plugin.Executor, tko.ExecutorCommand); {
+	case executor != tko.ExecutorCommand:
+		return nil, failure(j.plugin, j.target, nil,
+			"the %s executor is not built into this server yet: use the command executor", executor)
+	case j.plugin.Properties["_kubernetes.pod"] != "":
+		return nil, failure(j.plugin, j.target, nil,
+			`running commands in pods is not built into this server yet: remove the property "_kubernetes.pod" to run it beside the server`)
+	case len(j.plugin.Arguments) == 0:
+		return nil, failure(j.plugin, j.target, nil, "it has no arguments: the first must be the program")
+	}
+
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return nil, failure(j.plugin, j.target, context.Cause(ctx), "it was not run: %s", context.Cause(ctx))
+	}
+	data, stderr, err := r.command(ctx, j)
+	if err != nil {
+		e := failure(j.plugin, j.target, err, "%s", err)
+		e.Stderr = stderr
+		return nil, e
+	}
+	output, err := decodeOutput(data, r.options.Limits)
+	if err != nil {
+		e := failure(j.plugin, j.target, err, "%s", err)
+		e.Stderr = stderr
+		return nil, e
+	}
+	message, err := text(output, "error")
+	if err != nil {
+		return nil, failure(j.plugin, j.target, err, "its output is malformed: %s", err)
+	}
+	if message != "" {
+		e := failure(j.plugin, j.target, nil, "%s", bounded(message, maxMessage))
+		e.Refused = true
+		return nil, e
+	}
+	return output, nil
+}

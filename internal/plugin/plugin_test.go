@@ -1,0 +1,440 @@
+package plugin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+var (
+	target = krm.Identity{GVK: krm.GVK{Group: "x.plugin.nephio.org", Version: "v1", Kind: "X"}, Name: "x"}
+	pkg    = krm.Package{{"apiVersion": "x.plugin.nephio.org/v1", "kind": "X", "metadata": map[string]any{"name": "x"}, "spec": map[string]any{"whole": int64(1 << 60), "float": 1.0, "yes": "yes"}}}
+)
+
+// shell is a plugin that is a script.
+func shell(typ, script string) tko.Plugin {
+	return tko.Plugin{Type: typ, Name: "p", Arguments: []string{"sh", "-c", script}}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		why     string
+		script  string
+		options plugin.Options
+		want    []string // in the error
+		refused bool
+	}{
+		"says no":            {why: "the plugin's own verdict", script: `cat >/dev/null; echo 'error: too small'`, want: []string{"too small"}, refused: true},
+		"exit code":          {why: "output of a plugin that failed doesn't count", script: `echo '{}'; echo broken pipe wrench >&2; exit 1`, want: []string{"exit code 1", "broken pipe wrench"}},
+		"signal":             {why: "dying is failing", script: `kill -9 $$`, want: []string{"signal 9"}},
+		"no output":          {why: "silence isn't consent", script: `cat >/dev/null`, want: []string{"no output"}},
+		"blank output":       {why: "nor are empty lines", script: `echo; echo`, want: []string{"no output"}},
+		"empty document":     {why: "nor is a document with nothing in it", script: `echo ---`, want: []string{"empty document"}},
+		"two documents":      {why: "which of them would count?", script: `echo '{}'; echo ---; echo '{}'`, want: []string{"2 documents"}},
+		"a scalar":           {why: "a plugin that prints to stdout", script: `echo hello`, want: []string{"malformed"}},
+		"garbage":            {why: "bytes that are no YAML", script: `printf '\377\376{{{{\000'`, want: []string{"malformed"}},
+		"a list":             {why: "the answer is a map", script: `printf -- '# answer\n- error: ""\n'`, want: []string{"a list"}},
+		"error is a map":     {why: "strict where it matters", script: `echo 'error: {a: b}'`, want: []string{"error is a map"}},
+		"flood":              {why: "output is bounded", script: `while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done`, options: plugin.Options{MaxOutput: 100_000}, want: []string{"more than 100000 bytes"}},
+		"hang":               {why: "time is bounded", script: `sleep 1000`, options: plugin.Options{ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
+		"hang with children": {why: "children hold the pipes", script: `sleep 1000 & sleep 1000 & wait`, options: plugin.Options{ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
+		"huge stderr":        {why: "the end is what matters", script: `i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789 >&2; i=$((i+1)); done; echo the last words >&2; exit 3`, want: []string{"exit code 3", "the last words"}},
+		"alias bomb":         {why: "small input, large result", script: `echo 'a: &a [x,x,x,x,x,x,x,x,x]'; for l in b:a c:b d:c e:d f:e g:f h:g i:h; do k=${l%:*}; p=${l#*:}; echo "$k: &$k [*$p,*$p,*$p,*$p,*$p,*$p,*$p,*$p,*$p]"; done`, want: []string{"malformed"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.options.Dir = t.TempDir()
+			began := time.Now()
+			err := plugin.New(test.options).Validate(t.Context(), shell(tko.PluginValidate, test.script), target, pkg, true)
+			var e *plugin.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("got %v, want a *plugin.Error: %s", err, test.why)
+			}
+			if e.Refused != test.refused {
+				t.Errorf("refused is %v: %s", e.Refused, test.why)
+			}
+			for _, want := range append(test.want, `plugin "validate|p"`, target.String()) {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q lacks %q: %s", err, want, test.why)
+				}
+			}
+			if len(err.Error()) > 8<<10 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("it took %s", took)
+			}
+			if left, _ := os.ReadDir(test.options.Dir); len(left) > 0 {
+				t.Errorf("%s was left behind", left[0].Name())
+			}
+		})
+	}
+}
+
+func TestUnsupported(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		plugin tko.Plugin
+		want   string
+	}{
+		"kpt":       {tko.Plugin{Type: "prepare", Executor: "kpt", Arguments: []string{"image"}}, "kpt executor is not built"},
+		"ansible":   {tko.Plugin{Type: "schedule", Executor: "ansible", Arguments: []string{"job"}}, "ansible executor is not built"},
+		"pod":       {tko.Plugin{Type: "validate", Arguments: []string{"true"}, Properties: map[string]string{"_kubernetes.pod": "p"}}, "pods is not built"},
+		"missing":   {tko.Plugin{Type: "validate", Arguments: []string{"/no/such/program"}}, `"/no/such/program" does not exist`},
+		"not there": {tko.Plugin{Type: "validate", Arguments: []string{"no-such-program-anywhere"}}, "does not exist"},
+		"a folder":  {tko.Plugin{Type: "validate", Arguments: []string{"/tmp"}}, "does not exist"},
+		"no exec":   {tko.Plugin{Type: "validate", Arguments: []string{"./plugin.go"}}, "not executable"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := plugin.New(plugin.Options{}).Validate(t.Context(), test.plugin, target, pkg, true)
+			var e *plugin.Error
+			if !errors.As(err, &e) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestInput(t *testing.T) {
+	t.Parallel()
+	r := plugin.New(plugin.Options{GRPC: plugin.GRPCAddress{Address: "::1", Port: 50050}, LogAddressPort: "[::1]:50055"})
+	id := tko.DeploymentID("2abc")
+	tests := map[string]struct {
+		run  func(file string) error
+		want krm.Resource
+	}{
+		"validate": {
+			func(file string) error {
+				return r.Validate(t.Context(), shell("validate", `cat >'`+file+`'; echo '{}'`), target, pkg, true)
+			},
+			krm.Resource{"complete": true, "package": []any{map[string]any(pkg[0])}},
+		},
+		"prepare": {
+			func(file string) error {
+				_, _, err := r.Prepare(t.Context(), shell("prepare", `cat >'`+file+`'; echo 'prepared: false'`), target, id, pkg)
+				return err
+			},
+			krm.Resource{"deploymentId": "2abc", "deploymentPackage": []any{map[string]any(pkg[0])}},
+		},
+		"schedule": {
+			func(file string) error {
+				return r.Schedule(t.Context(), shell("schedule", `cat >'`+file+`'; echo 'error: ""'`), target, "lagos", pkg, map[tko.DeploymentID]krm.Package{id: pkg})
+			},
+			krm.Resource{"siteId": "lagos", "sitePackage": []any{map[string]any(pkg[0])}, "deployments": map[string]any{"2abc": []any{map[string]any(pkg[0])}}},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "in")
+			if err := test.run(file); err != nil {
+				t.Fatal(err)
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := krm.Decode(krm.YAML, data, krm.Limits{})
+			if err != nil || len(got) != 1 {
+				t.Fatalf("%d documents, %v", len(got), err)
+			}
+			if got[0].Text("logFile") == "" {
+				t.Error("there is no logFile")
+			}
+			delete(got[0], "logFile")
+			test.want["grpc"] = map[string]any{"level2protocol": "tcp", "address": "::1", "port": int64(50050)}
+			test.want["logAddressPort"] = "[::1]:50055"
+			test.want["targetResourceIdentifier"] = map[string]any{"group": "x.plugin.nephio.org", "version": "v1", "kind": "X", "name": "x"}
+			if diff := cmp.Diff(test.want, got[0]); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPrepare(t *testing.T) {
+	t.Parallel()
+	good := "{apiVersion: v1, kind: Namespace, metadata: {name: a}}"
+	tests := map[string]struct {
+		why      string
+		output   string
+		prepared bool
+		want     krm.Package
+		wantErr  string
+	}{
+		"prepared":          {why: "the package is the answer", output: "{prepared: true, package: [" + good + "]}", prepared: true, want: krm.Package{{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}}}},
+		"emptied":           {why: "deleting everything is allowed", output: "{prepared: true, package: []}", prepared: true, want: krm.Package{}},
+		"not yet":           {why: "ask again later; the package is not stored", output: "{prepared: false, package: [" + good + "]}"},
+		"absent":            {why: "absent is false", output: "{}"},
+		"error wins":        {why: "an error changes nothing", output: "{error: no, prepared: true, package: []}", wantErr: "no"},
+		"no package":        {why: "prepared what?", output: "{prepared: true}", wantErr: "package is missing"},
+		"package is a map":  {why: "malformed", output: "{prepared: true, package: " + good + "}", wantErr: "package is a map"},
+		"resource no map":   {why: "malformed", output: "{prepared: true, package: [a]}", wantErr: "package[0] is a string"},
+		"no kind":           {why: "no KRM", output: "{prepared: true, package: [{apiVersion: v1}]}", wantErr: "kind"},
+		"twice":             {why: "no package", output: "{prepared: true, package: [" + good + "," + good + "]}", wantErr: "Namespace"},
+		"prepared is text":  {why: "malformed", output: `{prepared: "true", package: []}`, wantErr: "prepared is a string"},
+		"too many at once":  {why: "bounded", output: "{prepared: true, package: [{}, {}, {}, {}]}", wantErr: "at most 3"},
+		"YAML 1.1 booleans": {why: "as kubectl reads them", output: "{prepared: yes, package: []}", prepared: true, want: krm.Package{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := plugin.New(plugin.Options{Limits: krm.Limits{Resources: 3}})
+			prepared, got, err := r.Prepare(t.Context(), shell("prepare", "cat >/dev/null; echo '"+test.output+"'"), target, "d", pkg)
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) || prepared || got != nil {
+					t.Errorf("got %v %v %v, want an error with %q: %s", prepared, got, err, test.wantErr, test.why)
+				}
+				return
+			}
+			if err != nil || prepared != test.prepared {
+				t.Fatalf("got %v %v: %s", prepared, err, test.why)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", test.why, diff)
+			}
+		})
+	}
+}
+
+func TestLeftBehind(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tests := map[string]string{
+		"holds the pipes":  `sleep 1000 & echo $! >PID; echo '{}'`,
+		"left the group":   `setsid sleep 5 & echo '{}'`,
+		"ignores signals":  `(trap '' HUP TERM INT; while :; do sleep 1; done) & echo $! >PID; echo '{}'`,
+		"holds the log":    `log=$(sed -n 's/^logFile: //p'); (sleep 1000 >"$log") & echo $! >PID; echo '{}'`,
+		"doesn't read":     `exec <&-; echo '{}'`,
+		"floods its stdin": `exec 0>&-; echo '{}'`,
+	}
+	for name, script := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pidFile := filepath.Join(dir, strconv.Itoa(len(script)))
+			began := time.Now()
+			large := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "large"}, "data": map[string]any{"x": strings.Repeat("x", 1<<20)}}}
+			err := plugin.New(plugin.Options{}).Validate(t.Context(), shell("validate", strings.ReplaceAll(script, "PID", pidFile)), target, large, true)
+			if err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			data, err := os.ReadFile(pidFile)
+			if err != nil {
+				return
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "the child to be gone", func() bool { return !alive(pid) })
+		})
+	}
+}
+
+// alive says whether a process runs; what only waits to be reaped doesn't.
+func alive(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited too long for %s", what)
+		}
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Setenv("TKO_STORE", "postgresql://secret")
+	t.Setenv("ALLOWED", "yes")
+	dir := t.TempDir()
+	out := filepath.Join(dir, "env")
+	r := plugin.New(plugin.Options{Dir: dir, Environment: []string{"ALLOWED"}})
+	if err := r.Validate(t.Context(), shell("validate", `env >'`+out+`'; pwd >>'`+out+`'; touch here; echo '{}'`), target, pkg, false); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(data), "secret") {
+		t.Error("the plugin saw the server's secret")
+	}
+	for _, want := range []string{"ALLOWED=yes", "PATH=", "TMPDIR=" + dir} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("the environment lacks %q:\n%s", want, data)
+		}
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("something was left behind: %v", entries)
+	}
+}
+
+func TestPython(t *testing.T) {
+	dir := t.TempDir()
+	env := filepath.Join(dir, "env")
+	write(t, filepath.Join(env, "bin", "python3"), "#!/bin/sh\necho 'error: ran '$(basename $1)' in '$VIRTUAL_ENV\n", 0o755)
+	write(t, filepath.Join(dir, "plain.py"), "not run\n", 0o644)
+	write(t, filepath.Join(dir, "exec.py"), "#!/usr/bin/env python3\n", 0o755)
+	for _, name := range []string{"plain.py", "exec.py"} {
+		// a file that was just written may be open for writing in a process that another test forked
+		waitFor(t, name+" to run in the environment", func() bool {
+			p := tko.Plugin{Type: "validate", Name: "p", Arguments: []string{filepath.Join(dir, name), "arg"}}
+			err := plugin.New(plugin.Options{PythonEnv: env}).Validate(t.Context(), p, target, pkg, false)
+			return err != nil && strings.Contains(err.Error(), "ran "+name+" in "+env)
+		})
+	}
+}
+
+func TestDefaultPythonEnv(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("PYTHON_ENV", "")
+	if got := plugin.DefaultPythonEnv(); got != "" {
+		t.Errorf("got %q where there is none", got)
+	}
+	env := filepath.Join(home, "tko-python-env")
+	if err := os.Mkdir(env, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := plugin.DefaultPythonEnv(); got != env {
+		t.Errorf("got %q, want %q", got, env)
+	}
+	t.Setenv("PYTHON_ENV", "/elsewhere")
+	if got := plugin.DefaultPythonEnv(); got != "/elsewhere" {
+		t.Errorf("got %q: PYTHON_ENV goes first", got)
+	}
+}
+
+func write(t *testing.T, path, content string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lines is a log that remembers.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func TestLogFile(t *testing.T) {
+	t.Parallel()
+	log := &lines{}
+	r := plugin.New(plugin.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+	script := `log=$(sed -n 's/^logFile: //p'); echo first >"$log"; echo second >"$log"; head -c 100000 /dev/zero | tr '\0' x >"$log"; printf '\nunended' >"$log"; echo '{}'`
+	if err := r.Schedule(t.Context(), shell("schedule", script), target, "lagos", pkg, nil); err != nil {
+		t.Fatal(err)
+	}
+	got := log.String()
+	for _, want := range []string{"line=first", "line=second", "line=unended", "site=lagos", "plugin=schedule|p", "resource="} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the log lacks %q:\n%.500s", want, got)
+		}
+	}
+	if len(got) > 40_000 {
+		t.Errorf("the log has %d bytes: lines are to be bounded", len(got))
+	}
+}
+
+func TestLogServer(t *testing.T) {
+	t.Parallel()
+	log := &lines{}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- (&plugin.LogServer{Log: slog.New(slog.NewTextHandler(log, nil))}).Serve(ctx, listener)
+	}()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(conn, "over TCP")
+	waitFor(t, "the line", func() bool { return strings.Contains(log.String(), `line="over TCP"`) })
+	cancel() // with the connection still open
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMaxProcesses(t *testing.T) {
+	t.Parallel()
+	r := plugin.New(plugin.Options{MaxProcesses: 1})
+	dir := t.TempDir()
+	// two at a time would find the folder
+	script := `mkdir '` + dir + `/alone' && sleep 0.05 && rmdir '` + dir + `/alone' && echo '{}'`
+	var running sync.WaitGroup
+	for range 5 {
+		running.Go(func() {
+			if err := r.Validate(t.Context(), shell("validate", script), target, pkg, false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopping := errors.New("stopping")
+	r := plugin.New(plugin.Options{MaxProcesses: 1})
+	var running sync.WaitGroup
+	for range 2 { // one runs, one waits for its turn
+		running.Go(func() {
+			if err := r.Validate(ctx, shell("validate", "sleep 1000"), target, pkg, false); !errors.Is(err, stopping) {
+				t.Errorf("got %v, want the reason of the context", err)
+			}
+		})
+	}
+	time.AfterFunc(200*time.Millisecond, func() { cancel(stopping) })
+	running.Wait()
+}

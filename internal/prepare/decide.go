@@ -1,0 +1,208 @@
+package prepare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/prepare/topology"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The reasons of the Prepared and Approved conditions, beside those of package
+// topology.
+const (
+	ReasonPrepared          = "Prepared"          // everything is
+	ReasonWaiting           = "Waiting"           // a resource will be prepared later
+	ReasonInvalid           = "Invalid"           // the package is not completely valid
+	ReasonPluginFailed      = "PluginFailed"      // a plugin failed, or answered what can't be stored
+	ReasonTooManyIterations = "TooManyIterations" // preparing goes on for ever
+	ReasonApproved          = "Approved"          // by itself or before
+	ReasonNotApproved       = "WaitsForApproval"  // somebody must approve it
+)
+
+// maxMessage bounds the message of a condition, below what Kubernetes takes.
+const maxMessage = 30 * 1024
+
+// preparable says whether a resource is to be prepared in this deployment.
+func (t triggerMap) preparable(r krm.Resource) bool {
+	if r.IsPrepared() {
+		return false
+	}
+	if where := r.Annotation(krm.AnnotationPrepare); where != "" && where != krm.Here {
+		return false
+	}
+	gvk := r.GVK()
+	return topology.Prepares(gvk) || len(t[gvk]) > 0
+}
+
+// tasks are the resources of a package that are preparable, in its order.
+func (t triggerMap) tasks(pkg krm.Package) []krm.Identity {
+	var ids []krm.Identity
+	for _, r := range pkg {
+		if t.preparable(r) {
+			ids = append(ids, r.Identity())
+		}
+	}
+	return ids
+}
+
+// builtIn says whether a kind is prepared by package topology. What it can't
+// prepare yet, a plugin may.
+func (t triggerMap) builtIn(gvk krm.GVK) bool {
+	if gvk == topology.TOSCAGVK && len(t[gvk]) > 0 {
+		return false
+	}
+	return topology.Prepares(gvk)
+}
+
+// stalled says whether looking at a deployment again would only repeat an
+// endless loop: neither it nor the plugins have changed since.
+func stalled(d tko.Deployment, plugins triggerMap) (message string, ok bool) {
+	for _, c := range d.Stamp.Conditions {
+		if c.Type != tko.ConditionPrepared || c.Reason != ReasonTooManyIterations || c.ObservedRevision != d.Stamp.Revision {
+			continue
+		}
+		tasks := plugins.tasks(d.Package)
+		for _, id := range tasks {
+			for _, p := range plugins[id.GVK] {
+				if p.Stamp.Position > d.Stamp.Position {
+					return "", false
+				}
+			}
+		}
+		return c.Message, len(tasks) > 0
+	}
+	return "", false
+}
+
+// finished is a package whose resources are all prepared: its Deployment
+// resource says so, and is approved if it may be.
+func finished(d tko.Deployment, pkg krm.Package, manual bool) (out krm.Package, approved bool, err error) {
+	resource, err := pkg.Deployment()
+	if err != nil {
+		return nil, false, err
+	}
+	if resource == nil {
+		approved = d.Approved || !manual
+		return pkg.WithDeployment(string(d.Template), string(d.Site), true, approved), approved, nil
+	}
+	state, err := krm.ReadDeployment(resource)
+	if err != nil {
+		return nil, false, err
+	}
+	approved = state.Approved != nil && *state.Approved
+	switch state.Approve {
+	case krm.Auto:
+		approved = true
+	case krm.Manual:
+	default:
+		approved = approved || !manual
+	}
+	resource = resource.Clone()
+	resource.SetPrepared()
+	if approved {
+		resource.SetAnnotation(krm.AnnotationApproved, "true")
+	}
+	return replace(pkg, resource), approved, nil
+}
+
+// unfinished is a package that a plugin made of another one, with its
+// Deployment resource not marked prepared; if the plugin left that out, it is
+// there as it was, with what it says about approval.
+func unfinished(before, pkg krm.Package) (out krm.Package, marked bool, err error) {
+	resource, err := pkg.Deployment()
+	if err != nil {
+		return nil, false, err
+	}
+	if resource == nil {
+		was, err := before.Deployment()
+		if err != nil || was == nil {
+			return pkg, false, err
+		}
+		return append(slices.Clip(pkg), was), false, nil
+	}
+	if !resource.IsPrepared() {
+		return pkg, false, nil
+	}
+	resource = resource.Clone()
+	resource.SetAnnotation(krm.AnnotationPrepared, "")
+	return replace(pkg, resource), true, nil
+}
+
+// replace answers a package with one resource replaced by another one of its
+// identity.
+func replace(pkg krm.Package, resource krm.Resource) krm.Package {
+	out := append(krm.Package(nil), pkg...)
+	out[pkg.Index(resource.Identity())] = resource
+	return out
+}
+
+// conditionsOfFinished are the conditions of a deployment that is prepared.
+func conditionsOfFinished(revision int64, approved bool) []tko.Condition {
+	prepared := tko.Condition{
+		Type: tko.ConditionPrepared, Status: tko.ConditionTrue, Reason: ReasonPrepared,
+		Message: "everything is prepared", ObservedRevision: revision,
+	}
+	approval := tko.Condition{
+		Type: tko.ConditionApproved, Status: tko.ConditionTrue, Reason: ReasonApproved, ObservedRevision: revision,
+	}
+	if !approved {
+		approval.Status, approval.Reason = tko.ConditionFalse, ReasonNotApproved
+		approval.Message = "somebody must approve it"
+	}
+	return []tko.Condition{prepared, approval}
+}
+
+// unprepared is the condition of a deployment that isn't prepared, and why.
+func unprepared(revision int64, problems []problem, attempt int) tko.Condition {
+	const most = 10
+	var lines []string
+	for i, p := range problems {
+		if i == most {
+			lines = append(lines, fmt.Sprintf("and %d more", len(problems)-most))
+			break
+		}
+		lines = append(lines, p.message)
+	}
+	message := strings.Join(lines, "; ")
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	if problems[0].reason != ReasonWaiting {
+		message = fmt.Sprintf("%s (attempt %d)", message, attempt+1)
+	}
+	return tko.Condition{
+		Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: problems[0].reason,
+		Message: message, ObservedRevision: revision,
+	}
+}
+
+// news says whether a condition says something that the deployment doesn't say
+// already.
+func news(conditions []tko.Condition, c tko.Condition) bool {
+	for _, old := range conditions {
+		if old.Type == c.Type {
+			return old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message || old.ObservedRevision != c.ObservedRevision
+		}
+	}
+	return true
+}
+
+// retryWaiting is when to look again at what waits: the longer it has waited,
+// the less often.
+func retryWaiting(conditions []tko.Condition, now time.Time) time.Duration {
+	for _, c := range conditions {
+		if c.Type == tko.ConditionPrepared && c.Reason == ReasonWaiting {
+			return min(max(now.Sub(c.LastTransition)/4, minRetryWait), maxRetryWait)
+		}
+	}
+	return minRetryWait
+}
+
+// retryStalled is when to look again although only a change will help.
+func retryStalled(attempt int) time.Duration {
+	return min(minRetryStall<<min(attempt, 10), maxRetryStall)
+}

@@ -1,0 +1,169 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/prepare/topology"
+	"github.com/tko-orchestrator/tko/internal/work"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Client is what the preparer needs of the data controller.
+type Client interface {
+	work.Client
+	topology.Client
+	Records
+	Plugins
+}
+
+// Records are the deployments.
+type Records interface {
+	// Deployment answers a deployment as it is (revision 0). It belongs to the
+	// caller.
+	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
+	// CommitDeployment replaces a deployment's package if it is still at the
+	// revision and nobody holds a modification token; tko.ErrConflict and
+	// tko.ErrBusy otherwise.
+	CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (revision int64, err error)
+	// SetConditions sets conditions, each by its type.
+	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
+}
+
+// Plugins are the plugins that are registered.
+type Plugins interface {
+	// About says, among others, the position of the newest change.
+	About(ctx context.Context) (tko.About, error)
+	// Plugins answers the plugins that match, sorted by type and name.
+	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
+}
+
+// A Runner runs prepare plugins.
+type Runner interface {
+	// Prepare has a plugin prepare the target resource of a package, which it
+	// leaves alone. If prepared, out is the package to be stored. An error names
+	// the plugin and the resource, and says why it failed.
+	Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error)
+}
+
+// Options are what can be said about a preparer. The zero value works.
+type Options struct {
+	Worker        string        // who claims the work, for people who read along
+	Concurrency   int           // deployments at the same time; 8 if 0
+	Lease         time.Duration // of claims; 30 s if 0
+	Grace         time.Duration // how long running plugins may go on when Run stops; 5 s if 0
+	MaxIterations int           // rounds over a package in one look; 100 if 0
+	ManualApprove bool          // whether a deployment that says Default waits for approval
+	Log           *slog.Logger  // nowhere if nil
+}
+
+// A Preparer prepares deployments.
+type Preparer struct {
+	client  Client
+	runner  Runner
+	options Options
+	plugins *pluginList
+	log     *slog.Logger
+}
+
+// New makes a preparer.
+func New(data Client, runner Runner, options Options) *Preparer {
+	if options.MaxIterations <= 0 {
+		options.MaxIterations = 100
+	}
+	if options.Log == nil {
+		options.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Preparer{
+		client:  data,
+		runner:  runner,
+		options: options,
+		plugins: &pluginList{client: data},
+		log:     options.Log,
+	}
+}
+
+// Run prepares deployments until the context ends, and answers nil then: what
+// was running has been finished or given back.
+func (p *Preparer) Run(ctx context.Context) error {
+	loop := work.Loop{
+		Client:      p.client,
+		Queue:       tko.QueuePrepare,
+		Worker:      p.options.Worker,
+		Concurrency: p.options.Concurrency,
+		Lease:       p.options.Lease,
+		Grace:       p.options.Grace,
+		Log:         p.log,
+		Do:          p.Prepare,
+	}
+	return loop.Run(ctx)
+}
+
+const (
+	retryMoved    = 200 * time.Millisecond // somebody else is writing the deployment
+	minRetryWait  = time.Second            // a plugin, or another resource, isn't ready
+	maxRetryWait  = 30 * time.Second
+	minRetryStall = 5 * time.Second // only a change will help, and stirs the work up
+	maxRetryStall = 10 * time.Minute
+)
+
+// Prepare looks at the deployment that an item names, and prepares it as far as
+// that goes now. Doing it twice is doing it once.
+func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
+	ctx = tko.WithAuthor(ctx, tko.Author{Who: "preparer"})
+	id := tko.DeploymentID(item.Key)
+	result, err := p.prepare(ctx, id, item.Attempt)
+	if err == nil {
+		return result
+	}
+	result = resultOf(err)
+	if result.Outcome == tko.WorkFailed && ctx.Err() == nil {
+		// Nothing that its user could mend: so it isn't on the deployment.
+		p.log.WarnContext(ctx, "can't prepare deployment", "deployment", id, "attempt", item.Attempt+1, "err", err)
+	}
+	return result
+}
+
+// prepare looks. The error is one of the data controller's.
+func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int) (work.Result, error) {
+	d, err := p.client.Deployment(ctx, id, 0)
+	if errors.Is(err, tko.ErrNotFound) || err == nil && d.Prepared {
+		return work.Result{Outcome: tko.WorkDone}, nil
+	}
+	if err != nil {
+		return work.Result{}, err
+	}
+	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
+	if err != nil {
+		return work.Result{}, err
+	}
+	if message, ok := stalled(d, plugins); ok {
+		return work.Result{Outcome: tko.WorkFailed, Err: errors.New(message), Retry: maxRetryStall}, nil
+	}
+	l := &look{p: p, d: d, plugins: plugins, attempt: attempt}
+	return l.run(ctx)
+}
+
+// resultOf is what comes of an error of the data controller.
+func resultOf(err error) work.Result {
+	switch {
+	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy), errors.Is(err, tko.ErrNotFound):
+		// The deployment moved on, or is gone: the next look will tell.
+		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retryMoved)}
+	case errors.Is(err, client.ErrUnavailable):
+		return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)} // nothing is wrong with the deployment
+	default:
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+}
+
+// jitter spreads what would happen at the same time.
+func jitter(d time.Duration) time.Duration {
+	return d + rand.N(d/4) //nolint:gosec // jitter is no secret
+}

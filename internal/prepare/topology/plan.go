@@ -1,0 +1,72 @@
+package topology
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A placed is an entry whose template and sites are known.
+type placed struct {
+	entry
+	id tko.TemplateID
+	at []tko.SiteID // may hold doubles
+}
+
+// planChildren says what children a placement has, in batches of one merge
+// package each.
+func planChildren(d Deployment, placement krm.Identity, entries []placed) []tko.NewChildren {
+	var batches []tko.NewChildren
+	times := map[string]int{} // how often an origin came up before
+	for _, e := range entries {
+		here := map[tko.SiteID]bool{}
+		batch := tko.NewChildren{Parent: d.ID, Revision: d.Revision, Merge: e.merge}
+		for _, site := range e.at {
+			if here[site] {
+				continue
+			}
+			here[site] = true
+			key := fmt.Sprintf("%q %q %q %q", placement.Name, e.template.resource.Name, e.id, site)
+			origin := childOrigin(key, times[key])
+			times[key]++
+			batch.Children = append(batch.Children, tko.NewChild{Origin: origin, Template: e.id, Site: site})
+			if len(batch.Children) == childrenPerCall {
+				batches = append(batches, batch)
+				batch.Children = nil
+			}
+		}
+		if len(batch.Children) > 0 {
+			batches = append(batches, batch)
+		}
+	}
+	return batches
+}
+
+// childOrigin names a child for ever: by its placement, the name of the
+// Template resource, the template and the site. Entries that are equal in all
+// of these are told apart by their order.
+func childOrigin(key string, ordinal int) string {
+	if ordinal > 0 {
+		key += " " + strconv.Itoa(ordinal)
+	}
+	return "Placement/" + digest(key)
+}
+
+// siteOrigin names the site that a Site resource provisions for ever.
+func siteOrigin(deployment tko.DeploymentID, name string) string {
+	const maxOrigin = 200
+	origin := string(deployment) + "/Site/" + name
+	if len(origin) > maxOrigin {
+		return string(deployment) + "/Site/" + digest(name)
+	}
+	return origin
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}

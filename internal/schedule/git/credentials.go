@@ -1,0 +1,172 @@
+package git
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/plumbing/transport/http"
+	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
+	"github.com/skeema/knownhosts"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+const (
+	maxSecret   = 1 << 20
+	dialTimeout = 30 * time.Second
+	tokenUser   = "git" // hosts that take tokens as passwords don't mind the user's name
+)
+
+// auth is how to log in, and what must never be shown.
+type auth struct {
+	method  transport.AuthMethod
+	secrets []string
+}
+
+// hide takes the secrets out of an error.
+func (a auth) hide(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	for _, secret := range a.secrets {
+		text = strings.ReplaceAll(text, secret, "[secret]")
+	}
+	if text == err.Error() {
+		return err
+	}
+	return errors.New(text)
+}
+
+// readAuth reads the files that a Repository refers to.
+func (t *Target) readAuth(s spec) (auth, error) {
+	c := s.Credentials
+	switch {
+	case s.Local != "":
+		return auth{}, nil
+	case c.SSHKeyFile != "":
+		return t.readSSH(s)
+	case c.PasswordFile != "":
+		password, err := t.secret("passwordFile", c.PasswordFile)
+		return auth{method: &http.BasicAuth{Username: c.Username, Password: password}, secrets: []string{password}}, err
+	case c.TokenFile != "":
+		token, err := t.secret("tokenFile", c.TokenFile)
+		user := c.Username
+		if user == "" {
+			user = tokenUser
+		}
+		return auth{method: &http.BasicAuth{Username: user, Password: token}, secrets: []string{token}}, err
+	}
+	return auth{}, nil
+}
+
+func (t *Target) readSSH(s spec) (auth, error) {
+	key, err := t.secret("sshKeyFile", s.Credentials.SSHKeyFile)
+	if err != nil {
+		return auth{}, err
+	}
+	signer, err := ssh.ParsePrivateKey([]byte(key + "\n"))
+	if err != nil {
+		return auth{}, tko.Errorf(tko.ErrInvalid, "spec.credentials.sshKeyFile %q holds no private key without a passphrase", s.Credentials.SSHKeyFile)
+	}
+	hosts, err := t.path("knownHostsFile", s.Credentials.KnownHostsFile)
+	if err != nil {
+		return auth{}, err
+	}
+	known, err := knownhosts.NewDB(hosts)
+	if err != nil {
+		return auth{}, fmt.Errorf("spec.credentials.knownHostsFile %q can't be read: %w", s.Credentials.KnownHostsFile, err)
+	}
+	ep, err := transport.NewEndpoint(s.URL)
+	if err != nil {
+		return auth{}, tko.Errorf(tko.ErrInvalid, "spec.url is not a URL")
+	}
+	user, port := ep.User, ep.Port
+	if user == "" {
+		user = s.Credentials.Username
+	}
+	if user == "" {
+		user = tokenUser
+	}
+	if port == 0 {
+		port = gitssh.DefaultPort
+	}
+	return auth{method: &sshAuth{config: ssh.ClientConfig{
+		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)},
+		HostKeyCallback:   known.HostKeyCallback(),
+		HostKeyAlgorithms: known.HostKeyAlgorithms(net.JoinHostPort(ep.Host, strconv.Itoa(port))),
+		Timeout:           dialTimeout,
+	}}}, nil
+}
+
+// sshAuth is a key together with the hosts that may see it used.
+type sshAuth struct{ config ssh.ClientConfig }
+
+func (*sshAuth) Name() string   { return gitssh.PublicKeysName }
+func (*sshAuth) String() string { return gitssh.PublicKeysName }
+
+// ClientConfig answers a copy: the caller changes it.
+func (a *sshAuth) ClientConfig() (*ssh.ClientConfig, error) {
+	c := a.config
+	return &c, nil
+}
+
+// path is where a file in the folder of secrets is. Whoever writes a site's
+// package says which file, so it can't be any file of the server's.
+func (t *Target) path(field, name string) (string, error) {
+	if t.options.Secrets == "" {
+		return "", fmt.Errorf("spec.credentials.%s: this meta-scheduler has no folder of secrets: configure one", field)
+	}
+	if filepath.IsAbs(name) {
+		relative, err := filepath.Rel(t.options.Secrets, name)
+		if err != nil {
+			return "", tko.Errorf(tko.ErrInvalid, "spec.credentials.%s %q is not in the meta-scheduler's folder of secrets", field, name)
+		}
+		name = relative
+	}
+	if !filepath.IsLocal(name) {
+		return "", tko.Errorf(tko.ErrInvalid, "spec.credentials.%s %q is not in the meta-scheduler's folder of secrets", field, name)
+	}
+	return filepath.Join(t.options.Secrets, name), nil
+}
+
+func (t *Target) secret(field, name string) (string, error) {
+	path, err := t.path(field, name)
+	if err != nil {
+		return "", err
+	}
+	file, err := os.OpenInRoot(t.options.Secrets, strings.TrimPrefix(path, filepath.Clean(t.options.Secrets)+string(filepath.Separator)))
+	if err != nil {
+		// not ErrInvalid: the file may come, as files of secrets do
+		return "", fmt.Errorf("spec.credentials.%s %q can't be read: %w", field, name, errors.Unwrap(err))
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxSecret))
+	if err != nil {
+		return "", fmt.Errorf("spec.credentials.%s %q can't be read", field, name)
+	}
+	secret := strings.TrimSpace(string(data))
+	if secret == "" {
+		return "", fmt.Errorf("spec.credentials.%s %q is empty", field, name)
+	}
+	return secret, nil
+}
+
+func readAll(b *object.Blob) ([]byte, error) {
+	r, err := b.Reader()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	return io.ReadAll(r)
+}

@@ -1,0 +1,46 @@
+// Package git is the scheduling target that commits what a site should run to
+// a git repository, from where Flux, Argo CD or Config Sync, or the site
+// itself, pulls it. A resource of [GVK] in a site's package asks for it:
+//
+//	apiVersion: git.plugin.nephio.org/v1alpha1
+//	kind: Repository
+//	metadata: {name: main}
+//	spec:
+//	  url: https://git.example.com/sites.git  # or ssh://…, git@host:path, a local path, file://…
+//	  branch: main                            # the default
+//	  path: lagos                             # the site's ID is the default
+//	  credentials:                            # files in the meta-scheduler's folder of secrets
+//	    username: tko
+//	    passwordFile: lagos/password          # or
+//	    tokenFile: lagos/token                # or, for ssh,
+//	    sshKeyFile: lagos/id_ed25519
+//	    knownHostsFile: known_hosts
+//	  author: {name: TKO, email: tko@example.com}
+//
+// # Layout
+//
+// Below path, every deployment has a folder, and every resource a file:
+//
+//	<path>/.tko                                          what TKO keeps here
+//	<path>/<deployment>/00-cluster/<kind>_<name>.yaml
+//	<path>/<deployment>/10-namespaced/<namespace>/<kind>_<name>.yaml
+//
+// <kind> is Kind.version.group ("Deployment.v1.apps"; "Namespace.v1" of
+// Kubernetes' core), <namespace> is "_unset" for resources that name none.
+// In all of them, characters that may not be in file names everywhere are
+// written as % and two hexadecimal digits; names that are too long are cut and
+// end with a digest. So two resources never share a file. Resources of the nephio.org groups are left out, and
+// so are nephio.org annotations.
+//
+// Nothing outside path is touched, and inside it only the folders of
+// deployments that .tko lists. If nothing changed, nothing is committed.
+//
+// # How it works
+//
+// Commits are built from objects, without a working tree, on the branch as it
+// is right then; a remote repository has a bare clone in the cache, which may
+// be lost at any time. A writer that loses the race for the branch looks again.
+// Sites that share a branch and come at the same time share a commit.
+//
+// Start reading at [Target].
+package git

@@ -1,0 +1,146 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+const (
+	maxGroup   = 256 // sites in one commit
+	maxRetries = 20  // of a commit whose branch was moved
+)
+
+// errAbandoned is that the one who did the group's work stopped.
+var errAbandoned = errors.New("abandoned")
+
+// request is what one site wants of the branch.
+type request struct {
+	site   tko.SiteID
+	path   string
+	wanted []rendered
+
+	// answered when done is closed
+	done    chan struct{}
+	removed []tko.DeploymentID
+	err     error
+}
+
+func (r *request) again() *request {
+	return &request{site: r.site, path: r.path, wanted: r.wanted, done: make(chan struct{})}
+}
+
+// group is a branch, and the sites that wait for it. Whoever gets the turn
+// does the work of all that wait.
+type group struct {
+	target *Target
+	spec   spec // but for the path
+	turn   chan struct{}
+
+	mu      sync.Mutex
+	waiting []*request
+}
+
+func (g *group) submit(ctx context.Context, r *request) ([]tko.DeploymentID, error) {
+	g.mu.Lock()
+	g.waiting = append(g.waiting, r)
+	g.mu.Unlock()
+	for {
+		select {
+		case <-r.done:
+			return r.removed, r.err
+		case <-ctx.Done():
+			g.forget(r)
+			return nil, context.Cause(ctx)
+		case g.turn <- struct{}{}:
+		}
+		if batch := g.take(); len(batch) > 0 {
+			g.work(ctx, batch)
+		}
+		<-g.turn
+	}
+}
+
+func (g *group) forget(r *request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting = slices.DeleteFunc(g.waiting, func(other *request) bool { return other == r })
+}
+
+func (g *group) take() []*request {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := min(maxGroup, len(g.waiting))
+	batch := slices.Clone(g.waiting[:n])
+	g.waiting = slices.Clone(g.waiting[n:])
+	return batch
+}
+
+// work answers a batch of requests.
+func (g *group) work(ctx context.Context, batch []*request) {
+	err := g.commit(ctx, batch)
+	for _, r := range batch {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			r.err = errAbandoned
+		case err != nil:
+			r.err = err
+		}
+		close(r.done)
+	}
+}
+
+// commit commits a batch. The error is of all of them; what is wrong with one
+// is in that request.
+func (g *group) commit(ctx context.Context, batch []*request) error {
+	a, err := g.target.readAuth(g.spec)
+	if err != nil {
+		return err
+	}
+	for attempt := 0; ; attempt++ {
+		err := g.once(ctx, a, batch, attempt)
+		if !errors.Is(err, errMoved) || attempt == maxRetries {
+			return err
+		}
+	}
+}
+
+// once makes one attempt. A clone that can't be read is thrown away, once.
+func (g *group) once(ctx context.Context, a auth, batch []*request, attempt int) (err error) {
+	var repo repository
+	dir := cacheDir(g.target.options.Cache, g.spec)
+	if g.spec.Local != "" {
+		repo, err = openLocal(g.spec.Local, g.spec.Branch)
+	} else {
+		repo, err = openRemote(dir, g.spec, a, g.target.options.Timeout)
+	}
+	if err != nil {
+		return err
+	}
+	defer repo.close()
+	tip, err := repo.tip(ctx)
+	if err != nil {
+		return err
+	}
+	c := &change{objects: newStaging(repo.objects()), author: g.spec.Author}
+	commit, err := c.build(tip, batch)
+	if err == nil && commit != tip {
+		err = repo.move(ctx, tip, commit, c.objects)
+	}
+	if errors.Is(err, errUnreadable) && g.spec.Local == "" && attempt == 0 {
+		g.target.options.Log.WarnContext(ctx, "clone of a repository is thrown away", "url", g.spec.URL, "err", err)
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("throwing away the clone: %w", err)
+		}
+		return errMoved
+	}
+	if err == nil && commit != tip {
+		g.target.options.Log.InfoContext(ctx, "committed", "url", g.spec.URL, "branch", g.spec.Branch, "commit", commit.String(), "sites", c.changed)
+	}
+	return err
+}

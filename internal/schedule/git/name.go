@@ -1,0 +1,87 @@
+package git
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+const (
+	clusterFolder    = "00-cluster"
+	namespacedFolder = "10-namespaced"
+	unsetNamespace   = "_unset"
+	inventoryFile    = ".tko"
+	maxName          = 200 // bytes of a file's name; file systems take 255
+)
+
+// fileName is the file of a resource in its folder. No two identities share
+// one: _ is only between kind and name, ~ only before a digest. Names don't
+// rely on case; kinds do, as they are easier to read so.
+func fileName(id krm.Identity) string {
+	kind := escape(id.Kind, isLowerOrUpper) + "." + escape(id.Version, isLower)
+	if id.Group != "" {
+		kind += "." + escape(id.Group, isLowerOrDot)
+	}
+	return short(kind+"_"+escape(id.Name, isLowerOrDot)) + ".yaml"
+}
+
+// namespaceFolder is the folder of a namespace.
+func namespaceFolder(namespace string) string {
+	if namespace == "" {
+		return unsetNamespace
+	}
+	name := escape(namespace, isLowerOrDot)
+	if name[0] == '.' {
+		name = "%2e" + name[1:]
+	}
+	return short(name)
+}
+
+// deploymentFolder is the folder of a deployment. IDs have letters and digits
+// only; what is stored somewhere isn't trusted to be so.
+func deploymentFolder(id tko.DeploymentID) string { return short(escape(string(id), isLowerOrUpper)) }
+
+// sitePath is a site's path unless its Repository says otherwise. No two sites
+// share one.
+func sitePath(site tko.SiteID) string {
+	segments := strings.Split(string(site), "/")
+	for i, s := range segments {
+		name := escape(s, func(c byte) bool { return isLowerOrUpper(c) || c == '.' || c == '_' })
+		switch {
+		case name == "":
+			name = "%"
+		case name[0] == '.':
+			name = "%2e" + name[1:]
+		}
+		segments[i] = short(name)
+	}
+	return strings.Join(segments, "/")
+}
+
+func isLower(c byte) bool        { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' }
+func isLowerOrDot(c byte) bool   { return isLower(c) || c == '.' }
+func isLowerOrUpper(c byte) bool { return isLower(c) || 'A' <= c && c <= 'Z' }
+
+func escape(s string, plain func(byte) bool) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; plain(c) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02x", c)
+		}
+	}
+	return b.String()
+}
+
+func short(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	digest := sha256.Sum256([]byte(name))
+	return name[:maxName-64] + "~" + hex.EncodeToString(digest[:16])
+}

@@ -1,0 +1,200 @@
+package git
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	gogit "github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/config"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/storer"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/plumbing/transport/client"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// remote is a repository elsewhere, with a bare clone of one branch here. The
+// clone's objects are all that counts: what the branch is at is asked anew. Of
+// our own commits it has only what the next one is made from.
+type remote struct {
+	url     string
+	branch  plumbing.ReferenceName
+	auth    auth
+	storage *filesystem.Storage
+	timeout time.Duration // to answer
+
+	session transport.ReceivePackSession // that the last tip came from
+	refs    *packp.AdvRefs
+}
+
+// cacheDir is where the clone of a branch is.
+func cacheDir(cache string, s spec) string {
+	digest := sha256.Sum256([]byte(s.URL + "\x00" + s.Branch))
+	return filepath.Join(cache, hex.EncodeToString(digest[:12])+".git")
+}
+
+// openRemote opens the clone, and makes an empty one if there is none that can
+// be used.
+func openRemote(dir string, s spec, a auth, timeout time.Duration) (*remote, error) {
+	r := &remote{url: s.URL, branch: plumbing.NewBranchReferenceName(s.Branch), auth: a, timeout: timeout}
+	if !isBare(dir) {
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, fmt.Errorf("making room for the clone: %w", err)
+		}
+		if err := createBare(dir, r.branch); err != nil {
+			return nil, err
+		}
+	}
+	r.storage = openStorage(dir)
+	return r, nil
+}
+
+func (r *remote) objects() storer.EncodedObjectStorer { return r.storage }
+
+func (r *remote) close() {
+	if r.session != nil {
+		_ = r.session.Close()
+		r.session = nil
+	}
+	_ = r.storage.Close()
+}
+
+func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
+	if r.session != nil {
+		_ = r.session.Close()
+		r.session = nil
+	}
+	ep, err := transport.NewEndpoint(r.url)
+	if err != nil {
+		return plumbing.ZeroHash, tko.Errorf(tko.ErrInvalid, "spec.url is not a URL")
+	}
+	c, err := client.NewClient(ep)
+	if err != nil {
+		return plumbing.ZeroHash, tko.Errorf(tko.ErrInvalid, "spec.url has a scheme that isn't supported")
+	}
+	// connecting doesn't mind the context in all transports
+	if r.session, err = within(ctx, r.timeout, func(context.Context) (transport.ReceivePackSession, error) {
+		return c.NewReceivePackSession(ep, r.auth.method)
+	}, func(s transport.ReceivePackSession) { _ = s.Close() }); err != nil {
+		r.session = nil
+		return plumbing.ZeroHash, r.auth.hide(fmt.Errorf("connecting: %w", err))
+	}
+	session := r.session
+	r.refs, err = within(ctx, r.timeout, func(ctx context.Context) (*packp.AdvRefs, error) { return session.AdvertisedReferencesContext(ctx) }, nil)
+	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
+		r.refs, err = packp.NewAdvRefs(), nil
+	}
+	if err != nil {
+		return plumbing.ZeroHash, r.auth.hide(fmt.Errorf("reading the branches: %w", err))
+	}
+	tip := r.refs.References[r.branch.String()]
+	if tip.IsZero() || r.storage.HasEncodedObject(tip) == nil {
+		return tip, nil
+	}
+	if err := r.fetch(ctx); err != nil {
+		return plumbing.ZeroHash, err
+	}
+	return tip, nil
+}
+
+func (r *remote) fetch(ctx context.Context) error {
+	spec := config.RefSpec("+" + r.branch.String() + ":" + r.branch.String())
+	from := gogit.NewRemote(r.storage, &config.RemoteConfig{Name: "origin", URLs: []string{r.url}})
+	_, err := within(ctx, transferTime*r.timeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, from.FetchContext(ctx, &gogit.FetchOptions{
+			RefSpecs: []config.RefSpec{spec}, Auth: r.auth.method, Tags: gogit.NoTags, Force: true,
+		})
+	}, nil)
+	if err != nil && !errors.Is(err, gogit.NoErrAlreadyUpToDate) {
+		return r.auth.hide(fmt.Errorf("fetching: %w", err))
+	}
+	// what came may be in packs that were not there when the storage was opened
+	r.storage.Reindex()
+	return nil
+}
+
+// move pushes exactly the objects that are new. The server refuses if the
+// branch isn't where we saw it.
+func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *staging) error {
+	var pack bytes.Buffer
+	if _, err := packfile.NewEncoder(&pack, added, false).Encode(added.order, 0); err != nil {
+		return fmt.Errorf("packing the commit: %w", err)
+	}
+	request := packp.NewReferenceUpdateRequestFromCapabilities(r.refs.Capabilities)
+	if r.refs.Capabilities.Supports(capability.Sideband64k) {
+		_ = request.Capabilities.Set(capability.Sideband64k) // can't fail: it takes no argument
+	}
+	request.Commands = []*packp.Command{{Name: r.branch, Old: from, New: to}}
+	request.Packfile = io.NopCloser(&pack)
+	session := r.session
+	push := func(ctx context.Context) (*packp.ReportStatus, error) { return session.ReceivePack(ctx, request) }
+	if _, err := within(ctx, transferTime*r.timeout, push, nil); err != nil {
+		pushed := r.auth.hide(fmt.Errorf("pushing: %w", err))
+		now, err := r.tip(ctx)
+		switch {
+		case err != nil:
+			return pushed
+		case now == to:
+			// it was taken, only the answer was lost
+		case now != from:
+			return errMoved
+		default:
+			return pushed
+		}
+	}
+	// the commit goes last: where it is, all that the next one needs is
+	if err := added.store(func(hash plumbing.Hash) bool { return added.keep[hash] }); err != nil {
+		return fmt.Errorf("updating the clone: %w", err)
+	}
+	if err := r.storage.SetReference(plumbing.NewHashReference(r.branch, to)); err != nil {
+		return fmt.Errorf("updating the clone: %w", err)
+	}
+	return nil
+}
+
+// transferTime is how much longer than an answer a transfer may take.
+const transferTime = 20
+
+// within runs what may not mind the context, and doesn't wait for it longer
+// than the limit and the context last. What comes too late is discarded.
+func within[T any](ctx context.Context, limit time.Duration, do func(context.Context) (T, error), discard func(T)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %s", limit))
+	defer cancel()
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := do(ctx)
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil && ctx.Err() != nil {
+			return r.value, context.Cause(ctx)
+		}
+		return r.value, r.err
+	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.err == nil && discard != nil {
+				discard(r.value)
+			}
+		}()
+		var zero T
+		return zero, context.Cause(ctx)
+	}
+}

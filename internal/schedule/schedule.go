@@ -1,0 +1,208 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/git"
+	"github.com/tko-orchestrator/tko/internal/work"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Records is what the meta-scheduler reads and writes.
+type Records interface {
+	// Site answers the current site for revision 0, ErrNotFound if there is
+	// none.
+	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
+	// Deployment answers the current deployment for revision 0, ErrNotFound if
+	// there is none.
+	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
+	// Deployments answers those selected, in the order of their IDs.
+	Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error]
+	// Plugins answers those selected, in the order of their names.
+	Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error]
+	// SetConditions replaces conditions by their types.
+	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
+}
+
+// Client is what the meta-scheduler needs of the data controller.
+type Client interface {
+	Records
+	work.Client
+}
+
+// Runner runs schedule plugins.
+type Runner interface {
+	// Schedule gives a plugin the whole of a site's deployments.
+	Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, sitePackage krm.Package, deployments map[tko.DeploymentID]krm.Package) error
+}
+
+// target is a way to schedule that is built in.
+type target interface {
+	// Schedule makes what the trigger names hold exactly these deployments, and
+	// answers those that it held before. ErrInvalid says that the site's package
+	// has to change.
+	Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment) (removed []tko.DeploymentID, err error)
+}
+
+// Options are the settings of a Scheduler. The zero value works.
+type Options struct {
+	Worker      string        // who works, for people who read along
+	Concurrency int           // sites at the same time; 64 if 0: those that share a repository share commits
+	Lease       time.Duration // of the work; the loop's default if 0
+	Resync      time.Duration // look at every site again after that long; only when something changes if 0
+	GitCache    string        // folder for clones of remote repositories; in the user's cache folder if empty
+	GitSecrets  string        // folder of the credentials of repositories; there are none if empty
+	Log         *slog.Logger  // nowhere if nil
+}
+
+// A Scheduler is the meta-scheduler.
+type Scheduler struct {
+	client  Client
+	runner  Runner
+	options Options
+	targets map[krm.GVK]target
+}
+
+// New makes a Scheduler.
+func New(client Client, runner Runner, o Options) *Scheduler {
+	if o.Concurrency == 0 {
+		o.Concurrency = 64
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Scheduler{
+		client: client, runner: runner, options: o,
+		targets: map[krm.GVK]target{
+			git.GVK: git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log}),
+		},
+	}
+}
+
+// Run schedules sites as they need it until the context ends, and gives back
+// what it hasn't finished.
+func (s *Scheduler) Run(ctx context.Context) error {
+	loop := &work.Loop{
+		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
+		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,
+		Do: func(ctx context.Context, item tko.WorkItem) work.Result { return s.Look(ctx, tko.SiteID(item.Key)) },
+	}
+	return loop.Run(ctx)
+}
+
+// Look schedules one site. It is done when everything that triggers was given
+// the site's deployments, and also when nothing but a change of records can
+// help (the conditions say so); otherwise it has failed and is worth another
+// try.
+func (s *Scheduler) Look(ctx context.Context, id tko.SiteID) work.Result {
+	seen, err := s.observe(ctx, id)
+	if errors.Is(err, tko.ErrNotFound) {
+		return work.Result{Outcome: tko.WorkDone}
+	}
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	p := decide(seen, s.targets)
+	results := s.act(ctx, seen, p)
+	if ctx.Err() != nil {
+		// cut short: what failed says nothing about the site
+		return work.Result{Outcome: tko.WorkFailed, Err: context.Cause(ctx)}
+	}
+	if err := s.write(ctx, conclude(seen, p, results)); err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if err := s.release(ctx, id, results); err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	for _, r := range results {
+		if r.err != nil && !errors.Is(r.err, tko.ErrInvalid) {
+			return work.Result{Outcome: tko.WorkFailed, Err: r.err}
+		}
+	}
+	if s.options.Resync > 0 && len(p.steps) > 0 {
+		return work.Result{Outcome: tko.WorkLater, Retry: s.options.Resync}
+	}
+	return work.Result{Outcome: tko.WorkDone}
+}
+
+// observe reads all that matters for a site.
+func (s *Scheduler) observe(ctx context.Context, id tko.SiteID) (snapshot, error) {
+	seen := snapshot{}
+	var err error
+	if seen.site, err = s.client.Site(ctx, id, 0); err != nil {
+		return snapshot{}, fmt.Errorf("reading site %q: %w", id, err)
+	}
+	schedule := tko.PluginSchedule
+	for p, err := range s.client.Plugins(ctx, tko.PluginSelect{Type: &schedule}, tko.ListOptions{}) {
+		if err != nil {
+			return snapshot{}, fmt.Errorf("reading the schedule plugins: %w", err)
+		}
+		seen.plugins = append(seen.plugins, p)
+	}
+	at := tko.DeploymentSelect{Sites: []string{string(id)}} // an ID has nothing that a pattern would take otherwise
+	for d, err := range s.client.Deployments(ctx, at, tko.ListOptions{Packages: true}) {
+		if err != nil {
+			return snapshot{}, fmt.Errorf("reading the deployments at site %q: %w", id, err)
+		}
+		seen.deployments = append(seen.deployments, d)
+	}
+	return seen, nil
+}
+
+// act does all steps, whatever becomes of the others.
+func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
+	results := make([]result, len(p.steps))
+	var packages map[tko.DeploymentID]krm.Package
+	for i, step := range p.steps {
+		began := time.Now()
+		r := &results[i]
+		if step.target != nil {
+			r.removed, r.err = step.target.Schedule(ctx, step.trigger, seen.site, p.deployments)
+		} else {
+			if packages == nil {
+				packages = p.packages()
+			}
+			r.err = s.runner.Schedule(ctx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages)
+		}
+		s.options.Log.DebugContext(ctx, "scheduled", "site", string(seen.site.ID), "by", step.String(),
+			"deployments", len(p.deployments), "took", time.Since(began), "err", r.err)
+	}
+	return results
+}
+
+// write writes conditions. A record that has gone needs none.
+func (s *Scheduler) write(ctx context.Context, all []conditionOf) error {
+	for _, c := range all {
+		err := s.client.SetConditions(ctx, c.kind, c.id, []tko.Condition{c.condition})
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return fmt.Errorf("writing the condition of %s %q: %w", c.kind, c.id, err)
+		}
+	}
+	return nil
+}
+
+// release tells deployments that were taken from the site, and are at no other,
+// that they run nowhere. Those at another site are that site's concern.
+func (s *Scheduler) release(ctx context.Context, site tko.SiteID, results []result) error {
+	for _, r := range results {
+		for _, id := range r.removed {
+			d, err := s.client.Deployment(ctx, id, 0)
+			if errors.Is(err, tko.ErrNotFound) || err == nil && d.Site != "" {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("reading deployment %q, which left site %q: %w", id, site, err)
+			}
+			if err := s.write(ctx, unscheduled(d, fmt.Sprintf("was taken from site %q", site))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,421 @@
+package schedule_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// records are a data controller, as far as the meta-scheduler sees it.
+type records struct {
+	mu          sync.Mutex
+	sites       map[tko.SiteID]tko.Site
+	deployments map[tko.DeploymentID]tko.Deployment
+	plugins     []tko.Plugin
+	writes      int
+	queue       []tko.WorkItem
+	finished    map[string]tko.FinishedWork
+	fail        error // of reading deployments
+}
+
+func (r *records) Site(_ context.Context, id tko.SiteID, _ int64) (tko.Site, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, ok := r.sites[id]
+	if !ok {
+		return tko.Site{}, tko.NotFound(tko.KindSite, id)
+	}
+	return s, nil
+}
+
+func (r *records) Deployment(_ context.Context, id tko.DeploymentID, _ int64) (tko.Deployment, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d, ok := r.deployments[id]
+	if !ok {
+		return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	return d, nil
+}
+
+func (r *records) Deployments(_ context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	return func(yield func(tko.Deployment, error) bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.fail != nil {
+			yield(tko.Deployment{}, r.fail)
+			return
+		}
+		var ids []tko.DeploymentID
+		for id := range r.deployments {
+			ids = append(ids, id)
+		}
+		slices.Sort(ids)
+		for _, id := range ids {
+			d := r.deployments[id]
+			if !slices.Contains(s.Sites, string(d.Site)) {
+				continue
+			}
+			if !o.Packages {
+				d.Package = nil
+			}
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (r *records) Plugins(_ context.Context, s tko.PluginSelect, _ tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+	return func(yield func(tko.Plugin, error) bool) {
+		for _, p := range r.plugins {
+			if p.Type == *s.Type && !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (r *records) SetConditions(_ context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writes++
+	if kind == tko.KindSite {
+		s, ok := r.sites[tko.SiteID(id)]
+		if !ok {
+			return tko.NotFound(kind, id)
+		}
+		s.Stamp.Conditions = conditions
+		r.sites[s.ID] = s
+		return nil
+	}
+	d, ok := r.deployments[tko.DeploymentID(id)]
+	if !ok {
+		return tko.NotFound(kind, id)
+	}
+	d.Stamp.Conditions = conditions
+	r.deployments[d.ID] = d
+	return nil
+}
+
+func (r *records) ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkItem, error) {
+	r.mu.Lock()
+	n := min(c.Max, len(r.queue))
+	items := slices.Clone(r.queue[:n])
+	r.queue = r.queue[n:]
+	r.mu.Unlock()
+	if n > 0 {
+		return items, nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(min(c.Wait, 10*time.Millisecond)):
+		return nil, nil
+	}
+}
+
+func (r *records) RenewWork(_ context.Context, items []tko.WorkItem, _ time.Duration) ([]tko.WorkItem, error) {
+	return items, nil
+}
+
+func (r *records) FinishWork(_ context.Context, work []tko.FinishedWork) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range work {
+		r.finished[w.Item.Key] = w
+	}
+	return nil
+}
+
+// said is what the records say of their Scheduled condition: "True Scheduled @1".
+func (r *records) said() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := map[string]string{}
+	add := func(id string, s tko.Stamp) {
+		for _, c := range s.Conditions {
+			m[id] = fmt.Sprintf("%s %s @%d", c.Status, c.Reason, c.ObservedRevision)
+		}
+	}
+	for id, s := range r.sites {
+		add(string(id), s.Stamp)
+	}
+	for id, d := range r.deployments {
+		add(string(id), d.Stamp)
+	}
+	return m
+}
+
+// runner is a runner of plugins that remembers.
+type runner struct {
+	mu   sync.Mutex
+	runs []string
+	err  map[string]error // by plugin
+}
+
+func (r *runner) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, _ krm.Package, deployments map[tko.DeploymentID]krm.Package) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ids []string
+	for id := range deployments {
+		ids = append(ids, string(id))
+	}
+	slices.Sort(ids)
+	r.runs = append(r.runs, fmt.Sprintf("%s %s %s %v", p.Name, target.Name, site, ids))
+	return r.err[p.Name]
+}
+
+var edge = krm.GVK{Group: "edge.plugin.nephio.org", Version: "v1", Kind: "Edge"}
+
+func trigger(name string) krm.Resource {
+	return krm.Resource{"apiVersion": edge.APIVersion(), "kind": edge.Kind, "metadata": map[string]any{"name": name}}
+}
+
+func repository(url string) krm.Resource {
+	return krm.Resource{"apiVersion": "git.plugin.nephio.org/v1alpha1", "kind": "Repository", "metadata": map[string]any{"name": "repo"}, "spec": map[string]any{"url": url}}
+}
+
+func site(id tko.SiteID, pkg ...krm.Resource) tko.Site {
+	return tko.Site{ID: id, Package: pkg, Stamp: tko.Stamp{Revision: 1}}
+}
+
+func deployment(id tko.DeploymentID, at tko.SiteID) tko.Deployment {
+	return tko.Deployment{
+		ID: id, Site: at, Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 1},
+		Package: krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "x", "namespace": "y"}}},
+	}
+}
+
+func world(sites []tko.Site, deployments []tko.Deployment, plugins ...tko.Plugin) *records {
+	r := &records{sites: map[tko.SiteID]tko.Site{}, deployments: map[tko.DeploymentID]tko.Deployment{}, plugins: plugins, finished: map[string]tko.FinishedWork{}}
+	for _, s := range sites {
+		r.sites[s.ID] = s
+	}
+	for _, d := range deployments {
+		r.deployments[d.ID] = d
+	}
+	return r
+}
+
+func plugin(name string, triggers ...krm.GVK) tko.Plugin {
+	return tko.Plugin{Type: tko.PluginSchedule, Name: name, Triggers: triggers}
+}
+
+func scheduled(revision int64) []tko.Condition {
+	return []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: schedule.ReasonScheduled, Message: `by plugin "schedule|p" for edge.plugin.nephio.org/v1 Edge "e"`, ObservedRevision: revision}}
+}
+
+func TestLook(t *testing.T) {
+	t.Parallel()
+	unapproved, unprepared := deployment("b", "lagos"), deployment("c", "lagos")
+	unapproved.Approved, unprepared.Prepared = false, false
+	was := func(d tko.Deployment, revision int64) tko.Deployment {
+		d.Stamp.Conditions = scheduled(revision)
+		return d
+	}
+	wasSite := func(s tko.Site) tko.Site {
+		s.Stamp.Conditions = scheduled(1)
+		return s
+	}
+	away := errors.New("away")
+	tests := map[string]struct {
+		why     string
+		records *records
+		fails   map[string]error
+		outcome tko.WorkOutcome
+		runs    []string
+		said    map[string]string
+		writes  int // in the first look; -1: don't mind
+	}{
+		"a site that is gone": {
+			why: "nothing is left to do", records: world(nil, nil), outcome: tko.WorkDone, said: map[string]string{},
+		},
+		"a plain site": {
+			why: "nothing was asked of it, so nothing is said", records: world([]tko.Site{site("lagos")}, nil), outcome: tko.WorkDone, said: map[string]string{},
+		},
+		"only what is prepared and approved": {
+			why:     "the promise",
+			records: world([]tko.Site{site("lagos", trigger("e"))}, []tko.Deployment{deployment("a", "lagos"), unapproved, unprepared, deployment("d", "accra")}, plugin("p", edge)),
+			outcome: tko.WorkDone, runs: []string{"p e lagos [a]"}, writes: 2,
+			said: map[string]string{"lagos": "True Scheduled @1", "a": "True Scheduled @1"},
+		},
+		"every trigger and every plugin": {
+			why:     "the promise",
+			records: world([]tko.Site{site("lagos", trigger("e"), trigger("f"))}, nil, plugin("p", edge), plugin("q", edge), plugin("r", krm.GVK{Version: "v1", Kind: "Edge"})),
+			outcome: tko.WorkDone, runs: []string{"p e lagos []", "q e lagos []", "p f lagos []", "q f lagos []"}, writes: 1,
+			said: map[string]string{"lagos": "True Scheduled @1"},
+		},
+		"one fails": {
+			why:     "the others still run, and it is tried again",
+			records: world([]tko.Site{site("lagos", trigger("e"))}, []tko.Deployment{deployment("a", "lagos")}, plugin("p", edge), plugin("q", edge)),
+			fails:   map[string]error{"p": away}, outcome: tko.WorkFailed, runs: []string{"p e lagos [a]", "q e lagos [a]"}, writes: 2,
+			said: map[string]string{"lagos": "False Failed @1", "a": "False Failed @1"},
+		},
+		"invalid": {
+			why:     "trying again doesn't help: the record says so",
+			records: world([]tko.Site{site("lagos", trigger("e"))}, []tko.Deployment{deployment("a", "lagos")}, plugin("p", edge)),
+			fails:   map[string]error{"p": tko.Errorf(tko.ErrInvalid, "bad")}, outcome: tko.WorkDone, runs: []string{"p e lagos [a]"}, writes: 2,
+			said: map[string]string{"lagos": "False Invalid @1", "a": "False Invalid @1"},
+		},
+		"invalid and failed": {
+			why:     "one of them is worth another try",
+			records: world([]tko.Site{site("lagos", trigger("e"))}, nil, plugin("p", edge), plugin("q", edge)),
+			fails:   map[string]error{"p": tko.Errorf(tko.ErrInvalid, "bad"), "q": away}, outcome: tko.WorkFailed, runs: []string{"p e lagos []", "q e lagos []"}, writes: 1,
+			said: map[string]string{"lagos": "False Invalid @1"},
+		},
+		"nobody schedules": {
+			why:     "people wait for something that will not come",
+			records: world([]tko.Site{site("lagos")}, []tko.Deployment{deployment("a", "lagos")}, plugin("p", edge)),
+			outcome: tko.WorkDone, writes: 2,
+			said: map[string]string{"lagos": "False NoScheduler @1", "a": "False NoScheduler @1"},
+		},
+		"nothing new": {
+			why:     "what is said already isn't said again",
+			records: world([]tko.Site{wasSite(site("lagos", trigger("e")))}, []tko.Deployment{was(deployment("a", "lagos"), 1)}, plugin("p", edge)),
+			outcome: tko.WorkDone, runs: []string{"p e lagos [a]"}, writes: 0,
+			said: map[string]string{"lagos": "True Scheduled @1", "a": "True Scheduled @1"},
+		},
+		"a new revision": {
+			why:     "people see that it is this revision that runs",
+			records: world([]tko.Site{wasSite(site("lagos", trigger("e")))}, []tko.Deployment{was(deployment("a", "lagos"), 0)}, plugin("p", edge)),
+			outcome: tko.WorkDone, runs: []string{"p e lagos [a]"}, writes: 1,
+			said: map[string]string{"lagos": "True Scheduled @1", "a": "True Scheduled @1"},
+		},
+		"unapproved after all": {
+			why:     "it was there, and is taken away",
+			records: world([]tko.Site{wasSite(site("lagos", trigger("e")))}, []tko.Deployment{was(unapproved, 1), was(unprepared, 1)}, plugin("p", edge)),
+			outcome: tko.WorkDone, runs: []string{"p e lagos []"}, writes: 2,
+			said: map[string]string{"lagos": "True Scheduled @1", "b": "False Unscheduled @1", "c": "False Unscheduled @1"},
+		},
+		"a failure leaves what is there": {
+			why:     "an outage doesn't unschedule what was scheduled as it is",
+			records: world([]tko.Site{wasSite(site("lagos", trigger("e")))}, []tko.Deployment{was(deployment("a", "lagos"), 1), deployment("b", "lagos")}, plugin("p", edge)),
+			fails:   map[string]error{"p": away}, outcome: tko.WorkFailed, runs: []string{"p e lagos [a b]"}, writes: 2,
+			said: map[string]string{"lagos": "False Failed @1", "a": "True Scheduled @1", "b": "False Failed @1"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := &runner{err: test.fails}
+			s := schedule.New(test.records, run, schedule.Options{})
+			got := s.Look(t.Context(), "lagos")
+			if got.Outcome != test.outcome || (got.Err != nil) != (test.outcome == tko.WorkFailed) {
+				t.Errorf("%s: got %q %v, want %q", test.why, got.Outcome, got.Err, test.outcome)
+			}
+			if diff := cmp.Diff(test.runs, run.runs); diff != "" {
+				t.Errorf("%s: runs: -want +got:\n%s", test.why, diff)
+			}
+			if diff := cmp.Diff(test.said, test.records.said()); diff != "" {
+				t.Errorf("%s: conditions: -want +got:\n%s", test.why, diff)
+			}
+			if test.records.writes != test.writes {
+				t.Errorf("%s: %d writes, want %d", test.why, test.records.writes, test.writes)
+			}
+			s.Look(t.Context(), "lagos")
+			if test.records.writes != test.writes {
+				t.Errorf("%s: looking again wrote again", test.why)
+			}
+		})
+	}
+}
+
+func TestGit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	lagos, accra := filepath.Join(dir, "lagos"), filepath.Join(dir, "accra")
+	r := world(
+		[]tko.Site{site("lagos", repository(lagos)), site("accra", repository(accra)), site("bad", repository("ftp://x"))},
+		[]tko.Deployment{deployment("a", "lagos"), deployment("b", "lagos"), deployment("c", "bad")},
+	)
+	s := schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir()})
+	look := func(want map[string]string) {
+		t.Helper()
+		for _, id := range []tko.SiteID{"lagos", "accra", "bad"} {
+			if got := s.Look(t.Context(), id); got.Outcome != tko.WorkDone {
+				t.Fatalf("%s: %q %v", id, got.Outcome, got.Err)
+			}
+		}
+		want["bad"], want["c"], want["accra"], want["lagos"] = "False Invalid @1", "False Invalid @1", "True Scheduled @1", "True Scheduled @1"
+		if diff := cmp.Diff(want, r.said()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+	look(map[string]string{"a": "True Scheduled @1", "b": "True Scheduled @1"})
+
+	moved, nowhere := r.deployments["a"], r.deployments["b"]
+	moved.Site, moved.Stamp.Revision = "accra", 2
+	nowhere.Site, nowhere.Stamp.Revision = "", 2
+	r.deployments["a"], r.deployments["b"] = moved, nowhere
+	look(map[string]string{"a": "True Scheduled @2", "b": "False Unscheduled @2"})
+	for _, repo := range []string{lagos, accra} {
+		if _, err := os.Stat(filepath.Join(repo, "refs", "heads", "main")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestReadingFails(t *testing.T) {
+	t.Parallel()
+	r := world([]tko.Site{site("lagos", trigger("e"))}, nil, plugin("p", edge))
+	r.fail = errors.New("connection lost")
+	run := &runner{}
+	got := schedule.New(r, run, schedule.Options{}).Look(t.Context(), "lagos")
+	if got.Outcome != tko.WorkFailed || !errors.Is(got.Err, r.fail) {
+		t.Errorf("got %q %v", got.Outcome, got.Err)
+	}
+	if len(run.runs) > 0 || r.writes > 0 {
+		t.Error("acted on half of what there is: deployments would go from the site")
+	}
+}
+
+// One bad site stops no other, and stopping ends.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	r := world(nil, nil, plugin("p", edge))
+	want := map[string]tko.WorkOutcome{"gone": tko.WorkDone}
+	r.queue = append(r.queue, tko.WorkItem{Queue: tko.QueueSchedule, Key: "gone"})
+	for i := range 50 {
+		id := tko.SiteID(fmt.Sprintf("site%d", i))
+		s := site(id, trigger("e"))
+		want[string(id)] = tko.WorkDone
+		if i%5 == 0 {
+			s = site(id, repository("/dev/null/x"))
+			want[string(id)] = tko.WorkFailed
+		}
+		r.sites[id] = s
+		r.queue = append(r.queue, tko.WorkItem{Queue: tko.QueueSchedule, Key: string(id)})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir()}).Run(ctx) }()
+	got := map[string]tko.WorkOutcome{}
+	for deadline := time.Now().Add(20 * time.Second); len(got) < len(want) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		r.mu.Lock()
+		for key, w := range r.finished {
+			got[key] = w.Outcome
+		}
+		r.mu.Unlock()
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -1,0 +1,434 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// MaxBytes is what a package may have, as text, unless Options say otherwise.
+const MaxBytes = 64 << 20
+
+// expansion is how much more may be read than kept: the rest of an archive or
+// repository of which a part is wanted.
+const expansion = 8
+
+// maxFiles is the limit of the number of files of a source.
+const maxFiles = 100_000
+
+// Options say how sources are read. The zero value is good.
+type Options struct {
+	MaxBytes int64        // of the package; [MaxBytes] if 0
+	HTTP     *http.Client // for http and https; one with a time limit if nil
+}
+
+func (o Options) withDefaults() Options {
+	o.MaxBytes = cmp.Or(o.MaxBytes, MaxBytes)
+	if o.HTTP == nil {
+		o.HTTP = &http.Client{Timeout: 5 * time.Minute}
+	}
+	return o
+}
+
+// A file is a part of a source.
+type file struct {
+	name string // slash-separated, relative to the source
+	data []byte
+}
+
+// Read reads the package at a location, which is one of
+//
+//   - a file, of any name
+//   - a directory: all .yaml and .yml files in it and below, in the order of
+//     their names; what begins with a dot is passed over
+//   - an archive (tar, tar.gz, zip), as a directory
+//   - an http or https URL of a file or an archive
+//   - a git repository, as a directory: a git: or ssh: URL, user@host:path, or
+//     any URL or path that ends in .git; #NAME or ?ref=NAME chooses a branch, a
+//     tag or a commit
+//   - LOCATION!/PATH: a file or directory within an archive or repository; also
+//     written tar:LOCATION!PATH, zip:LOCATION!PATH and git:LOCATION!PATH
+//
+// Errors name the location, without passwords, and the file in it. What is
+// wrong with the content or the location is an [tko.ErrInvalid].
+func Read(ctx context.Context, location string, options Options) (krm.Package, error) {
+	options = options.withDefaults()
+	loc, err := parse(location)
+	if err != nil {
+		return nil, err
+	}
+	files, err := loc.read(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", loc, err)
+	}
+	return decode(loc.String(), files, options)
+}
+
+// ReadStream reads the package, as YAML, that r holds. Name is what errors call
+// it.
+func ReadStream(ctx context.Context, r io.Reader, name string, options Options) (krm.Package, error) {
+	options = options.withDefaults()
+	type result struct {
+		data []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	// A read of a terminal can't be cancelled: when the context ends, the
+	// reader is left behind, for as long as the process lives.
+	go func() {
+		data, err := readBounded(r, options.MaxBytes)
+		done <- result{data, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read %s: %w", name, context.Cause(ctx))
+	case r := <-done:
+		if r.err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, r.err)
+		}
+		return decode(name, []file{{data: r.data}}, options)
+	}
+}
+
+func decode(name string, files []file, options Options) (krm.Package, error) {
+	var pkg krm.Package
+	from := map[krm.Identity]string{}
+	for _, f := range files {
+		where := strings.TrimSuffix(name+": "+f.name, ": ")
+		part, err := krm.Decode(krm.YAML, f.data, krm.Limits{Bytes: int(options.MaxBytes)})
+		if err == nil {
+			err = part.Check()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+		for _, r := range part {
+			id := r.Identity()
+			if first, ok := from[id]; ok {
+				return nil, tko.Errorf(tko.ErrInvalid, "%s: %s is also in %s: a package can hold it once", where, id, first)
+			}
+			from[id] = f.name
+		}
+		pkg = append(pkg, part...)
+	}
+	return pkg, nil
+}
+
+// A location is where a source is.
+type location struct {
+	kind   kind
+	base   string // a path or a URL
+	ref    string // of a repository
+	within string // path inside the archive or repository, clean, relative; "" for all of it
+	inside bool   // a path within was asked for
+}
+
+type kind int
+
+const (
+	kindPath kind = iota
+	kindHTTP
+	kindGit
+)
+
+// String is the location as it may be shown.
+func (l location) String() string {
+	s := l.base
+	if u, err := url.Parse(l.base); err == nil && u.User != nil {
+		s = u.Redacted()
+	}
+	if l.ref != "" {
+		s += "#" + l.ref
+	}
+	if l.within != "" {
+		s += "!/" + l.within
+	}
+	return s
+}
+
+func parse(text string) (location, error) {
+	if text == "" {
+		return location{}, tko.Errorf(tko.ErrInvalid, "the location of the package is empty: name a file, a directory or a URL")
+	}
+	if strings.ContainsRune(text, 0) {
+		return location{}, tko.Errorf(tko.ErrInvalid, "the location %.80q has a NUL character", text)
+	}
+	l, rest := location{base: text}, text
+	nested := false
+	for _, prefix := range []string{"tar:", "zip:", "git:"} {
+		// git://host is a URL of its own.
+		if after, ok := strings.CutPrefix(text, prefix); ok && !strings.HasPrefix(after, "//") {
+			rest, nested = after, true
+			if prefix == "git:" {
+				l.kind = kindGit
+			}
+		}
+	}
+	mark := "!/"
+	if nested {
+		mark = "!"
+	}
+	if i := strings.LastIndex(rest, mark); i >= 0 && (nested || !exists(rest)) {
+		within, err := cleanWithin(rest[i+1:], &l)
+		if err != nil {
+			return location{}, tko.Errorf(tko.ErrInvalid, "the location %q: %s", text, err)
+		}
+		l.within, l.inside, rest = within, true, rest[:i]
+	}
+	l.base = rest
+	return l.classify()
+}
+
+// cleanWithin is the path within an archive or repository, which may end with
+// the repository's ref.
+func cleanWithin(p string, l *location) (string, error) {
+	if before, ref, ok := strings.Cut(p, "#"); ok {
+		p, l.ref = before, ref
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			return "", errors.New("the path after the ! has a .. in it")
+		}
+	}
+	return strings.TrimPrefix(path.Clean("/"+p), "/"), nil
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// classify finds out what the base is.
+func (l location) classify() (location, error) {
+	if l.kind == kindPath && exists(l.base) {
+		return l, nil
+	}
+	if scp(l.base) {
+		l.kind = kindGit
+	}
+	base, fragment, _ := strings.Cut(l.base, "#")
+	u, err := url.Parse(l.base)
+	if err != nil || u.Scheme == "" || len(u.Scheme) == 1 || scp(l.base) {
+		// A path, or user@host:path of a repository.
+		if strings.HasSuffix(strings.TrimSuffix(base, "/"), ".git") || l.kind == kindGit {
+			l.kind, l.base, l.ref = kindGit, base, cmp.Or(fragment, l.ref)
+		}
+		return l, nil
+	}
+	switch strings.TrimPrefix(u.Scheme, "git+") {
+	case "http", "https":
+		if l.kind != kindGit && !strings.HasPrefix(u.Scheme, "git+") && !strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), ".git") {
+			l.kind = kindHTTP
+			return l, nil
+		}
+		return l.git(u), nil
+	case "git", "ssh":
+		return l.git(u), nil
+	case "file":
+		if u.Host != "" && u.Host != "localhost" {
+			return location{}, tko.Errorf(tko.ErrInvalid, "the location %q is on the host %q: file URLs are for this machine, file:///PATH", l.base, u.Host)
+		}
+		if l.kind == kindGit || strings.HasPrefix(u.Scheme, "git+") || strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), ".git") {
+			l = l.git(u)
+		}
+		l.base = u.Path
+		return l, nil
+	default:
+		return location{}, tko.Errorf(tko.ErrInvalid, "the location %q has the scheme %q: use a path, or file, http, https, git or ssh", u.Redacted(), u.Scheme)
+	}
+}
+
+func (l location) git(u *url.URL) location {
+	l.kind = kindGit
+	query := u.Query()
+	l.ref = cmp.Or(u.Fragment, query.Get("ref"), l.ref)
+	query.Del("ref")
+	u.Fragment, u.RawFragment, u.RawQuery = "", "", query.Encode()
+	u.Scheme = strings.TrimPrefix(u.Scheme, "git+")
+	l.base = u.String()
+	return l
+}
+
+// scp says whether a location has the form user@host:path.
+func scp(s string) bool {
+	host, _, ok := strings.Cut(s, ":")
+	return ok && strings.Contains(host, "@") && !strings.Contains(host, "/") && !strings.Contains(s, "://")
+}
+
+func (l location) read(ctx context.Context, options Options) ([]file, error) {
+	switch l.kind {
+	case kindGit:
+		return readGit(ctx, l, options)
+	case kindHTTP:
+		return l.readHTTP(ctx, options)
+	default:
+		return l.readPath(ctx, options)
+	}
+}
+
+func (l location) readPath(ctx context.Context, options Options) ([]file, error) {
+	info, err := os.Stat(l.base)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", plain(err))
+	}
+	switch {
+	case info.IsDir() && isBare(l.base):
+		return readGit(ctx, l, options)
+	case info.IsDir() && l.inside:
+		return nil, tko.Errorf(tko.ErrInvalid, "it is a directory: name the file in it with / and no !")
+	case info.IsDir():
+		return readDirectory(ctx, l.base, options)
+	}
+	f, err := os.Open(l.base)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", plain(err))
+	}
+	defer func() { _ = f.Close() }()
+	return l.readFile(ctx, f, options)
+}
+
+func (l location) readHTTP(ctx context.Context, options Options) ([]file, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.base, http.NoBody)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "it is no URL: %w", plain(err))
+	}
+	response, err := options.HTTP.Do(request)
+	if err != nil {
+		return nil, plain(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the server answered %s", response.Status)
+	}
+	return l.readFile(ctx, response.Body, options)
+}
+
+// readFile reads a file or, if its beginning says so, an archive.
+func (l location) readFile(ctx context.Context, r io.Reader, options Options) ([]file, error) {
+	data, err := readBounded(r, options.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	unpack := archive(data)
+	if unpack != nil {
+		return unpack(ctx, data, l.within, options)
+	}
+	if l.inside {
+		return nil, tko.Errorf(tko.ErrInvalid, "it is no archive that is known (tar, tar.gz, zip), so nothing is in it")
+	}
+	return []file{{data: data}}, nil
+}
+
+// readBounded reads all of r, and fails if that is more than limit.
+func readBounded(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, plain(err)
+	}
+	if int64(len(data)) > limit {
+		return nil, tooLarge(limit)
+	}
+	return data, nil
+}
+
+func tooLarge(limit int64) error {
+	return tko.Errorf(tko.ErrInvalid, "it is too large: at most %s are read", bytesText(limit))
+}
+
+func bytesText(n int64) string {
+	if n >= 1<<20 && n%(1<<20) == 0 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// plain takes from an error what the caller names anyway: the path or the URL.
+func plain(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// wanted says whether a file is to be read that is found in a directory, an
+// archive or a repository.
+func wanted(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(part, ".") {
+			return false
+		}
+	}
+	ext := path.Ext(name)
+	return ext == ".yaml" || ext == ".yml"
+}
+
+// A selection collects the files of a tree that are wanted, within bounds.
+type selection struct {
+	within  string
+	options Options
+	files   []file
+	bytes   int64
+	found   bool // within exists
+}
+
+// takes says whether the file of a name (slash-separated, clean, relative) is
+// wanted.
+func (s *selection) takes(name string) bool {
+	if s.within == "" {
+		s.found = true
+		return wanted(name)
+	}
+	if name == s.within {
+		s.found = true
+		return true // named itself, so whatever its extension
+	}
+	rest, ok := strings.CutPrefix(name, s.within+"/")
+	if !ok {
+		return false
+	}
+	s.found = true
+	return wanted(rest)
+}
+
+func (s *selection) add(name string, r io.Reader) error {
+	if len(s.files) == maxFiles {
+		return tko.Errorf(tko.ErrInvalid, "it has too many files: at most %d are read", maxFiles)
+	}
+	data, err := readBounded(r, s.options.MaxBytes-s.bytes)
+	if err != nil {
+		if errors.Is(err, tko.ErrInvalid) {
+			err = tooLarge(s.options.MaxBytes)
+		}
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	s.bytes += int64(len(data))
+	s.files = append(s.files, file{name: name, data: data})
+	return nil
+}
+
+// result answers the files, sorted.
+func (s *selection) result() ([]file, error) {
+	if !s.found && s.within != "" {
+		return nil, tko.Errorf(tko.ErrInvalid, "there is no %q in it", s.within)
+	}
+	if len(s.files) == 0 {
+		return nil, tko.Errorf(tko.ErrInvalid, "there are no .yaml or .yml files in it")
+	}
+	slices.SortStableFunc(s.files, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	return s.files, nil
+}

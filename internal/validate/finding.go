@@ -1,0 +1,289 @@
+package validate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Bounds of what a hostile package can make an error say.
+const (
+	maxFindings = 1000
+	maxText     = 500 // of a path or a reason, in bytes
+)
+
+// findings gathers what is wrong, for one resource after the other.
+type findings struct {
+	list  []tko.Finding
+	more  int             // that were left out
+	begin int             // of the current resource in list
+	paths map[string]bool // of the current resource's findings
+	id    krm.Identity
+}
+
+// next begins with another resource.
+func (f *findings) next(id krm.Identity) {
+	f.sort()
+	f.begin, f.paths, f.id = len(f.list), map[string]bool{}, id
+}
+
+// add adds a finding; only the first one of a path counts, as the first to
+// look has the best explanation.
+func (f *findings) add(path, format string, args ...any) {
+	if f.paths[path] {
+		return
+	}
+	f.paths[path] = true
+	f.addAgain(path, fmt.Sprintf(format, args...))
+}
+
+// addAgain adds a finding beside others of the same path.
+func (f *findings) addAgain(path, reason string) {
+	if len(f.list) >= maxFindings {
+		f.more++
+		return
+	}
+	f.list = append(f.list, tko.Finding{Resource: f.id, Path: shorten(path), Reason: shorten(reason)})
+}
+
+func (f *findings) sort() {
+	slices.SortStableFunc(f.list[f.begin:], func(a, b tko.Finding) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Reason, b.Reason))
+	})
+}
+
+// err is the *tko.InvalidPackageError of the findings, or nil.
+func (f *findings) err() error {
+	if len(f.list) == 0 {
+		return nil
+	}
+	f.sort()
+	if f.more > 0 {
+		last := f.list[len(f.list)-1].Resource
+		f.list = append(f.list, tko.Finding{Resource: last, Reason: fmt.Sprintf("%d more findings from here on are left out", f.more)})
+	}
+	return &tko.InvalidPackageError{Findings: f.list}
+}
+
+func shorten(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	s = s[:maxText]
+	for !utf8.ValidString(s) && s != "" {
+		s = s[:len(s)-1]
+	}
+	return s + "…"
+}
+
+// check adds what a schema finds wrong with the resource.
+func (f *findings) check(schema *jsonschema.Schema, r krm.Resource) {
+	root := map[string]any(r)
+	err := schema.Validate(root)
+	var invalid *jsonschema.ValidationError
+	switch {
+	case errors.As(err, &invalid):
+		explain(invalid, root, f.add)
+	case err != nil:
+		f.add("", "%s", err)
+	}
+}
+
+// explain calls add for the leaves of a validation error.
+func explain(e *jsonschema.ValidationError, root any, add func(path, format string, args ...any)) {
+	here := e.InstanceLocation
+	switch k := e.ErrorKind.(type) {
+	case *kind.Required:
+		for _, name := range k.Missing {
+			add(pathOf(root, append(slices.Clone(here), name)), "is required")
+		}
+	case *kind.AdditionalProperties:
+		for _, name := range k.Properties {
+			add(pathOf(root, append(slices.Clone(here), name)), "unknown property")
+		}
+	case *kind.AnyOf:
+		add(pathOf(root, here), "%s", alternatives(e, root))
+	case *kind.OneOf:
+		if len(k.Subschemas) > 0 {
+			add(pathOf(root, here), "matches more than one of the alternatives of which exactly one is allowed")
+			return
+		}
+		add(pathOf(root, here), "%s", alternatives(e, root))
+	case *kind.Schema, *kind.Reference, *kind.Group, *kind.AllOf:
+		for _, cause := range e.Causes {
+			explain(cause, root, add)
+		}
+	default:
+		add(pathOf(root, here), "%s", reason(e.ErrorKind))
+	}
+}
+
+// alternatives says why none of them holds.
+func alternatives(e *jsonschema.ValidationError, root any) string {
+	here := pathOf(root, e.InstanceLocation)
+	var reasons []string
+	for _, cause := range e.Causes {
+		var all []string
+		explain(cause, root, func(path, format string, args ...any) {
+			text := fmt.Sprintf(format, args...)
+			if rest := strings.TrimPrefix(strings.TrimPrefix(path, here), "."); rest != "" {
+				text = rest + " " + text
+			}
+			all = append(all, text)
+		})
+		slices.Sort(all)
+		if text := strings.Join(all, " and "); !slices.Contains(reasons, text) {
+			reasons = append(reasons, text)
+		}
+	}
+	return "matches none of the alternatives: " + strings.Join(reasons, "; or ")
+}
+
+// reason says what is wrong with a value, without the value: it may be secret.
+// Only what is compared to a list of words is shown.
+func reason(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Type:
+		return "must be " + wanted(k.Want) + ", is " + noun(k.Got) + quoteHint(k)
+	case *kind.Enum:
+		return "must be " + choice(k.Want) + ", is " + show(k.Got)
+	case *kind.Const:
+		return "must be " + show(k.Want) + ", is " + show(k.Got)
+	case *kind.Format:
+		return "is no valid " + k.Want
+	case *kind.Pattern:
+		return "does not match the pattern " + k.Want
+	case *kind.MinLength:
+		return fmt.Sprintf("has %d characters, must have at least %d", k.Got, k.Want)
+	case *kind.MaxLength:
+		return fmt.Sprintf("has %d characters, must have at most %d", k.Got, k.Want)
+	case *kind.MinItems:
+		return fmt.Sprintf("has %d items, must have at least %d", k.Got, k.Want)
+	case *kind.MaxItems:
+		return fmt.Sprintf("has %d items, must have at most %d", k.Got, k.Want)
+	case *kind.MinProperties:
+		return fmt.Sprintf("has %d properties, must have at least %d", k.Got, k.Want)
+	case *kind.MaxProperties:
+		return fmt.Sprintf("has %d properties, must have at most %d", k.Got, k.Want)
+	case *kind.UniqueItems:
+		return fmt.Sprintf("has the same item twice, at %d and %d", k.Duplicates[0], k.Duplicates[1])
+	case *kind.Minimum:
+		f, _ := k.Want.Float64()
+		return fmt.Sprintf("must be at least %v", f)
+	case *kind.Maximum:
+		f, _ := k.Want.Float64()
+		return fmt.Sprintf("must be at most %v", f)
+	case *kind.ExclusiveMinimum:
+		f, _ := k.Want.Float64()
+		return fmt.Sprintf("must be more than %v", f)
+	case *kind.ExclusiveMaximum:
+		f, _ := k.Want.Float64()
+		return fmt.Sprintf("must be less than %v", f)
+	case *kind.MultipleOf:
+		f, _ := k.Want.Float64()
+		return fmt.Sprintf("must be a multiple of %v", f)
+	case *kind.Not, *kind.FalseSchema:
+		return "is excluded by the schema"
+	case *kind.InvalidJsonValue:
+		return "is a number that JSON can't write"
+	}
+	return "does not match the schema (" + strings.Join(k.KeywordPath(), " ") + ")"
+}
+
+func wanted(types []string) string {
+	var nouns []string
+	for _, t := range types {
+		if t != "null" || len(types) == 1 {
+			nouns = append(nouns, noun(t))
+		}
+	}
+	return strings.Join(nouns, " or ")
+}
+
+func noun(jsonType string) string {
+	switch jsonType {
+	case "object":
+		return "a map"
+	case "array":
+		return "a list"
+	case "boolean":
+		return "a boolean"
+	case "integer":
+		return "an integer"
+	case "null":
+		return "null"
+	}
+	return "a " + jsonType
+}
+
+// quoteHint helps with the commonest mistake in YAML.
+func quoteHint(k *kind.Type) string {
+	if (k.Got == "number" || k.Got == "boolean") && slices.Contains(k.Want, "string") {
+		return ": put it in quotes"
+	}
+	return ""
+}
+
+func choice(values []any) string {
+	var words []string
+	for _, v := range values {
+		if v != nil && v != "" {
+			words = append(words, show(v))
+		}
+	}
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "one of " + strings.Join(words, ", ")
+}
+
+func show(v any) string {
+	switch v := v.(type) {
+	case string:
+		return strconv.Quote(shorten(v))
+	case nil:
+		return "null"
+	case map[string]any:
+		return "a map"
+	case []any:
+		return "a list"
+	}
+	return fmt.Sprint(v)
+}
+
+// pathOf writes the way to a value: spec.containers[0].image.
+func pathOf(root any, tokens []string) string {
+	var b strings.Builder
+	for _, t := range tokens {
+		if list, ok := root.([]any); ok {
+			root = nil
+			if i, err := strconv.Atoi(t); err == nil && i >= 0 && i < len(list) {
+				root = list[i]
+			}
+			b.WriteString("[" + t + "]")
+			continue
+		}
+		if m, ok := root.(map[string]any); ok {
+			root = m[t]
+		}
+		if t == "" || strings.ContainsFunc(t, func(c rune) bool { return !unicode.IsPrint(c) }) {
+			t = strconv.Quote(t)
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(t)
+	}
+	return b.String()
+}

@@ -1,0 +1,268 @@
+package validate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// DefaultLocation is the schema location that means the embedded schemas.
+const DefaultLocation = "default"
+
+const (
+	standardLayout = "{{ .NormalizedKubernetesVersion }}-standalone{{ .StrictSuffix }}/{{ .ResourceKind }}{{ .KindSuffix }}.json"
+	maxSchemaBytes = 16 << 20
+	missingFor     = 5 * time.Minute // a location is not asked again for what it doesn't have
+)
+
+// A Fetch reads what is at an http or https URL. Nothing there is
+// fs.ErrNotExist.
+type Fetch func(ctx context.Context, address string) ([]byte, error)
+
+// A location is where schemas are looked for.
+type location struct {
+	text     string
+	embedded bool
+	template *template.Template
+}
+
+// parseLocations reads locations as Kubeconform does. None is the embedded
+// schemas.
+func parseLocations(texts []string, fetch Fetch) ([]location, error) {
+	if len(texts) == 0 {
+		return []location{{text: DefaultLocation, embedded: true}}, nil
+	}
+	var all []location
+	for _, text := range texts {
+		if text == DefaultLocation {
+			all = append(all, location{text: text, embedded: true})
+			continue
+		}
+		if isRemote(text) && fetch == nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "schema location %q is remote: this program reads local schemas only", text)
+		}
+		full := text
+		if !strings.HasSuffix(full, "json") {
+			full += "/" + standardLayout
+		}
+		t, err := template.New("").Option("missingkey=error").Parse(full)
+		if err == nil {
+			err = t.Execute(io.Discard, variablesOf(krm.GVK{Version: "v1", Kind: "Pod"}, ""))
+		}
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "schema location %q: %s", text, strings.TrimPrefix(err.Error(), "template: :"))
+		}
+		all = append(all, location{text: text, template: t})
+	}
+	return all, nil
+}
+
+func isRemote(location string) bool {
+	return strings.HasPrefix(location, "http://") || strings.HasPrefix(location, "https://")
+}
+
+// variables are what a location's template may use.
+type variables struct {
+	NormalizedKubernetesVersion string
+	StrictSuffix                string
+	ResourceKind                string
+	ResourceAPIVersion          string
+	Group                       string
+	KindSuffix                  string
+}
+
+// variablesOf follows Kubeconform in everything, also in that Group is the
+// version for resources of the core group.
+func variablesOf(gvk krm.GVK, kubernetesVersion string) variables {
+	parts := strings.Split(gvk.APIVersion(), "/")
+	suffix := "-" + strings.ToLower(strings.Split(parts[0], ".")[0])
+	if len(parts) > 1 {
+		suffix += "-" + strings.ToLower(parts[1])
+	}
+	return variables{
+		NormalizedKubernetesVersion: normalized(kubernetesVersion),
+		StrictSuffix:                "-strict",
+		ResourceKind:                strings.ToLower(gvk.Kind),
+		ResourceAPIVersion:          parts[len(parts)-1],
+		Group:                       parts[0],
+		KindSuffix:                  suffix,
+	}
+}
+
+func normalized(version string) string {
+	switch {
+	case version == "" || version == "master":
+		return "master"
+	case strings.HasPrefix(version, "v"):
+		return version
+	}
+	return "v" + version
+}
+
+// safeName is what may go into a path: the resource's author is not the one
+// who chose the location.
+var safeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
+
+func isSafe(gvk krm.GVK) bool {
+	unsafe := func(s string) bool { return len(s) > 253 || strings.Contains(s, "..") || !safeName.MatchString(s) }
+	return !unsafe(gvk.Kind) && !unsafe(gvk.Version) && (gvk.Group == "" || !unsafe(gvk.Group))
+}
+
+// A library finds schemas in locations and keeps them, compiled.
+type library struct {
+	locations         []location
+	kubernetesVersion string
+	fetch             Fetch
+	log               *slog.Logger
+	compiled          *lru[shelf, *jsonschema.Schema]
+	missing           *lru[krm.GVK, time.Time]
+}
+
+type shelf struct {
+	gvk      krm.GVK
+	complete bool
+}
+
+// schema of a kind, or nil if there is none. An error is a failure to look.
+func (l *library) schema(ctx context.Context, gvk krm.GVK, complete bool) (*jsonschema.Schema, error) {
+	at := shelf{gvk, complete}
+	if s, ok := l.compiled.get(at); ok {
+		return s, nil
+	}
+	if since, ok := l.missing.get(gvk); ok && time.Since(since) < missingFor {
+		return nil, nil
+	}
+	for _, place := range l.locations {
+		s, err := l.read(ctx, place, gvk, complete)
+		if err != nil {
+			return nil, err
+		}
+		if s != nil {
+			l.compiled.put(at, s)
+			return s, nil
+		}
+	}
+	l.missing.put(gvk, time.Now())
+	return nil, nil
+}
+
+func (l *library) read(ctx context.Context, place location, gvk krm.GVK, complete bool) (*jsonschema.Schema, error) {
+	if place.embedded {
+		k, err := loadKubernetes()
+		if err != nil || !k.has(gvk) {
+			return nil, err
+		}
+		standard, err := loadStandard[complete]()
+		if err != nil {
+			return nil, err
+		}
+		return standard.schema(k.Kinds[gvk.String()])
+	}
+	if !isSafe(gvk) {
+		return nil, nil
+	}
+	var b strings.Builder
+	if err := place.template.Execute(&b, variablesOf(gvk, l.kubernetesVersion)); err != nil {
+		return nil, err
+	}
+	loader := &loader{ctx: ctx, fetch: l.fetch, remote: isRemote(place.text), complete: complete}
+	address := b.String()
+	if !loader.remote {
+		absolute, err := filepath.Abs(strings.TrimPrefix(address, "file://"))
+		if err != nil {
+			return nil, err
+		}
+		address = (&url.URL{Scheme: "file", Path: filepath.ToSlash(absolute)}).String()
+	}
+	document, err := loader.Load(address)
+	var broken *brokenError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case errors.As(err, &broken):
+		l.log.WarnContext(ctx, "schema passed over", "schema", address, "err", err)
+		return nil, nil
+	case err != nil:
+		return nil, tko.Errorf(tko.ErrBusy, "read the schema of %s: %w", gvk, err)
+	}
+	s, err := compile(address, document, loader)
+	if err != nil {
+		l.log.WarnContext(ctx, "schema passed over", "schema", address, "err", err)
+		return nil, nil // as Kubeconform does, the next location is asked
+	}
+	return s, nil
+}
+
+// A brokenError is of a schema that is there and isn't JSON.
+type brokenError struct{ err error }
+
+func (e *brokenError) Error() string { return e.err.Error() }
+func (e *brokenError) Unwrap() error { return e.err }
+
+// A loader loads documents from one location, for one compilation.
+type loader struct {
+	ctx      context.Context //nolint:containedctx // the library's interface has none, and the loader lives as long as a call
+	fetch    Fetch
+	remote   bool
+	complete bool
+}
+
+var errForeign = errors.New("a schema may only refer to others of its own location")
+
+// Load reads a document, ready for complete or partial validation.
+func (l *loader) Load(address string) (any, error) {
+	data, err := l.bytes(address)
+	if err != nil {
+		return nil, err
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return nil, &brokenError{err}
+	}
+	if document == nil {
+		return nil, &brokenError{errors.New("the schema is null")}
+	}
+	if !l.complete {
+		document = lift(document)
+	}
+	return document, nil
+}
+
+func (l *loader) bytes(address string) ([]byte, error) {
+	if isRemote(address) != l.remote {
+		return nil, errForeign
+	}
+	if l.remote {
+		return l.fetch(l.ctx, address)
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "file" {
+		return nil, errForeign
+	}
+	f, err := os.Open(filepath.FromSlash(u.Path))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	data, err := io.ReadAll(io.LimitReader(f, maxSchemaBytes+1))
+	if err == nil && len(data) > maxSchemaBytes {
+		err = fmt.Errorf("%s has more than %d bytes", u.Path, maxSchemaBytes)
+	}
+	return data, err
+}

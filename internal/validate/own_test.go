@@ -1,0 +1,187 @@
+package validate_test
+
+import "testing"
+
+// The prefix of findings, to keep the tables readable.
+const (
+	topo = "topology.nephio.org/v1alpha1 "
+	repo = `git.plugin.nephio.org/v1alpha1 Repository "r": `
+)
+
+func TestOwnKinds(t *testing.T) {
+	runFindings(t, map[string]findingsCase{
+		"everything": {
+			why: "what the model says is possible is possible",
+			pkg: `
+{apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment, annotations: {nephio.org/prepared: "true", nephio.org/approved: "false", nephio.org/approve: Manual}}, spec: {templateId: "a/b:v1", siteId: ""}, status: {x: 1}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Template, metadata: {name: a}, spec: {templateId: "a/b:v1"}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Template, metadata: {name: b}, spec: {select: {metadata: {NetworkFunction.name: "smf*"}}}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Site, metadata: {name: a}, spec: {siteId: lab/2}, status: {siteId: lab/2}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Site, metadata: {name: b}, spec: {select: {metadata: {a: b}}, provisionIfNotFound: true, provisionTemplateId: x, merge: [{apiVersion: v1, kind: ConfigMap, name: c}]}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Sites, metadata: {name: all}, spec: {select: {metadata: {a: "*"}}}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: p}, spec: {templates: [{template: a, sites: [a, all], merge: [{apiVersion: v1, kind: ConfigMap, name: c}]}, {template: b, sites: [b]}]}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: TOSCA, metadata: {name: t}, spec: {url: "https://example.com/a.csar"}}
+---
+{apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: h}, spec: {chart: "oci://example.com/x", repository: r, parameters: {a: 1, b: "{{ get('', 'v1', 'Namespace').metadata.name }}", c: {d: [1]}}}}
+---
+{apiVersion: workload.plugin.nephio.org/v1alpha1, kind: Namespace, metadata: {name: ns}, spec: {namespace: core}}
+---
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {url: "ssh://git@example.com/x.git", branch: main, path: a/b, credentials: {username: u, passwordFile: f, tokenFile: f, sshKeyFile: f, knownHostsFile: f}, author: {name: A, email: a@b.c}}}
+---
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r2}, spec: {url: "git@example.com:x.git"}}
+---
+{apiVersion: metadata.nephio.org/v7, kind: Anything, metadata: {name: m}, spec: {a: {b: [1, null]}}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: c, annotations: {nephio.org/prepare: Postpone, nephio.org/metadata: Never, nephio.org/merge: Override, nephio.org/rename: d, nephio.org/other: x}}}
+`,
+		},
+		"nothing": {
+			why: "a template may leave everything open, a complete package may not",
+			pkg: `
+{apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Template, metadata: {name: t}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Site, metadata: {name: t}, spec: {provisionIfNotFound: false}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Sites, metadata: {name: t}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: t}, spec: {templates: [{sites: []}]}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: TOSCA, metadata: {name: t}, spec: {}}
+---
+{apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: t}, spec: {}}
+---
+{apiVersion: workload.plugin.nephio.org/v1alpha1, kind: Namespace, metadata: {name: t}, spec: {}}
+---
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {}}
+---
+{apiVersion: metadata.nephio.org/v1alpha1, kind: Anything, metadata: {name: m}}
+`,
+			complete: []string{
+				topo + `Template "t": spec: names no template: set templateId or select.metadata`,
+				topo + `Site "t": spec: names no site: set siteId, select.metadata or provisionIfNotFound`,
+				topo + `Sites "t": spec: is required`,
+				topo + `Placement "t": spec.templates[0].sites: is empty: name one Site or Sites or more`,
+				topo + `Placement "t": spec.templates[0].template: is required`,
+				topo + `TOSCA "t": spec.url: is required`,
+				`workload.nephio.org/v1alpha1 HelmChart "t": spec.chart: is required`,
+				`workload.plugin.nephio.org/v1alpha1 Namespace "t": spec.namespace: is required`,
+				repo + `spec.url: is required`,
+			},
+		},
+		"keys without values": {
+			why: "YAML makes null of them, and null of what is required is not there",
+			pkg: `
+{apiVersion: topology.nephio.org/v1alpha1, kind: Site, metadata: {name: s}, spec: {siteId: a, select: null, merge: null}, status: null}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Template, metadata: {name: t}, spec: {templateId: null, select: {metadata: null}}}
+---
+{apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: h}, spec: {chart: a, parameters: null}}
+---
+{apiVersion: metadata.nephio.org/v1alpha1, kind: Anything, metadata: {name: m}, spec: null}
+`,
+			complete: []string{topo + `Template "t": spec.select.metadata: must be a map, is null`},
+		},
+		"wrong": {
+			why: "types and unknown keys of spec are looked at always",
+			pkg: `
+{apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}, spec: {templateId: 5, site: a, siteId: "a b"}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Template, metadata: {name: t}, spec: {templateId: "a b", version: 1}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Sites, metadata: {name: t}, spec: {select: {metadata: {a: 1, b: 'x\'}, labels: {}}}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: t}, spec: {templates: {}}}
+---
+{apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: t}, spec: {chart: "https://u:p@example.com/a.tgz", parameters: [a]}}
+---
+{apiVersion: metadata.nephio.org/v1alpha1, kind: Anything, metadata: {name: m}, spec: [a]}
+`,
+			complete: []string{
+				`deployment.nephio.org/v1alpha1 Deployment "deployment": spec.site: unknown property`,
+				`deployment.nephio.org/v1alpha1 Deployment "deployment": spec.siteId: the ID of the site "a b" has the character ' ': use only 0-9 A-Z a-z _ . - / :`,
+				`deployment.nephio.org/v1alpha1 Deployment "deployment": spec.templateId: must be a string, is a number: put it in quotes`,
+				topo + `Template "t": spec.templateId: the ID of the template "a b" has the character ' ': use only 0-9 A-Z a-z _ . - / :`,
+				topo + `Template "t": spec.version: unknown property`,
+				topo + `Sites "t": spec.select.labels: unknown property`,
+				topo + `Sites "t": spec.select.metadata.a: must be a string, is a number: put it in quotes`,
+				topo + `Sites "t": spec.select.metadata.b: the pattern "x\\" ends with \: write \\ for a backslash`,
+				topo + `Placement "t": spec.templates: must be a list, is a map`,
+				`workload.nephio.org/v1alpha1 HelmChart "t": spec.chart: must not hold a user or password: packages hold no secrets`,
+				`workload.nephio.org/v1alpha1 HelmChart "t": spec.parameters: must be a map, is a list`,
+				`metadata.nephio.org/v1alpha1 Anything "m": spec: must be a map, is a list`,
+			},
+			partial: []string{
+				`deployment.nephio.org/v1alpha1 Deployment "deployment": spec.site: unknown property`,
+				`deployment.nephio.org/v1alpha1 Deployment "deployment": spec.siteId: the ID of the site "a b" has the character ' ': use only 0-9 A-Z a-z _ . - / :`,
+				`deployment.nephio.org/v1alpha1 Deployment "deployment": spec.templateId: must be a string, is a number: put it in quotes`,
+				topo + `Template "t": spec.templateId: the ID of the template "a b" has the character ' ': use only 0-9 A-Z a-z _ . - / :`,
+				topo + `Template "t": spec.version: unknown property`,
+				topo + `Sites "t": spec.select.labels: unknown property`,
+				topo + `Sites "t": spec.select.metadata.a: must be a string, is a number: put it in quotes`,
+				topo + `Sites "t": spec.select.metadata.b: the pattern "x\\" ends with \: write \\ for a backslash`,
+				topo + `Placement "t": spec.templates: must be a list, is a map`,
+				`workload.nephio.org/v1alpha1 HelmChart "t": spec.chart: must not hold a user or password: packages hold no secrets`,
+				`workload.nephio.org/v1alpha1 HelmChart "t": spec.parameters: must be a map, is a list`,
+				`metadata.nephio.org/v1alpha1 Anything "m": spec: must be a map, is a list`,
+			},
+		},
+		"references": {
+			why: "a complete topology names only what is there",
+			pkg: `
+{apiVersion: topology.nephio.org/v1alpha1, kind: Template, metadata: {name: t}, spec: {templateId: x, select: {metadata: {}}}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Site, metadata: {name: s}, spec: {siteId: x, merge: [{apiVersion: v1, kind: ConfigMap, name: c}]}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: p}, spec: {templates: [{template: s, sites: [s, t]}, {template: t, sites: [s], merge: [{apiVersion: apps/v1, kind: Deployment, name: d}]}]}}
+`,
+			complete: []string{
+				topo + `Template "t": spec.select: is one too many beside spec.templateId: keep one of them`,
+				topo + `Site "s": spec.merge[0]: refers to v1 ConfigMap "c", which is not in the package`,
+				topo + `Placement "p": spec.templates[0].sites[1]: names the Site or Sites "t", which is not in the package`,
+				topo + `Placement "p": spec.templates[0].template: names the Template "s", which is not in the package`,
+				topo + `Placement "p": spec.templates[1].merge[0]: refers to apps/v1 Deployment "d", which is not in the package`,
+			},
+		},
+		"secrets": {
+			why: "credentials are references, and no finding shows a secret",
+			pkg: `{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {url: "https://user:hunter2@example.com/x.git", token: hunter2, credentials: {username: u, password: hunter2}}}`,
+			complete: []string{
+				repo + `spec.credentials.password: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				repo + `spec.token: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
+			},
+			partial: []string{
+				repo + `spec.credentials.password: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				repo + `spec.token: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
+			},
+		},
+		"annotations": {
+			why: "an annotation that TKO would not understand is found before it is ignored, on any kind",
+			pkg: `{apiVersion: example.com/v1, kind: Thing, metadata: {name: t, annotations: {nephio.org/prepared: "yes", nephio.org/prepare: here, nephio.org/approve: Later, nephio.org/merge: "", nephio.org/metadata: 5}}}`,
+			complete: []string{
+				`example.com/v1 Thing "t": metadata.annotations.nephio.org/approve: must be one of Default, Auto, Manual, is "Later"`,
+				`example.com/v1 Thing "t": metadata.annotations.nephio.org/merge: must be one of Replace, Override, is ""`,
+				`example.com/v1 Thing "t": metadata.annotations.nephio.org/metadata: must be text, but is the number 5; put it in quotes`,
+				`example.com/v1 Thing "t": metadata.annotations.nephio.org/prepare: must be one of Here, Postpone, Never, is "here"`,
+				`example.com/v1 Thing "t": metadata.annotations.nephio.org/prepared: must be one of false, true, is "yes"`,
+			},
+			partial: []string{
+				`example.com/v1 Thing "t": metadata.annotations.nephio.org/approve: must be one of Default, Auto, Manual, is "Later"`,
+				`example.com/v1 Thing "t": metadata.annotations.nephio.org/merge: must be one of Replace, Override, is ""`,
+				`example.com/v1 Thing "t": metadata.annotations.nephio.org/metadata: must be text, but is the number 5; put it in quotes`,
+				`example.com/v1 Thing "t": metadata.annotations.nephio.org/prepare: must be one of Here, Postpone, Never, is "here"`,
+				`example.com/v1 Thing "t": metadata.annotations.nephio.org/prepared: must be one of false, true, is "yes"`,
+			},
+		},
+	})
+}

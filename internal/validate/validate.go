@@ -1,0 +1,471 @@
+package validate
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A PluginRunner runs plugins of type validate. Its error says what a plugin
+// has against the resource, or why it could not be run.
+type PluginRunner interface {
+	Validate(ctx context.Context, p tko.Plugin, target krm.Identity, pkg krm.Package, complete bool) error
+}
+
+// Options say how to validate. The zero value is Kubernetes' embedded schemas
+// and no plugins.
+type Options struct {
+	// SchemaLocations is where schemas are looked for, one after the other, in
+	// Kubeconform's format: "default" (the embedded schemas), a folder, a
+	// template of a path, or of an http or https URL. None is "default".
+	SchemaLocations []string
+	// KubernetesVersion is what the locations' templates put in place of
+	// NormalizedKubernetesVersion: "1.37.1", or "master"; if empty, the version
+	// of the embedded schemas, which have this one only.
+	KubernetesVersion string
+	Fetch             Fetch        // reads remote locations; nil refuses them
+	Plugins           PluginRunner // nil finds fault with everything that a plugin should see
+	PluginsAtOnce     int          // that run for one package; 4 if zero
+	CacheSize         int          // verdicts to remember; 4096 if zero, none if negative
+	Log               *slog.Logger // where to report; nowhere if nil
+}
+
+// A Validator says what is wrong with packages. It is safe for concurrent use.
+type Validator struct {
+	library  library
+	defined  *lru[definedKey, compiledVersion]
+	known    registered
+	verdicts *lru[verdictKey, error]
+	plugins  PluginRunner
+	atOnce   int
+	log      *slog.Logger
+}
+
+type verdictKey struct {
+	key      string
+	complete bool
+}
+
+// Sizes of caches of compiled schemas.
+const (
+	compiledSchemas = 2048
+	missingSchemas  = 8192
+	definedSchemas  = 1024
+)
+
+// New makes a validator. What is wrong with the options is an ErrInvalid.
+func New(o Options) (*Validator, error) {
+	locations, err := parseLocations(o.SchemaLocations, o.Fetch)
+	if err != nil {
+		return nil, err
+	}
+	version, err := kubernetesVersion(o.KubernetesVersion, locations)
+	if err != nil {
+		return nil, err
+	}
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	v := &Validator{
+		library: library{
+			locations:         locations,
+			kubernetesVersion: version,
+			fetch:             o.Fetch,
+			log:               log,
+			compiled:          newLRU[shelf, *jsonschema.Schema](compiledSchemas),
+			missing:           newLRU[krm.GVK, time.Time](missingSchemas),
+		},
+		defined: newLRU[definedKey, compiledVersion](definedSchemas),
+		plugins: o.Plugins,
+		atOnce:  o.PluginsAtOnce,
+		log:     log,
+	}
+	if v.atOnce <= 0 {
+		v.atOnce = 4
+	}
+	switch {
+	case o.CacheSize == 0:
+		v.verdicts = newLRU[verdictKey, error](4096)
+	case o.CacheSize > 0:
+		v.verdicts = newLRU[verdictKey, error](o.CacheSize)
+	}
+	return v, nil
+}
+
+// kubernetesVersion refuses a version that no location can answer for.
+func kubernetesVersion(version string, locations []location) (string, error) {
+	k, err := loadKubernetes()
+	switch {
+	case err != nil:
+		return "", err
+	case version == "":
+		return k.Version, nil
+	case slices.ContainsFunc(locations, func(l location) bool { return !l.embedded }) || minor(version) == minor(k.Version):
+		return version, nil
+	}
+	return "", tko.Errorf(tko.ErrInvalid, "the schemas of Kubernetes %s are not embedded, only those of %s: name a schema location that has them", version, k.Version)
+}
+
+// minor is "v1.37" of "1.37.1".
+func minor(version string) string {
+	parts := strings.Split(normalized(version), ".")
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+// Validate answers nil if the package is valid. A *tko.InvalidPackageError
+// holds everything that is wrong, in the order of the resources and of the
+// paths in them; it may be shared, so don't change it. Any other error is a
+// failure to find out. Plugins run if nothing else is wrong. A verdict with a
+// Key is remembered, unless a plugin had a part in refusing. The CRDs of the
+// Validation must not be changed later on: what was read of them is kept.
+func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
+	key := verdictKey{r.Key, r.Complete}
+	if r.Key != "" && v.verdicts != nil {
+		if verdict, ok := v.verdicts.get(key); ok {
+			return verdict
+		}
+	}
+	verdict, err := v.inspect(ctx, r)
+	if err != nil {
+		return err
+	}
+	if verdict == nil {
+		refused, err := v.runPlugins(ctx, r)
+		if err != nil {
+			return err
+		}
+		if refused != nil {
+			return refused
+		}
+	}
+	if r.Key != "" && v.verdicts != nil {
+		v.verdicts.put(key, verdict)
+	}
+	return verdict
+}
+
+// inspect does all that needs no plugin.
+func (v *Validator) inspect(ctx context.Context, r tko.Validation) (verdict, err error) {
+	f := &findings{}
+	f.next(krm.Identity{})
+	known := v.definitions(r)
+	names := make(map[krm.Identity]bool, len(r.Package))
+	for _, resource := range r.Package {
+		names[resource.Identity()] = true
+	}
+	identity := identityFindings(r.Package)
+	ownKinds, err := loadOwn[r.Complete]()
+	if err != nil {
+		return nil, err
+	}
+	for i, resource := range r.Package {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		id := resource.Identity()
+		f.next(id)
+		for _, e := range identity[i] {
+			f.add(e.Path, "%s", e.Reason)
+		}
+		l := look{findings: f, resource: resource, complete: r.Complete, pkg: r.Package, names: names}
+		l.annotations()
+		l.own()
+		if d := known.own[i]; d != nil {
+			v.checkDefinition(f, d, r.Complete)
+		}
+		schema := ownKinds.schema(id.GVK)
+		if schema == nil {
+			if schema, err = v.schema(ctx, id.GVK, known, r.Complete); err != nil {
+				return nil, err
+			}
+		}
+		if schema != nil {
+			f.check(schema, resource)
+		}
+	}
+	return f.err(), nil
+}
+
+// identityFindings are what a package says is wrong with its resources'
+// identities, by the index of the resource.
+func identityFindings(p krm.Package) map[int][]*krm.Error {
+	found := map[int][]*krm.Error{}
+	file := func(err error) {
+		var several krm.Errors
+		var one *krm.Error
+		switch {
+		case errors.As(err, &several):
+		case errors.As(err, &one):
+			several = krm.Errors{one}
+		}
+		for _, e := range several {
+			i := max(e.Index-1, 0)
+			found[i] = append(found[i], e)
+		}
+	}
+	file(p.Check())
+	_, err := p.Deployment()
+	file(err)
+	return found
+}
+
+// schema of a kind that is not TKO's own: Kubernetes' kinds are what
+// Kubernetes says; the others what the package's CRDs say, or else the CRDs
+// known beside it, or else a schema location.
+func (v *Validator) schema(ctx context.Context, gvk krm.GVK, known definitions, complete bool) (*jsonschema.Schema, error) {
+	k, err := loadKubernetes()
+	if err != nil {
+		return nil, err
+	}
+	if !k.has(gvk) {
+		if schema := v.definedSchema(gvk, known, complete); schema != nil {
+			return schema, nil
+		}
+	}
+	return v.library.schema(ctx, gvk, complete)
+}
+
+// definitions are the CRDs at hand.
+type definitions struct {
+	own        map[int]*definition // the package's, by index
+	packaged   byKind
+	registered byKind
+}
+
+type byKind map[krm.GVK][]*definition // the version is empty
+
+func (b byKind) add(d *definition) {
+	at := krm.GVK{Group: d.group, Kind: d.kind}
+	b[at] = append(b[at], d)
+}
+
+// registered is the newest list of CRDs that came with a Validation: callers
+// pass the same one again and again.
+type registered struct {
+	mu    sync.Mutex
+	list  []krm.Resource
+	kinds byKind
+}
+
+func (k *registered) byKind(list []krm.Resource) byKind {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(list) == 0 {
+		return nil
+	}
+	if len(list) == len(k.list) && &list[0] == &k.list[0] {
+		return k.kinds
+	}
+	kinds := byKind{}
+	for _, r := range list {
+		if r.GVK() == crdGVK {
+			kinds.add(define(r))
+		}
+	}
+	k.list, k.kinds = list, kinds
+	return kinds
+}
+
+func (v *Validator) definitions(r tko.Validation) definitions {
+	d := definitions{own: map[int]*definition{}, packaged: byKind{}, registered: v.known.byKind(r.CRDs)}
+	for i, resource := range r.Package {
+		if resource.GVK() == crdGVK {
+			d.own[i] = define(resource)
+			d.packaged.add(d.own[i])
+		}
+	}
+	return d
+}
+
+// of are the definitions of a kind, in order of precedence.
+func (d definitions) of(gvk krm.GVK) []*definition {
+	at := krm.GVK{Group: gvk.Group, Kind: gvk.Kind}
+	return slices.Concat(d.packaged[at], d.registered[at])
+}
+
+type definedKey struct {
+	digest   [sha256.Size]byte
+	version  string
+	path     string
+	complete bool
+}
+
+// A compiledVersion is what became of a CRD's version: a schema, or what is
+// wrong with it.
+type compiledVersion struct {
+	schema *jsonschema.Schema
+	issues []issue
+	err    error
+}
+
+// definedSchema is the first schema that CRDs have for a kind, or nil. CRDs
+// whose schema is broken have none: the package that brings one is told so.
+func (v *Validator) definedSchema(gvk krm.GVK, known definitions, complete bool) *jsonschema.Schema {
+	for _, d := range known.of(gvk) {
+		for _, version := range d.versions {
+			if version.name != gvk.Version || version.schema == nil {
+				continue
+			}
+			if c := v.compileVersion(d, version, complete); c.schema != nil {
+				return c.schema
+			}
+		}
+	}
+	return nil
+}
+
+func (v *Validator) compileVersion(d *definition, version definedVersion, complete bool) compiledVersion {
+	digest, err := d.digest()
+	if err != nil {
+		return compiledVersion{err: err}
+	}
+	key := definedKey{digest, version.name, strings.Join(version.path, " "), complete}
+	if c, ok := v.defined.get(key); ok {
+		return c
+	}
+	k, err := loadKubernetes()
+	if err != nil {
+		return compiledVersion{err: err}
+	}
+	c := compileStructural(version.name, version.schema, version.path, complete, k)
+	v.defined.put(key, c)
+	return c
+}
+
+// checkDefinition finds what makes a CRD's schemas useless.
+func (v *Validator) checkDefinition(f *findings, d *definition, complete bool) {
+	root := map[string]any(d.resource)
+	for _, version := range d.versions {
+		if version.schema == nil {
+			if complete {
+				f.add(pathOf(root, version.path), "is required: every served version needs a schema")
+			}
+			continue
+		}
+		c := v.compileVersion(d, version, complete)
+		for _, i := range c.issues {
+			f.add(pathOf(root, i.path), "%s", i.reason)
+		}
+		if c.err != nil {
+			f.add(pathOf(root, version.path), "is no usable schema: %s", c.err)
+		}
+	}
+}
+
+// compileStructural compiles a schema as CRDs have it.
+func compileStructural(name string, schema any, path []string, complete bool, k *kubernetes) compiledVersion {
+	c := structural{complete: complete}
+	document := c.document(schema, path, k.document(objectMeta))
+	if document == nil {
+		return compiledVersion{issues: []issue{{path, "must be a schema"}}}
+	}
+	if len(c.issues) > 0 {
+		return compiledVersion{issues: c.issues}
+	}
+	var final any = document
+	if !complete {
+		final = lift(document)
+	}
+	s, err := compile("tko:///"+safeURL.ReplaceAllString(name, "-")+".json", final, noLoader{}, crdFormats...)
+	return compiledVersion{schema: s, err: err}
+}
+
+// patience is how long a plugin may take to fail. One that needs longer hangs:
+// it isn't asked about the package's other resources.
+const patience = 5 * time.Second
+
+// A run of a plugin for a resource.
+type run struct {
+	plugin  tko.Plugin
+	target  krm.Identity
+	hanging *atomic.Bool // of the plugin
+	err     error
+}
+
+// runPlugins answers what plugins find wrong; an error is the context's.
+func (v *Validator) runPlugins(ctx context.Context, r tko.Validation) (refused, err error) {
+	runs := plan(r)
+	var group errgroup.Group
+	group.SetLimit(v.atOnce)
+	for _, one := range runs {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			v.run(ctx, one, r)
+			return nil
+		})
+	}
+	if err := errors.Join(group.Wait(), ctx.Err()); err != nil {
+		return nil, err
+	}
+	var f findings
+	for _, one := range runs {
+		if one.err != nil {
+			f.id = one.target
+			f.addAgain("", pluginReason(one.plugin, one.target, one.err))
+		}
+	}
+	f.begin = len(f.list)
+	return f.err(), nil
+}
+
+// plan is what has to run, in the order of the package.
+func plan(r tko.Validation) []*run {
+	hanging := make([]atomic.Bool, len(r.Plugins))
+	var runs []*run
+	for _, resource := range r.Package {
+		for i, p := range r.Plugins {
+			if p.Type == tko.PluginValidate && p.Triggered(resource.GVK()) {
+				runs = append(runs, &run{plugin: p, target: resource.Identity(), hanging: &hanging[i]})
+			}
+		}
+	}
+	return runs
+}
+
+func (v *Validator) run(ctx context.Context, one *run, r tko.Validation) {
+	switch {
+	case v.plugins == nil:
+		one.err = errNoRunner
+	case one.hanging.Load():
+		one.err = errHanging
+	default:
+		begin := time.Now()
+		one.err = v.plugins.Validate(ctx, one.plugin, one.target, r.Package, r.Complete)
+		if one.err != nil && time.Since(begin) > patience {
+			one.hanging.Store(true)
+		}
+	}
+}
+
+var errHanging = errors.New("was not asked, after it failed slowly for another resource")
+
+var safeURL = regexp.MustCompile(`[^A-Za-z0-9.]+`)
+
+var errNoRunner = errors.New("cannot run here: this program runs no plugins")
+
+// pluginReason names the plugin once, and leaves the resource to the finding.
+func pluginReason(p tko.Plugin, target krm.Identity, err error) string {
+	name := fmt.Sprintf("plugin %q", p.ID())
+	text := strings.Replace(err.Error(), " for "+target.String(), "", 1)
+	if strings.HasPrefix(text, name) {
+		return text
+	}
+	return name + ": " + text
+}

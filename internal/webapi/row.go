@@ -1,0 +1,145 @@
+package webapi
+
+import (
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+type errorBody struct {
+	Error string `json:"error"`
+}
+
+type aboutBody struct {
+	InstanceName         string     `json:"instanceName"`
+	InstanceDescription  string     `json:"instanceDescription"`
+	Version              string     `json:"tkoVersion"`
+	Backend              string     `json:"backend"`
+	AddressPorts         []string   `json:"addressPorts"`
+	DefaultPackageFormat krm.Format `json:"defaultPackageFormat"`
+	Position             int64      `json:"position"`
+}
+
+// A conditionBody is a condition as Kubernetes writes it.
+type conditionBody struct {
+	Type             string    `json:"type"`
+	Status           string    `json:"status"`
+	Reason           string    `json:"reason"`
+	Message          string    `json:"message"`
+	LastTransition   time.Time `json:"lastTransitionTime"`
+	ObservedRevision int64     `json:"observedRevision"`
+}
+
+// A stampBody is what rows have of what TKO keeps about entities.
+type stampBody struct {
+	Created    int64           `json:"createdTimestamp"` // Unix milliseconds
+	Updated    int64           `json:"updatedTimestamp"` // Unix milliseconds
+	Revision   int64           `json:"revision"`
+	Conditions []conditionBody `json:"conditions,omitempty"`
+}
+
+func stampOf(s tko.Stamp) stampBody {
+	body := stampBody{Created: s.Created.UnixMilli(), Updated: s.Updated.UnixMilli(), Revision: s.Revision}
+	for _, c := range s.Conditions {
+		body.Conditions = append(body.Conditions, conditionBody(c))
+	}
+	return body
+}
+
+type templateBody struct {
+	ID          tko.TemplateID     `json:"id"`
+	Metadata    map[string]string  `json:"metadata"`
+	Deployments []tko.DeploymentID `json:"deployments"`
+	stampBody
+}
+
+func templateRow(t tko.Template) templateBody {
+	return templateBody{ID: t.ID, Metadata: orEmptyMap(t.Metadata), Deployments: orEmpty(t.Deployments), stampBody: stampOf(t.Stamp)}
+}
+
+type siteBody struct {
+	ID          tko.SiteID         `json:"id"`
+	Template    tko.TemplateID     `json:"template"`
+	Metadata    map[string]string  `json:"metadata"`
+	Deployments []tko.DeploymentID `json:"deployments"`
+	stampBody
+}
+
+func siteRow(s tko.Site) siteBody {
+	return siteBody{ID: s.ID, Template: s.Template, Metadata: orEmptyMap(s.Metadata), Deployments: orEmpty(s.Deployments), stampBody: stampOf(s.Stamp)}
+}
+
+type deploymentBody struct {
+	ID       tko.DeploymentID  `json:"id"`
+	Parent   tko.DeploymentID  `json:"parent"`
+	Template tko.TemplateID    `json:"template"`
+	Site     tko.SiteID        `json:"site"`
+	Metadata map[string]string `json:"metadata"`
+	Prepared bool              `json:"prepared"`
+	Approved bool              `json:"approved"`
+	stampBody
+}
+
+func deploymentRow(d tko.Deployment) deploymentBody {
+	return deploymentBody{
+		ID: d.ID, Parent: d.Parent, Template: d.Template, Site: d.Site, Metadata: orEmptyMap(d.Metadata),
+		Prepared: d.Prepared, Approved: d.Approved, stampBody: stampOf(d.Stamp),
+	}
+}
+
+type gvkBody struct {
+	Group   string `json:"group"`
+	Version string `json:"version"`
+	Kind    string `json:"kind"`
+}
+
+type pluginBody struct {
+	ID         string            `json:"id"`
+	Type       string            `json:"type"`
+	Name       string            `json:"name"`
+	Executor   string            `json:"executor"`
+	Arguments  []string          `json:"arguments"`
+	Properties map[string]string `json:"properties"`
+	Triggers   []gvkBody         `json:"triggers"`
+	stampBody
+}
+
+func pluginRow(p tko.Plugin) pluginBody {
+	body := pluginBody{
+		ID: p.ID(), Type: p.Type, Name: p.Name, Executor: p.Executor, Arguments: orEmpty(p.Arguments),
+		Properties: make(map[string]string, len(p.Properties)), Triggers: make([]gvkBody, 0, len(p.Triggers)), stampBody: stampOf(p.Stamp),
+	}
+	for key, value := range p.Properties {
+		if isSecret(key) {
+			value = "[secret]"
+		}
+		body.Properties[key] = value
+	}
+	for _, t := range p.Triggers {
+		body.Triggers = append(body.Triggers, gvkBody(t))
+	}
+	return body
+}
+
+// isSecret says whether a property configures an executor with something that
+// browsers must not see.
+func isSecret(property string) bool {
+	return strings.HasPrefix(property, "_") && strings.HasSuffix(property, "password")
+}
+
+// orEmpty makes a list that isn't null in JSON.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func orEmptyMap(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}

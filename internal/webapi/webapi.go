@@ -1,0 +1,270 @@
+package webapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Catalog is what is served.
+type Catalog interface {
+	About(ctx context.Context) (tko.About, error)
+	Getter
+	Lister
+}
+
+// A Getter answers single entities, with their packages; see
+// [github.com/tko-orchestrator/tko/internal/catalog.Service].
+type Getter interface {
+	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
+	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
+	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
+}
+
+// A Lister streams entities, sorted by ID.
+type Lister interface {
+	Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error]
+	Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error]
+	Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error]
+	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
+}
+
+// New makes the handler of everything below /api/. It answers GET and HEAD.
+// Lists are JSON arrays, streamed; one that ends without its closing bracket
+// was cut short by an error. Errors are {"error": TEXT}. Those that are faults
+// of the server are logged, and told without their cause.
+func New(catalog Catalog, log *slog.Logger) http.Handler {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	a := &api{catalog: catalog, log: log}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/about", a.about)
+	mux.HandleFunc("GET /api/template", a.template)
+	mux.HandleFunc("GET /api/site", a.site)
+	mux.HandleFunc("GET /api/deployment", a.deployment)
+	mux.HandleFunc("GET /api/template/list", a.templates)
+	mux.HandleFunc("GET /api/site/list", a.sites)
+	mux.HandleFunc("GET /api/deployment/list", a.deployments)
+	mux.HandleFunc("GET /api/plugin/list", a.plugins)
+	mux.HandleFunc("/api/", a.unknown)
+	return mux
+}
+
+type api struct {
+	catalog Catalog
+	log     *slog.Logger
+}
+
+func (a *api) unknown(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		writeJSON(w, http.StatusMethodNotAllowed, errorBody{"this API only reads: use GET; to write, use gRPC or the tko command"})
+		return
+	}
+	a.fail(w, r, tko.Errorf(tko.ErrNotFound, "there is no %q in this API", r.URL.Path))
+}
+
+func (a *api) about(w http.ResponseWriter, r *http.Request) {
+	about, err := a.catalog.About(r.Context())
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, aboutBody{
+		InstanceName:         about.InstanceName,
+		InstanceDescription:  about.InstanceDescription,
+		Version:              about.Version,
+		Backend:              about.Backend,
+		AddressPorts:         orEmpty(about.AddressPorts),
+		DefaultPackageFormat: about.DefaultPackageFormat,
+		Position:             about.Position,
+	})
+}
+
+func (a *api) template(w http.ResponseWriter, r *http.Request) {
+	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
+		t, err := a.catalog.Template(ctx, tko.TemplateID(id), revision)
+		return t.Package, err
+	})
+}
+
+func (a *api) site(w http.ResponseWriter, r *http.Request) {
+	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
+		s, err := a.catalog.Site(ctx, tko.SiteID(id), revision)
+		return s.Package, err
+	})
+}
+
+func (a *api) deployment(w http.ResponseWriter, r *http.Request) {
+	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
+		d, err := a.catalog.Deployment(ctx, tko.DeploymentID(id), revision)
+		return d.Package, err
+	})
+}
+
+// pkg answers a package as YAML: ?id=, and &revision= for an earlier one.
+func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string, revision int64) (krm.Package, error)) {
+	id := r.URL.Query().Get("id")
+	if id == "" {
+		a.fail(w, r, tko.Errorf(tko.ErrInvalid, "which one is asked for? Say ?id=ID"))
+		return
+	}
+	revision, err := number(r, "revision", 0, 64)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	pkg, err := get(r.Context(), id, revision)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	text, err := krm.Encode(krm.YAML, pkg)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	header(w, "text/yaml; charset=utf-8")
+	_, _ = w.Write(text) // the client is gone
+}
+
+func (a *api) templates(w http.ResponseWriter, r *http.Request) {
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Template, error] {
+		return a.catalog.Templates(ctx, tko.TemplateSelect{}, options)
+	}, templateRow)
+}
+
+func (a *api) sites(w http.ResponseWriter, r *http.Request) {
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Site, error] {
+		return a.catalog.Sites(ctx, tko.SiteSelect{}, options)
+	}, siteRow)
+}
+
+func (a *api) deployments(w http.ResponseWriter, r *http.Request) {
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+		return a.catalog.Deployments(ctx, tko.DeploymentSelect{}, options)
+	}, deploymentRow)
+}
+
+func (a *api) plugins(w http.ResponseWriter, r *http.Request) {
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+		return a.catalog.Plugins(ctx, tko.PluginSelect{}, options)
+	}, pluginRow)
+}
+
+// stream answers a list: ?offset= and ?count= cut it.
+func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(context.Context, tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
+	ctx := r.Context()
+	options, err := listOptions(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	encoder := json.NewEncoder(w)
+	before := "["
+	for entity, err := range list(ctx, options) {
+		if err != nil {
+			if before == "[" {
+				a.fail(w, r, err)
+			} else if ctx.Err() == nil {
+				a.log.ErrorContext(ctx, "list cut short", "path", r.URL.Path, "err", err)
+			}
+			return
+		}
+		if before == "[" {
+			header(w, "application/json")
+		}
+		if _, err := w.Write([]byte(before)); err != nil {
+			return
+		}
+		if err := encoder.Encode(row(entity)); err != nil {
+			return
+		}
+		before = ","
+	}
+	end := "]\n"
+	if before == "[" {
+		header(w, "application/json")
+		end = "[]\n"
+	}
+	_, _ = w.Write([]byte(end)) // the client is gone
+}
+
+func listOptions(r *http.Request) (tko.ListOptions, error) {
+	offset, err := number(r, "offset", 0, 32)
+	if err != nil {
+		return tko.ListOptions{}, err
+	}
+	if offset < 0 {
+		return tko.ListOptions{}, tko.Errorf(tko.ErrInvalid, "offset=%d is negative: use 0 to start at the beginning", offset)
+	}
+	count, err := number(r, "count", -1, 32)
+	if err != nil {
+		return tko.ListOptions{}, err
+	}
+	limit := int(count)
+	return tko.ListOptions{
+		Window:      tko.Window{Offset: uint32(offset), Max: &limit}, //nolint:gosec // has 31 bits
+		Deployments: true,
+	}, nil
+}
+
+// number reads a parameter that is a number of that many bits.
+func number(r *http.Request, name string, otherwise int64, bits int) (int64, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, bits)
+	if err != nil {
+		return 0, tko.Errorf(tko.ErrInvalid, "%s=%.40q is not a number, or too large", name, text)
+	}
+	return n, nil
+}
+
+// statuses are the HTTP statuses of the kinds of errors.
+var statuses = []struct {
+	kind   error
+	status int
+}{
+	{tko.ErrInvalid, http.StatusBadRequest},
+	{tko.ErrNotFound, http.StatusNotFound},
+	{tko.ErrConflict, http.StatusConflict},
+	{tko.ErrBusy, http.StatusConflict},
+	{tko.ErrDenied, http.StatusForbidden},
+	{tko.ErrGone, http.StatusGone},
+}
+
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	for _, s := range statuses {
+		if errors.Is(err, s.kind) {
+			writeJSON(w, s.status, errorBody{err.Error()})
+			return
+		}
+	}
+	if r.Context().Err() == nil {
+		a.log.ErrorContext(r.Context(), "request failed", "path", r.URL.Path, "err", err)
+	}
+	writeJSON(w, http.StatusInternalServerError, errorBody{"the server failed; its log says why"})
+}
+
+func header(w http.ResponseWriter, contentType string) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	header(w, "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the client is gone
+}

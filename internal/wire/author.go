@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// The keys of gRPC metadata that we give a meaning.
+const (
+	WhoKey       = "tko-who"        // who makes the change
+	WhyKey       = "tko-why"        // and why
+	ErrorSizeKey = "tko-error-size" // how many bytes of error the client takes, see DefaultErrorSize
+)
+
+// MaxAuthorLength bounds who and why, in bytes.
+const MaxAuthorLength = 1024
+
+// NewAuthorText writes who or why as metadata, which takes printable ASCII only:
+// everything else, and %, is written as % and two hex digits per byte.
+func NewAuthorText(text string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// AuthorText is the inverse of NewAuthorText. A % that isn't followed by two
+// hex digits is itself. A text that is too long is an ErrInvalid.
+func AuthorText(key, value string) (string, error) {
+	var b strings.Builder
+	for i := 0; i < len(value); i++ {
+		if hi, lo, ok := hexPair(value[i:]); ok {
+			b.WriteByte(hi<<4 | lo)
+			i += 2
+			continue
+		}
+		b.WriteByte(value[i])
+	}
+	text := b.String()
+	if len(text) > MaxAuthorLength {
+		return "", tko.Errorf(tko.ErrInvalid, "metadata %s has %d bytes: use at most %d", key, len(text), MaxAuthorLength)
+	}
+	if !utf8.ValidString(text) {
+		return "", tko.Errorf(tko.ErrInvalid, "metadata %s is not UTF-8", key)
+	}
+	return text, nil
+}
+
+func hexPair(s string) (hi, lo byte, ok bool) {
+	if len(s) < 3 || s[0] != '%' {
+		return 0, 0, false
+	}
+	hi, okHi := hexDigit(s[1])
+	lo, okLo := hexDigit(s[2])
+	return hi, lo, okHi && okLo
+}
+
+func hexDigit(c byte) (byte, bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10, true
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10, true
+	default:
+		return 0, false
+	}
+}

@@ -1,0 +1,376 @@
+package wire
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// NewTemplate writes a template with its package in a format.
+func NewTemplate(t tko.Template, format krm.Format) (*tkopb.Template, error) {
+	name, data, err := encode(format, t.Package)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.Template{
+		TemplateId:    string(t.ID),
+		Metadata:      t.Metadata,
+		Updated:       newTime(t.Stamp.Updated),
+		PackageFormat: name,
+		Package:       data,
+		DeploymentIds: stringsOf(t.Deployments),
+		Stamp:         newStamp(t.Stamp),
+	}, nil
+}
+
+// Template reads a template.
+func Template(m *tkopb.Template) (tko.Template, error) {
+	p, err := Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return tko.Template{}, err
+	}
+	return tko.Template{
+		ID:          tko.TemplateID(m.GetTemplateId()),
+		Metadata:    m.GetMetadata(),
+		Package:     p,
+		Deployments: idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Stamp:       stamp(m.GetStamp(), nil, m.GetUpdated()),
+	}, nil
+}
+
+// NewListedTemplate writes a row of a list of templates, with its package
+// unless the format is empty.
+func NewListedTemplate(t tko.Template, format krm.Format) (*tkopb.ListedTemplate, error) {
+	name, data, err := encode(format, t.Package)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.ListedTemplate{
+		TemplateId:    string(t.ID),
+		Metadata:      t.Metadata,
+		Updated:       newTime(t.Stamp.Updated),
+		DeploymentIds: stringsOf(t.Deployments),
+		Stamp:         newStamp(t.Stamp),
+		PackageFormat: name,
+		Package:       data,
+	}, nil
+}
+
+// ListedTemplate reads a row of a list of templates.
+func ListedTemplate(m *tkopb.ListedTemplate) (tko.Template, error) {
+	p, err := Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return tko.Template{}, err
+	}
+	return tko.Template{
+		ID:          tko.TemplateID(m.GetTemplateId()),
+		Metadata:    m.GetMetadata(),
+		Package:     p,
+		Deployments: idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Stamp:       stamp(m.GetStamp(), nil, m.GetUpdated()),
+	}, nil
+}
+
+// NewSite writes a site with its package in a format.
+func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
+	name, data, err := encode(format, s.Package)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.Site{
+		SiteId:        string(s.ID),
+		TemplateId:    string(s.Template),
+		Metadata:      s.Metadata,
+		Updated:       newTime(s.Stamp.Updated),
+		PackageFormat: name,
+		Package:       data,
+		DeploymentIds: stringsOf(s.Deployments),
+		Stamp:         newStamp(s.Stamp),
+	}, nil
+}
+
+// Site reads a site.
+func Site(m *tkopb.Site) (tko.Site, error) {
+	p, err := Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return tko.Site{}, err
+	}
+	return tko.Site{
+		ID:          tko.SiteID(m.GetSiteId()),
+		Template:    tko.TemplateID(m.GetTemplateId()),
+		Metadata:    m.GetMetadata(),
+		Package:     p,
+		Deployments: idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Stamp:       stamp(m.GetStamp(), nil, m.GetUpdated()),
+	}, nil
+}
+
+// NewListedSite writes a row of a list of sites, with its package unless the
+// format is empty.
+func NewListedSite(s tko.Site, format krm.Format) (*tkopb.ListedSite, error) {
+	name, data, err := encode(format, s.Package)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.ListedSite{
+		SiteId:        string(s.ID),
+		TemplateId:    string(s.Template),
+		Metadata:      s.Metadata,
+		Updated:       newTime(s.Stamp.Updated),
+		DeploymentIds: stringsOf(s.Deployments),
+		Stamp:         newStamp(s.Stamp),
+		PackageFormat: name,
+		Package:       data,
+	}, nil
+}
+
+// ListedSite reads a row of a list of sites.
+func ListedSite(m *tkopb.ListedSite) (tko.Site, error) {
+	p, err := Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return tko.Site{}, err
+	}
+	return tko.Site{
+		ID:          tko.SiteID(m.GetSiteId()),
+		Template:    tko.TemplateID(m.GetTemplateId()),
+		Metadata:    m.GetMetadata(),
+		Package:     p,
+		Deployments: idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Stamp:       stamp(m.GetStamp(), nil, m.GetUpdated()),
+	}, nil
+}
+
+// NewDeployment writes a deployment with its package in a format.
+func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, error) {
+	name, data, err := encode(format, d.Package)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.Deployment{
+		DeploymentId:       string(d.ID),
+		ParentDeploymentId: string(d.Parent),
+		TemplateId:         string(d.Template),
+		SiteId:             string(d.Site),
+		Metadata:           d.Metadata,
+		Created:            newTime(d.Stamp.Created),
+		Updated:            newTime(d.Stamp.Updated),
+		Prepared:           d.Prepared,
+		Approved:           d.Approved,
+		PackageFormat:      name,
+		Package:            data,
+		Stamp:              newStamp(d.Stamp),
+	}, nil
+}
+
+// Deployment reads a deployment.
+func Deployment(m *tkopb.Deployment) (tko.Deployment, error) {
+	p, err := Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return tko.Deployment{}, err
+	}
+	return tko.Deployment{
+		ID:       tko.DeploymentID(m.GetDeploymentId()),
+		Parent:   tko.DeploymentID(m.GetParentDeploymentId()),
+		Template: tko.TemplateID(m.GetTemplateId()),
+		Site:     tko.SiteID(m.GetSiteId()),
+		Metadata: m.GetMetadata(),
+		Prepared: m.GetPrepared(),
+		Approved: m.GetApproved(),
+		Package:  p,
+		Stamp:    stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
+	}, nil
+}
+
+// NewListedDeployment writes a row of a list of deployments, with its package
+// unless the format is empty.
+func NewListedDeployment(d tko.Deployment, format krm.Format) (*tkopb.ListedDeployment, error) {
+	name, data, err := encode(format, d.Package)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.ListedDeployment{
+		DeploymentId:       string(d.ID),
+		ParentDeploymentId: string(d.Parent),
+		TemplateId:         string(d.Template),
+		SiteId:             string(d.Site),
+		Metadata:           d.Metadata,
+		Created:            newTime(d.Stamp.Created),
+		Updated:            newTime(d.Stamp.Updated),
+		Prepared:           d.Prepared,
+		Approved:           d.Approved,
+		Stamp:              newStamp(d.Stamp),
+		PackageFormat:      name,
+		Package:            data,
+	}, nil
+}
+
+// ListedDeployment reads a row of a list of deployments.
+func ListedDeployment(m *tkopb.ListedDeployment) (tko.Deployment, error) {
+	p, err := Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return tko.Deployment{}, err
+	}
+	return tko.Deployment{
+		ID:       tko.DeploymentID(m.GetDeploymentId()),
+		Parent:   tko.DeploymentID(m.GetParentDeploymentId()),
+		Template: tko.TemplateID(m.GetTemplateId()),
+		Site:     tko.SiteID(m.GetSiteId()),
+		Metadata: m.GetMetadata(),
+		Prepared: m.GetPrepared(),
+		Approved: m.GetApproved(),
+		Package:  p,
+		Stamp:    stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
+	}, nil
+}
+
+// NewPlugin writes a plugin.
+func NewPlugin(p tko.Plugin) *tkopb.Plugin {
+	m := &tkopb.Plugin{
+		Type:       p.Type,
+		Name:       p.Name,
+		Executor:   p.Executor,
+		Arguments:  p.Arguments,
+		Properties: p.Properties,
+		Stamp:      newStamp(p.Stamp),
+	}
+	for _, t := range p.Triggers {
+		m.Triggers = append(m.Triggers, newGVK(t))
+	}
+	return m
+}
+
+// Plugin reads a plugin.
+func Plugin(m *tkopb.Plugin) tko.Plugin {
+	p := tko.Plugin{
+		Type:       m.GetType(),
+		Name:       m.GetName(),
+		Executor:   m.GetExecutor(),
+		Arguments:  m.GetArguments(),
+		Properties: m.GetProperties(),
+		Stamp:      stamp(m.GetStamp(), nil, nil),
+	}
+	for _, t := range m.GetTriggers() {
+		p.Triggers = append(p.Triggers, gvk(t))
+	}
+	return p
+}
+
+func newGVK(g krm.GVK) *tkopb.GVK {
+	return &tkopb.GVK{Group: g.Group, Version: g.Version, Kind: g.Kind}
+}
+
+func gvk(m *tkopb.GVK) krm.GVK {
+	return krm.GVK{Group: m.GetGroup(), Version: m.GetVersion(), Kind: m.GetKind()}
+}
+
+// newStamp writes a stamp, or nothing where there is none: on writes.
+func newStamp(s tko.Stamp) *tkopb.Stamp {
+	if s.UID == "" && s.Revision == 0 {
+		return nil
+	}
+	return &tkopb.Stamp{
+		Uid:        s.UID,
+		Revision:   s.Revision,
+		Position:   s.Position,
+		Created:    newTime(s.Created),
+		Updated:    newTime(s.Updated),
+		Who:        s.Who,
+		Why:        s.Why,
+		Conditions: NewConditions(s.Conditions),
+	}
+}
+
+// stamp reads a stamp; the times outside of it are all that a server without
+// stamps tells.
+func stamp(m *tkopb.Stamp, created, updated *timestamppb.Timestamp) tko.Stamp {
+	if m == nil {
+		return tko.Stamp{Created: timeOf(created), Updated: timeOf(updated)}
+	}
+	return tko.Stamp{
+		UID:        m.GetUid(),
+		Revision:   m.GetRevision(),
+		Position:   m.GetPosition(),
+		Created:    timeOf(m.GetCreated()),
+		Updated:    timeOf(m.GetUpdated()),
+		Author:     tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
+		Conditions: Conditions(m.GetConditions()),
+	}
+}
+
+// NewConditions writes conditions.
+func NewConditions(conditions []tko.Condition) []*tkopb.Condition {
+	if len(conditions) == 0 {
+		return nil
+	}
+	ms := make([]*tkopb.Condition, len(conditions))
+	for i, c := range conditions {
+		ms[i] = &tkopb.Condition{
+			Type:               c.Type,
+			Status:             c.Status,
+			Reason:             c.Reason,
+			Message:            c.Message,
+			LastTransitionTime: newTime(c.LastTransition),
+			ObservedRevision:   c.ObservedRevision,
+		}
+	}
+	return ms
+}
+
+// Conditions reads conditions.
+func Conditions(ms []*tkopb.Condition) []tko.Condition {
+	if len(ms) == 0 {
+		return nil
+	}
+	conditions := make([]tko.Condition, len(ms))
+	for i, m := range ms {
+		conditions[i] = tko.Condition{
+			Type:             m.GetType(),
+			Status:           m.GetStatus(),
+			Reason:           m.GetReason(),
+			Message:          m.GetMessage(),
+			LastTransition:   timeOf(m.GetLastTransitionTime()),
+			ObservedRevision: m.GetObservedRevision(),
+		}
+	}
+	return conditions
+}
+
+func newTime(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func timeOf(m *timestamppb.Timestamp) time.Time {
+	if m == nil {
+		return time.Time{}
+	}
+	return m.AsTime()
+}
+
+func stringsOf[ID ~string](ids []ID) []string {
+	if len(ids) == 0 {
+		return nil
+	}
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = string(id)
+	}
+	return out
+}
+
+func idsOf[ID ~string](texts []string) []ID {
+	if len(texts) == 0 {
+		return nil
+	}
+	out := make([]ID, len(texts))
+	for i, t := range texts {
+		out[i] = ID(t)
+	}
+	return out
+}

@@ -1,0 +1,49 @@
+package wire
+
+import (
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Format reads the name of a package format. An empty name is the given
+// default; an unknown one is an ErrInvalid.
+func Format(name string, empty krm.Format) (krm.Format, error) {
+	switch format := krm.Format(name); format {
+	case "":
+		return empty, nil
+	case krm.YAML, krm.CBOR:
+		return format, nil
+	default:
+		return "", tko.Errorf(tko.ErrInvalid, "unknown package format %q: use yaml or cbor", name)
+	}
+}
+
+// Package reads a package. An empty format is YAML, and no data is a package
+// of no resources. Whatever is wrong is an ErrInvalid.
+func Package(formatName string, data []byte) (krm.Package, error) {
+	format, err := Format(formatName, krm.YAML)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) == 0 {
+		return nil, nil
+	}
+	p, err := krm.Decode(format, data, krm.Limits{})
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "package: %w", err)
+	}
+	return p, nil
+}
+
+// encode writes a package. Without a format it writes nothing. What can't be
+// written is an ErrInvalid: nothing that was ever read is such.
+func encode(format krm.Format, p krm.Package) (string, []byte, error) {
+	if format == "" {
+		return "", nil, nil
+	}
+	data, err := krm.Encode(format, p)
+	if err != nil {
+		return "", nil, tko.Errorf(tko.ErrInvalid, "package: %w", err)
+	}
+	return string(format), data, nil
+}

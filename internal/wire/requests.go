@@ -1,0 +1,221 @@
+package wire
+
+import (
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// NewAbout writes what a server says of itself.
+func NewAbout(a tko.About) *tkopb.AboutResponse {
+	return &tkopb.AboutResponse{
+		InstanceName:         a.InstanceName,
+		InstanceDescription:  a.InstanceDescription,
+		TkoVersion:           a.Version,
+		Backend:              a.Backend,
+		AddressPorts:         a.AddressPorts,
+		DefaultPackageFormat: string(a.DefaultPackageFormat),
+		Position:             a.Position,
+	}
+}
+
+// About reads what a server says of itself.
+func About(m *tkopb.AboutResponse) tko.About {
+	return tko.About{
+		InstanceName:         m.GetInstanceName(),
+		InstanceDescription:  m.GetInstanceDescription(),
+		Version:              m.GetTkoVersion(),
+		Backend:              m.GetBackend(),
+		AddressPorts:         m.GetAddressPorts(),
+		DefaultPackageFormat: krm.Format(m.GetDefaultPackageFormat()),
+		Position:             m.GetPosition(),
+	}
+}
+
+// NewCreateDeployment writes a deployment to be created.
+func NewCreateDeployment(d tko.NewDeployment, format krm.Format) (*tkopb.CreateDeployment, error) {
+	name, data, err := encodeSome(format, d.Merge)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.CreateDeployment{
+		ParentDeploymentId: string(d.Parent),
+		TemplateId:         string(d.Template),
+		SiteId:             string(d.Site),
+		MergeMetadata:      d.Metadata,
+		Prepared:           d.Prepared,
+		Approved:           d.Approved,
+		MergePackageFormat: name,
+		MergePackage:       data,
+	}, nil
+}
+
+// CreateDeployment reads a deployment to be created.
+func CreateDeployment(m *tkopb.CreateDeployment) (tko.NewDeployment, error) {
+	p, err := Package(m.GetMergePackageFormat(), m.GetMergePackage())
+	if err != nil {
+		return tko.NewDeployment{}, err
+	}
+	return tko.NewDeployment{
+		Parent:   tko.DeploymentID(m.GetParentDeploymentId()),
+		Template: tko.TemplateID(m.GetTemplateId()),
+		Site:     tko.SiteID(m.GetSiteId()),
+		Metadata: m.GetMergeMetadata(),
+		Prepared: m.GetPrepared(),
+		Approved: m.GetApproved(),
+		Merge:    p,
+	}, nil
+}
+
+// NewCreateChildren writes children to be created.
+func NewCreateChildren(c tko.NewChildren, format krm.Format) (*tkopb.CreateChildren, error) {
+	name, data, err := encodeSome(format, c.Merge)
+	if err != nil {
+		return nil, err
+	}
+	m := &tkopb.CreateChildren{
+		ParentDeploymentId: string(c.Parent),
+		ParentRevision:     c.Revision,
+		MergePackageFormat: name,
+		MergePackage:       data,
+		Children:           make([]*tkopb.Child, len(c.Children)),
+	}
+	for i, child := range c.Children {
+		m.Children[i] = &tkopb.Child{Origin: child.Origin, TemplateId: string(child.Template), SiteId: string(child.Site)}
+	}
+	return m, nil
+}
+
+// CreateChildren reads children to be created.
+func CreateChildren(m *tkopb.CreateChildren) (tko.NewChildren, error) {
+	p, err := Package(m.GetMergePackageFormat(), m.GetMergePackage())
+	if err != nil {
+		return tko.NewChildren{}, err
+	}
+	c := tko.NewChildren{
+		Parent:   tko.DeploymentID(m.GetParentDeploymentId()),
+		Revision: m.GetParentRevision(),
+		Merge:    p,
+		Children: make([]tko.NewChild, len(m.GetChildren())),
+	}
+	for i, child := range m.GetChildren() {
+		c.Children[i] = tko.NewChild{
+			Origin:   child.GetOrigin(),
+			Template: tko.TemplateID(child.GetTemplateId()),
+			Site:     tko.SiteID(child.GetSiteId()),
+		}
+	}
+	return c, nil
+}
+
+// NewCreateChildrenResponse writes the IDs of children, and how many are new.
+func NewCreateChildrenResponse(ids []tko.DeploymentID, created int) *tkopb.CreateChildrenResponse {
+	return &tkopb.CreateChildrenResponse{DeploymentIds: stringsOf(ids), Created: uint64(max(created, 0))}
+}
+
+// CreateChildrenResponse reads them.
+func CreateChildrenResponse(m *tkopb.CreateChildrenResponse) (ids []tko.DeploymentID, created int) {
+	return idsOf[tko.DeploymentID](m.GetDeploymentIds()), Count(m.GetCreated())
+}
+
+// NewProvisionSite writes a site to be provisioned.
+func NewProvisionSite(s tko.NewSite, format krm.Format) (*tkopb.ProvisionSite, error) {
+	name, data, err := encodeSome(format, s.Package)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.ProvisionSite{
+		Origin:        s.Origin,
+		TemplateId:    string(s.Template),
+		Metadata:      s.Metadata,
+		PackageFormat: name,
+		Package:       data,
+	}, nil
+}
+
+// ProvisionSite reads a site to be provisioned.
+func ProvisionSite(m *tkopb.ProvisionSite) (tko.NewSite, error) {
+	p, err := Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return tko.NewSite{}, err
+	}
+	return tko.NewSite{
+		Origin:   m.GetOrigin(),
+		Template: tko.TemplateID(m.GetTemplateId()),
+		Metadata: m.GetMetadata(),
+		Package:  p,
+	}, nil
+}
+
+// NewModification writes a modification that has started.
+func NewModification(mod tko.Modification, format krm.Format) (*tkopb.StartDeploymentModificationResponse, error) {
+	name, data, err := encode(format, mod.Package)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.StartDeploymentModificationResponse{
+		Started:           true,
+		ModificationToken: mod.Token,
+		PackageFormat:     name,
+		Package:           data,
+		Expires:           newTime(mod.Expires),
+	}, nil
+}
+
+// Modification reads a modification of a deployment that has started.
+func Modification(id tko.DeploymentID, m *tkopb.StartDeploymentModificationResponse) (tko.Modification, error) {
+	p, err := Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return tko.Modification{}, err
+	}
+	return tko.Modification{Token: m.GetModificationToken(), Deployment: id, Package: p, Expires: timeOf(m.GetExpires())}, nil
+}
+
+// NewEndModification writes the end of a modification.
+func NewEndModification(token string, p krm.Package, format krm.Format) (*tkopb.EndDeploymentModification, error) {
+	name, data, err := encode(format, p)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.EndDeploymentModification{ModificationToken: token, PackageFormat: name, Package: data}, nil
+}
+
+// NewCommitDeployment writes a commit.
+func NewCommitDeployment(c tko.DeploymentCommit, format krm.Format) (*tkopb.CommitDeployment, error) {
+	name, data, err := encode(format, c.Package)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.CommitDeployment{
+		DeploymentId:  string(c.ID),
+		Revision:      c.Revision,
+		PackageFormat: name,
+		Package:       data,
+		Conditions:    NewConditions(c.Conditions),
+	}, nil
+}
+
+// CommitDeployment reads a commit.
+func CommitDeployment(m *tkopb.CommitDeployment) (tko.DeploymentCommit, error) {
+	p, err := Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return tko.DeploymentCommit{}, err
+	}
+	return tko.DeploymentCommit{
+		ID:         tko.DeploymentID(m.GetDeploymentId()),
+		Revision:   m.GetRevision(),
+		Package:    p,
+		Conditions: Conditions(m.GetConditions()),
+	}, nil
+}
+
+// encodeSome writes a package, or nothing for one without resources.
+func encodeSome(format krm.Format, p krm.Package) (string, []byte, error) {
+	if len(p) == 0 {
+		return "", nil, nil
+	}
+	return encode(format, p)
+}
+
+// Count reads a count.
+func Count(n uint64) int { return int(min(n, 1<<31-1)) }

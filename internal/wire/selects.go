@@ -1,0 +1,117 @@
+package wire
+
+import (
+	"math"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+)
+
+// NewTemplateSelect writes a select of templates.
+func NewTemplateSelect(s tko.TemplateSelect, dryRun bool) *tkopb.SelectTemplates {
+	return &tkopb.SelectTemplates{TemplateIdPatterns: s.IDs, MetadataPatterns: s.Metadata, DryRun: dryRun}
+}
+
+// TemplateSelect reads a select of templates. None selects all.
+func TemplateSelect(m *tkopb.SelectTemplates) tko.TemplateSelect {
+	return tko.TemplateSelect{IDs: m.GetTemplateIdPatterns(), Metadata: m.GetMetadataPatterns()}
+}
+
+// NewSiteSelect writes a select of sites.
+func NewSiteSelect(s tko.SiteSelect, dryRun bool) *tkopb.SelectSites {
+	return &tkopb.SelectSites{
+		SiteIdPatterns:     s.IDs,
+		TemplateIdPatterns: s.Templates,
+		MetadataPatterns:   s.Metadata,
+		DryRun:             dryRun,
+	}
+}
+
+// SiteSelect reads a select of sites. None selects all.
+func SiteSelect(m *tkopb.SelectSites) tko.SiteSelect {
+	return tko.SiteSelect{IDs: m.GetSiteIdPatterns(), Templates: m.GetTemplateIdPatterns(), Metadata: m.GetMetadataPatterns()}
+}
+
+// NewDeploymentSelect writes a select of deployments.
+func NewDeploymentSelect(s tko.DeploymentSelect, dryRun bool) *tkopb.SelectDeployments {
+	m := &tkopb.SelectDeployments{
+		MetadataPatterns:         s.Metadata,
+		TemplateIdPatterns:       s.Templates,
+		TemplateMetadataPatterns: s.TemplateMetadata,
+		SiteIdPatterns:           s.Sites,
+		SiteMetadataPatterns:     s.SiteMetadata,
+		Prepared:                 s.Prepared,
+		Approved:                 s.Approved,
+		DryRun:                   dryRun,
+	}
+	if s.Parent != "" {
+		parent := string(s.Parent)
+		m.ParentDeploymentId = &parent
+	}
+	return m
+}
+
+// DeploymentSelect reads a select of deployments. None selects all; a parent
+// that is present but empty is no filter.
+func DeploymentSelect(m *tkopb.SelectDeployments) tko.DeploymentSelect {
+	if m == nil {
+		return tko.DeploymentSelect{}
+	}
+	return tko.DeploymentSelect{
+		Parent:           tko.DeploymentID(m.GetParentDeploymentId()),
+		Metadata:         m.GetMetadataPatterns(),
+		Templates:        m.GetTemplateIdPatterns(),
+		TemplateMetadata: m.GetTemplateMetadataPatterns(),
+		Sites:            m.GetSiteIdPatterns(),
+		SiteMetadata:     m.GetSiteMetadataPatterns(),
+		Prepared:         m.Prepared,
+		Approved:         m.Approved,
+	}
+}
+
+// NewPluginSelect writes a select of plugins.
+func NewPluginSelect(s tko.PluginSelect, dryRun bool) *tkopb.SelectPlugins {
+	m := &tkopb.SelectPlugins{Type: s.Type, NamePatterns: s.Names, Executor: s.Executor, DryRun: dryRun}
+	if s.Trigger != nil {
+		m.Trigger = newGVK(*s.Trigger)
+	}
+	return m
+}
+
+// PluginSelect reads a select of plugins. None selects all.
+func PluginSelect(m *tkopb.SelectPlugins) tko.PluginSelect {
+	if m == nil {
+		return tko.PluginSelect{}
+	}
+	s := tko.PluginSelect{Type: m.Type, Names: m.GetNamePatterns(), Executor: m.Executor}
+	if m.GetTrigger() != nil {
+		trigger := gvk(m.GetTrigger())
+		s.Trigger = &trigger
+	}
+	return s
+}
+
+// NewWindow writes a window. The whole list is none.
+func NewWindow(w tko.Window) *tkopb.Window {
+	if w == (tko.Window{}) {
+		return nil
+	}
+	m := &tkopb.Window{Offset: w.Offset, MaxCount: -1, After: w.After}
+	if w.Max != nil && *w.Max >= 0 {
+		m.MaxCount = int32(min(*w.Max, math.MaxInt32))
+	}
+	return m
+}
+
+// Window reads a window. None is the whole list; in one, a count of 0 is
+// nothing and a negative one no limit.
+func Window(m *tkopb.Window) tko.Window {
+	if m == nil {
+		return tko.Window{}
+	}
+	w := tko.Window{Offset: m.GetOffset(), After: m.GetAfter()}
+	if count := int(m.GetMaxCount()); count >= 0 {
+		w.Max = &count
+	}
+	return w
+}

@@ -1,0 +1,206 @@
+package wire
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+)
+
+// NewClaimWork writes a claim.
+func NewClaimWork(c tko.ClaimWork) *tkopb.ClaimWork {
+	return &tkopb.ClaimWork{
+		Queue:    c.Queue,
+		Worker:   c.Worker,
+		MaxItems: uint32(min(max(c.Max, 0), math.MaxInt32)),
+		Lease:    newDuration(c.Lease),
+		Wait:     newDuration(c.Wait),
+	}
+}
+
+// ClaimWork reads a claim.
+func ClaimWork(m *tkopb.ClaimWork) (tko.ClaimWork, error) {
+	lease, err := Duration("lease", m.GetLease())
+	if err != nil {
+		return tko.ClaimWork{}, err
+	}
+	wait, err := Duration("wait", m.GetWait())
+	if err != nil {
+		return tko.ClaimWork{}, err
+	}
+	return tko.ClaimWork{
+		Queue:  m.GetQueue(),
+		Worker: m.GetWorker(),
+		Max:    int(min(m.GetMaxItems(), math.MaxInt32)),
+		Lease:  lease,
+		Wait:   wait,
+	}, nil
+}
+
+// NewWorkItems writes items of work.
+func NewWorkItems(items []tko.WorkItem) []*tkopb.WorkItem {
+	ms := make([]*tkopb.WorkItem, len(items))
+	for i, item := range items {
+		ms[i] = newWorkItem(item)
+	}
+	return ms
+}
+
+// WorkItems reads items of work.
+func WorkItems(ms []*tkopb.WorkItem) []tko.WorkItem {
+	if len(ms) == 0 {
+		return nil
+	}
+	items := make([]tko.WorkItem, len(ms))
+	for i, m := range ms {
+		items[i] = workItem(m)
+	}
+	return items
+}
+
+func newWorkItem(i tko.WorkItem) *tkopb.WorkItem {
+	return &tkopb.WorkItem{
+		Queue:     i.Queue,
+		Key:       i.Key,
+		Claim:     i.Claim,
+		Attempt:   uint32(min(max(i.Attempt, 0), math.MaxInt32)),
+		LastError: i.LastError,
+	}
+}
+
+func workItem(m *tkopb.WorkItem) tko.WorkItem {
+	return tko.WorkItem{
+		Queue:     m.GetQueue(),
+		Key:       m.GetKey(),
+		Claim:     m.GetClaim(),
+		Attempt:   int(min(m.GetAttempt(), math.MaxInt32)),
+		LastError: m.GetLastError(),
+	}
+}
+
+// NewRenewWork writes a renewal of leases.
+func NewRenewWork(items []tko.WorkItem, lease time.Duration) *tkopb.RenewWork {
+	return &tkopb.RenewWork{Items: NewWorkItems(items), Lease: newDuration(lease)}
+}
+
+// outcomes are the ends of work, by their number on the wire.
+var outcomes = []tko.WorkOutcome{
+	tkopb.FinishedWork_DONE:     tko.WorkDone,
+	tkopb.FinishedWork_FAILED:   tko.WorkFailed,
+	tkopb.FinishedWork_LATER:    tko.WorkLater,
+	tkopb.FinishedWork_RELEASED: tko.WorkReleased,
+}
+
+// NewFinishWork writes the ends of claims. An outcome that doesn't exist is an
+// ErrInvalid.
+func NewFinishWork(items []tko.FinishedWork) (*tkopb.FinishWork, error) {
+	m := &tkopb.FinishWork{Items: make([]*tkopb.FinishedWork, len(items))}
+	for i, item := range items {
+		outcome := slices.Index(outcomes, item.Outcome)
+		if outcome < 0 {
+			return nil, tko.Errorf(tko.ErrInvalid, "work %q %q: unknown outcome %q: use one of %q", item.Item.Queue, item.Item.Key, item.Outcome, outcomes)
+		}
+		m.Items[i] = &tkopb.FinishedWork{
+			Item:    newWorkItem(item.Item),
+			Outcome: tkopb.FinishedWork_Outcome(outcome), //nolint:gosec // an index of outcomes
+			Error:   item.Error,
+			Retry:   newDuration(item.Retry),
+		}
+	}
+	return m, nil
+}
+
+// FinishWork reads the ends of claims.
+func FinishWork(m *tkopb.FinishWork) ([]tko.FinishedWork, error) {
+	items := make([]tko.FinishedWork, len(m.GetItems()))
+	for i, item := range m.GetItems() {
+		outcome := int(item.GetOutcome())
+		if outcome < 0 || outcome >= len(outcomes) {
+			return nil, tko.Errorf(tko.ErrInvalid, "work %q %q: unknown outcome %d: use 0 to %d", item.GetItem().GetQueue(), item.GetItem().GetKey(), outcome, len(outcomes)-1)
+		}
+		retry, err := Duration("retry", item.GetRetry())
+		if err != nil {
+			return nil, err
+		}
+		items[i] = tko.FinishedWork{Item: workItem(item.GetItem()), Outcome: outcomes[outcome], Error: item.GetError(), Retry: retry}
+	}
+	return items, nil
+}
+
+// ops are what changes do, by their number on the wire.
+var ops = []tko.Op{
+	tkopb.Change_WRITTEN: tko.OpWritten,
+	tkopb.Change_DELETED: tko.OpDeleted,
+	tkopb.Change_STATUS:  tko.OpStatus,
+}
+
+// NewChange writes an entry of the change log.
+func NewChange(c tko.Change) *tkopb.Change {
+	return &tkopb.Change{
+		Position: c.Position,
+		Kind:     string(c.Kind),
+		Id:       c.ID,
+		Op:       tkopb.Change_Op(max(slices.Index(ops, c.Op), 0)), //nolint:gosec // an index of ops
+		Revision: c.Revision,
+		Time:     newTime(c.Time),
+		Who:      c.Author.Who,
+		Why:      c.Author.Why,
+	}
+}
+
+// Change reads an entry of the change log. An op of a newer server is
+// OpWritten: something changed.
+func Change(m *tkopb.Change) tko.Change {
+	op := tko.OpWritten
+	if i := int(m.GetOp()); i >= 0 && i < len(ops) {
+		op = ops[i]
+	}
+	return tko.Change{
+		Position: m.GetPosition(),
+		Kind:     tko.Kind(m.GetKind()),
+		ID:       m.GetId(),
+		Op:       op,
+		Revision: m.GetRevision(),
+		Time:     timeOf(m.GetTime()),
+		Author:   tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
+	}
+}
+
+// Kinds reads the kinds of entities. An unknown one is an ErrInvalid.
+func Kinds(names []string) ([]tko.Kind, error) {
+	known := []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}
+	kinds := make([]tko.Kind, len(names))
+	for i, name := range names {
+		if kinds[i] = tko.Kind(name); !slices.Contains(known, kinds[i]) {
+			return nil, tko.Errorf(tko.ErrInvalid, "unknown kind %q: use one of %q", name, known)
+		}
+	}
+	return kinds, nil
+}
+
+func newDuration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// Duration reads a duration; none is 0. One that is negative or out of range
+// is an ErrInvalid that names it as said.
+func Duration(what string, m *durationpb.Duration) (time.Duration, error) {
+	if m == nil {
+		return 0, nil
+	}
+	if err := m.CheckValid(); err != nil {
+		return 0, tko.Errorf(tko.ErrInvalid, "%s: %w", what, err)
+	}
+	d := m.AsDuration()
+	if d < 0 {
+		return 0, tko.Errorf(tko.ErrInvalid, "%s is %s: use a positive duration", what, d)
+	}
+	return d, nil
+}

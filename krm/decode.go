@@ -1,0 +1,96 @@
+package krm
+
+import "strconv"
+
+// Limits bound what Decode takes.
+type Limits struct {
+	Bytes     int // of the input; 64 MiB if 0
+	Depth     int // of nesting; 200 if 0
+	Resources int // 100,000 if 0
+	Values    int // scalars, lists and maps together, after expanding references; 4,000,000 if 0
+}
+
+func (l Limits) orDefault() Limits {
+	if l.Bytes == 0 {
+		l.Bytes = 64 << 20
+	}
+	if l.Depth == 0 {
+		l.Depth = 200
+	}
+	if l.Resources == 0 {
+		l.Resources = 100_000
+	}
+	if l.Values == 0 {
+		l.Values = 4_000_000
+	}
+	return l
+}
+
+// Decode reads a package. An empty format is YAML; no data is a package of no
+// resources, whatever the format. What it can't keep without loss it refuses.
+// All errors are an [ErrInvalid]. It doesn't keep data, and doesn't say
+// whether the resources are good ones: that is [Package.Check].
+func Decode(format Format, data []byte, limits Limits) (Package, error) {
+	if format != "" && format != YAML && format != CBOR {
+		return nil, unknownFormat(format)
+	}
+	if len(data) == 0 {
+		return nil, nil
+	}
+	limits = limits.orDefault()
+	if len(data) > limits.Bytes {
+		return nil, invalidf("the package has %d bytes, the limit is %d; split it", len(data), limits.Bytes)
+	}
+	if format == CBOR {
+		return decodeCBOR(data, limits)
+	}
+	return decodeYAML(data, limits)
+}
+
+func unknownFormat(format Format) *Error {
+	return invalidf("package format %q is not known; use %q or %q", brief(string(format), 100), YAML, CBOR)
+}
+
+// budget counts what a package is made of, in all its documents.
+type budget struct {
+	limits Limits
+	values int
+}
+
+// spend takes a value at a depth.
+func (b *budget) spend(depth int) *Error {
+	if depth > b.limits.Depth {
+		return invalidf("is nested deeper than the limit of %d levels", b.limits.Depth)
+	}
+	b.values++
+	if b.values > b.limits.Values {
+		return tooManyValues(b.limits)
+	}
+	return nil
+}
+
+func tooManyValues(limits Limits) *Error {
+	return invalidf("the package has more than %d values (with references expanded), which is the limit; split it", limits.Values)
+}
+
+// add appends what is an item of a package, and skips null.
+func (b *budget) add(p Package, v any) (Package, *Error) {
+	switch v := v.(type) {
+	case nil:
+		return p, nil
+	case map[string]any:
+		if len(p) >= b.limits.Resources {
+			return nil, invalidf("the package has more than %d resources, which is the limit; split it", b.limits.Resources)
+		}
+		return append(p, Resource(v)), nil
+	}
+	return nil, &Error{Index: len(p) + 1, Reason: "must be a map, but is " + describe(v)}
+}
+
+func outOfRange(text string) *Error {
+	return invalidf("the number %s does not fit 64 bits; write it as text, in quotes", brief(text, 50))
+}
+
+func notANumber(f float64) *Error {
+	return invalidf("%s is no number that a resource can hold", strconv.FormatFloat(f, 'g', -1, 64))
+}

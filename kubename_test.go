@@ -1,0 +1,74 @@
+package tko_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+func TestKubeName(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		why  string
+		id   string
+		name string
+	}{
+		"template":  {"the contract's first example", "demo/hello-world:v1.0.0", "demo-002fhello-002dworld-003av1.0.0"},
+		"plugin":    {"the contract's second example", "validate|free5gc/smf", "validate-007cfree5gc-002fsmf"},
+		"pattern":   {"field selectors are patterns", "nf/**", "nf-002f-002a-002a"},
+		"upper":     {"letters of both cases stay", "Ab9.Z", "Ab9.Z"},
+		"accent":    {"any character of the basic plane can be written", "é", "-00e9"},
+		"undersc":   {"an underscore is no character of names", "a_b", "a-005fb"},
+		"fffd":      {"the replacement character itself is a character", "\uFFFD", "-fffd"},
+		"longest":   {"253 characters are allowed", strings.Repeat("a", 253), strings.Repeat("a", 253)},
+		"backslash": {"what escapes in patterns is escaped", `\*`, "-005c-002a"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := tko.KubeName(test.id)
+			if err != nil || got != test.name {
+				t.Errorf("KubeName(%q) = %q, %v; want %q: %s", test.id, got, err, test.name, test.why)
+			}
+			back, err := tko.FromKubeName(test.name)
+			if err != nil || back != test.id {
+				t.Errorf("FromKubeName(%q) = %q, %v; want %q: %s", test.name, back, err, test.id, test.why)
+			}
+		})
+	}
+}
+
+func TestKubeNameRefuses(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"", "😀", "a\xffb", strings.Repeat("a", 254), strings.Repeat("/", 51)} {
+		if got, err := tko.KubeName(id); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("KubeName(%q) = %q, %v; want ErrInvalid", id, got, err)
+		}
+	}
+	for _, name := range []string{
+		"", "a/b", "a-", "a-00", "a-002", "a-002F", "a-00g0", "a-0061", "a-002e", "-d800", "é", strings.Repeat("a", 254), "a--02f",
+	} {
+		if got, err := tko.FromKubeName(name); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("FromKubeName(%q) = %q, %v; want ErrInvalid", name, got, err)
+		}
+	}
+}
+
+func FuzzKubeName(f *testing.F) {
+	f.Add("demo-002fhello")
+	f.Add("validate|free5gc/smf")
+	f.Fuzz(func(t *testing.T, s string) {
+		if name, err := tko.KubeName(s); err == nil {
+			if id, err := tko.FromKubeName(name); err != nil || id != s {
+				t.Errorf("FromKubeName(KubeName(%q)) = %q, %v", s, id, err)
+			}
+		}
+		if id, err := tko.FromKubeName(s); err == nil {
+			if name, err := tko.KubeName(id); err != nil || name != s {
+				t.Errorf("KubeName(FromKubeName(%q)) = %q, %v", s, name, err)
+			}
+		}
+	})
+}

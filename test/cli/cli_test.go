@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/tko-orchestrator/tko/test/process"
+)
+
+var update = flag.Bool("update", false, "rewrite what the scripts compare with")
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	process.Clean()
+	os.Exit(code)
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	scripts, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("there are no scripts: %v", err)
+	}
+	bin := filepath.Dir(process.Build(t, "tko"))
+	for _, script := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
+			server := process.StartServer(t, "--store=sqlite::memory:")
+			testscript.Run(t, testscript.Params{
+				Files:         []string{script},
+				UpdateScripts: *update,
+				Setup: func(env *testscript.Env) error {
+					env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
+					for _, setting := range server.Env() {
+						name, value, _ := strings.Cut(setting, "=")
+						env.Setenv(name, value)
+					}
+					return nil
+				},
+			})
+		})
+	}
+}
+
+// The client is for laptops: it has nothing in it of what only servers need.
+func TestClientIsLight(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-deps", "../../cmd/tko").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dep := range strings.FieldsSeq(string(out)) {
+		for _, heavy := range []string{
+			"modernc.org/", "github.com/jackc/", "k8s.io/", "helm.sh/", "github.com/pressly/",
+			"github.com/tko-orchestrator/tko/internal/catalog", "github.com/tko-orchestrator/tko/internal/store", "github.com/santhosh-tekuri/",
+		} {
+			if strings.HasPrefix(dep, heavy) {
+				t.Errorf("tko links %s", dep)
+			}
+		}
+	}
+}

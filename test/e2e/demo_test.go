@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko/internal/demo"
+	"github.com/tko-orchestrator/tko/test/process"
+)
+
+// The demo's catalog, on both stores: everything that its files promise is
+// there, and doing it again changes nothing.
+func TestDemo(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "bin")
+	build := exec.Command("go", "build", "-o", bin+"/", "github.com/tko-orchestrator/tko/examples/plugins/...")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			state := t.TempDir()
+			server := process.StartServer(t, "--store="+store(t), "--git-cache="+t.TempDir())
+			c, ctx := dial(t, server.GRPC), patient(t)
+			var last []string
+			for run := range 2 {
+				catalog, err := demo.Load("../../examples", map[string]string{"BIN": bin, "DEMO": state})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := catalog.Register(ctx, c, func(text string) { t.Error(text) }); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := catalog.Create(ctx, c); err != nil {
+					t.Fatal(err)
+				}
+				progress, err := demo.Follow(ctx, c, 50*time.Millisecond, func(p demo.Progress) { t.Log(p, p.Problems) })
+				if err != nil {
+					t.Fatalf("%v\n%v", err, progress.Problems)
+				}
+				repository := filepath.Join(state, "sites.git")
+				if err := catalog.Check(progress, repository); err != nil {
+					t.Fatal(err)
+				}
+				if progress.Deployments != catalog.Expect.Deployments || len(progress.Sites) != catalog.Expect.Sites {
+					t.Errorf("%d deployments and %d sites, want %d and %d", progress.Deployments, len(progress.Sites), catalog.Expect.Deployments, catalog.Expect.Sites)
+				}
+				out, err := exec.Command("git", "--git-dir", repository, "log", "--format=%H").CombinedOutput()
+				if err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				commits := strings.Fields(string(out))
+				if run == 1 && !slices.Equal(commits, last) {
+					t.Errorf("the second run committed something: %d commits, then %d", len(last), len(commits))
+				}
+				last = commits
+				checkDemoFiles(t, repository, state)
+			}
+		})
+	}
+}
+
+// checkDemoFiles looks at what the plugins and merges of the catalog come to.
+func checkDemoFiles(t *testing.T, repository, state string) {
+	t.Helper()
+	grep := func(text string, paths ...string) {
+		args := append([]string{"--git-dir", repository, "grep", "--no-color", "-h", "-e", text, "main", "--"}, paths...)
+		out, err := exec.Command("git", args...).CombinedOutput()
+		if err != nil {
+			t.Errorf("git grep %s %v: %v\n%s", text, paths, err, out)
+		}
+	}
+	grep("fd00:5c:1:", "north/central/*_n6.yaml")  // the Python plugin's addresses, with the prefix that the topology merges in
+	grep("fd00:5c::", "north/edge-1/*_n4.yaml")    // and with its own
+	grep("namespace: north-core", "north/edge-1/") // the Go plugin's namespace
+	inventory, err := os.ReadFile(filepath.Join(state, "inventory", "north--edge-1.json"))
+	if err != nil || !strings.Contains(string(inventory), "Deployment north-core/smf") {
+		t.Errorf("the schedule plugin's file: %v\n%s", err, inventory)
+	}
+	if out, err := exec.Command("git", "--git-dir", repository, "grep", "-l", "nephio.org", "main").CombinedOutput(); err == nil {
+		t.Errorf("orchestration resources or annotations went out:\n%s", out)
+	}
+}

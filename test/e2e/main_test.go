@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+	"github.com/tko-orchestrator/tko/test/process"
+)
+
+// patience is how long anything may take on a busy machine.
+const patience = 3 * time.Minute
+
+func TestMain(m *testing.M) {
+	code := pgtest.Main(m)
+	process.Clean()
+	os.Exit(code)
+}
+
+// stores are the stores that every test here runs on, by name.
+var stores = map[string]func(t *testing.T) string{
+	"SQLite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "tko.db") },
+	"PostgreSQL": func(t *testing.T) string { return pgtest.DSN(t) },
+}
+
+// dial connects a client that waits for its server.
+func dial(t *testing.T, address string) *client.Client {
+	t.Helper()
+	c, err := client.Dial(client.Options{Address: address, WaitForReady: true, Author: tko.Author{Who: "test", Why: t.Name()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// freeAddress is one that a server can be started on again and again.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}

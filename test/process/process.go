@@ -1,0 +1,198 @@
+// Package process starts the real binaries for tests, and stops them, however
+// the test ends. It builds each binary once per test process, into Go's build
+// cache.
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a server may take to start or stop on a busy machine.
+const patience = 60 * time.Second
+
+// Build answers the path of a binary of this repository, built from cmd/NAME.
+func Build(t testing.TB, name string) string {
+	t.Helper()
+	path, err := build(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var (
+	buildLock sync.Mutex
+	built     = map[string]string{}
+)
+
+func build(name string) (string, error) {
+	buildLock.Lock()
+	defer buildLock.Unlock()
+	if path, ok := built[name]; ok {
+		return path, nil
+	}
+	dir, err := os.MkdirTemp("", "tko-test-bin-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name)
+	args := []string{"build", "-o", path}
+	if Race {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "github.com/tko-orchestrator/tko/cmd/"+name)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+	}
+	built[name] = path
+	return path, nil
+}
+
+// Clean removes the binaries that were built. Call it at the end of TestMain.
+func Clean() {
+	buildLock.Lock()
+	defer buildLock.Unlock()
+	for _, path := range built {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	clear(built)
+}
+
+// A Server is a tko-server under test.
+type Server struct {
+	GRPC string // an address of its gRPC API
+	Web  string // of its HTTP API
+	PID  int
+
+	t      testing.TB
+	cmd    *exec.Cmd
+	output *output
+	done   chan struct{}
+}
+
+// StartServer starts tko-server with the given flags, on free ports, and waits
+// until it serves. It is stopped when the test ends, and its log shown if the
+// test failed.
+func StartServer(t testing.TB, args ...string) *Server {
+	t.Helper()
+	ready := filepath.Join(t.TempDir(), "ready.json")
+	s := &Server{t: t, output: &output{}, done: make(chan struct{})}
+	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--ready-file=" + ready}, args...)
+	s.cmd = exec.Command(Build(t, "tko-server"), args...)
+	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
+	s.cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.PID = s.cmd.Process.Pid
+	go func() {
+		_ = s.cmd.Wait()
+		close(s.done)
+	}()
+	t.Cleanup(func() {
+		s.Stop()
+		if t.Failed() {
+			t.Logf("tko-server %s:\n%s", strings.Join(args, " "), s.output)
+		}
+	})
+	s.waitReady(ready)
+	return s
+}
+
+func (s *Server) waitReady(path string) {
+	s.t.Helper()
+	deadline := time.After(patience)
+	for {
+		var addresses struct{ GRPC, Web []string }
+		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
+			if len(addresses.GRPC) > 0 {
+				s.GRPC = addresses.GRPC[0]
+			}
+			if len(addresses.Web) > 0 {
+				s.Web = addresses.Web[0]
+			}
+			return
+		}
+		select {
+		case <-s.done:
+			s.t.Fatalf("tko-server ended at start:\n%s", s.output)
+		case <-deadline:
+			s.t.Fatalf("tko-server is not ready after %s:\n%s", patience, s.output)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Stop asks the server to stop and waits until it has. It may be called again.
+func (s *Server) Stop() {
+	s.t.Helper()
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.done:
+	case <-time.After(patience):
+		s.t.Errorf("tko-server did not stop within %s of being asked", patience)
+		s.Kill()
+	}
+}
+
+// Kill is kill -9.
+func (s *Server) Kill() {
+	_ = s.cmd.Process.Kill()
+	<-s.done
+}
+
+// Log is what the server has written so far.
+func (s *Server) Log() string { return s.output.String() }
+
+// output collects what a process writes, while it writes.
+type output struct {
+	lock   sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return o.buffer.Write(p)
+}
+
+func (o *output) String() string {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return o.buffer.String()
+}
+
+// CLI runs tko against a server and answers what it printed and its exit code.
+func (s *Server) CLI(args ...string) (stdout, stderr string, code int) {
+	s.t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.Command(Build(s.t, "tko"), args...)
+	cmd.Env = append(os.Environ(), s.Env()...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		s.t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// Env is the environment in which tko finds the server.
+func (s *Server) Env() []string {
+	host, port := splitAddress(s.GRPC)
+	return []string{"TKO_GRPC_ADDRESS=" + host, "TKO_GRPC_PORT=" + port}
+}
+
+func splitAddress(address string) (host, port string) {
+	i := strings.LastIndex(address, ":")
+	return strings.Trim(address[:i], "[]"), address[i+1:]
+}

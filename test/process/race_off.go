@@ -1,0 +1,7 @@
+//go:build !race
+
+package process
+
+// Race says whether this test runs with the race detector: then the binaries
+// do too.
+const Race = false

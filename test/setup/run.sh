@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Runs Go's tests with the race detector, where there is a C compiler for it.
+set -euo pipefail
+race=(-race)
+if ! command -v "${CC:-gcc}" >/dev/null && ! command -v clang >/dev/null; then
+	echo 'make test: no C compiler, so without the race detector' >&2
+	race=()
+fi
+exec go test "${race[@]}" -shuffle=on "$@"

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Brings what the tests need, or says in one line what to install.
+set -euo pipefail
+
+need() { # what to install, and why
+	echo "make test: install $1 ($2)" >&2
+	exit 1
+}
+
+install() { # Debian packages
+	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+	echo "make test: installing $*" >&2
+	{ apt-get install -y --no-install-recommends "$@" || { apt-get update && apt-get install -y --no-install-recommends "$@"; }; } >/dev/null 2>&1
+}
+
+postgres() { command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; }
+
+command -v go >/dev/null || need 'Go 1.26 or later' 'TKO is written in it'
+command -v git >/dev/null || install git || need git 'the sites'"'"' repositories are tested with it'
+postgres || [ -n "${TKO_TEST_POSTGRES:-}" ] || { install postgresql && postgres; } ||
+	need 'PostgreSQL 15 or later, or set TKO_TEST_POSTGRES to the DSN of a server where databases may be created' 'the store is tested on it'
+command -v python3 >/dev/null || install python3 python3-yaml || need 'Python 3' 'an example plugin is written in it'
