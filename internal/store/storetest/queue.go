@@ -1,8 +1,8 @@
 package storetest
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -52,7 +52,7 @@ func changesCallForWork(w *world) {
 func itemsFallTogether(w *world) {
 	for i, id := range []string{"c", "a", "b"} {
 		w.commit(deployment(id))
-		w.commit(deployment(id, expect(1), withPackage(fmt.Sprint(i))))
+		w.commit(deployment(id, expect(1), withPackage(strconv.Itoa(i))))
 	}
 	items := w.claim(tko.QueuePrepare, 2, time.Hour)
 	if len(items) != 2 || items[0].Key != "c" || items[1].Key != "a" || items[0].Claim == "" || items[0].Queue != tko.QueuePrepare || items[0].Attempt != 0 {

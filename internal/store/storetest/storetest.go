@@ -145,7 +145,7 @@ func (w *world) commit(writes ...catalog.Write) []catalog.Outcome {
 // refused writes, and ends the test if that isn't refused with an error.
 func (w *world) refused(want error, writes ...catalog.Write) {
 	w.Helper()
-	w.refusal(want, writes...)
+	_ = w.refusal(want, writes...)
 }
 
 // refusal is refused, and answers the error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,7 +56,7 @@ func oneWriterWins(w *world) {
 		var wait sync.WaitGroup
 		for i := range writers {
 			wait.Go(func() {
-				_, err := w.store.Commit(w.ctx(), site("s", expect(round), withPackage(fmt.Sprint(i))))
+				_, err := w.store.Commit(w.ctx(), site("s", expect(round), withPackage(strconv.Itoa(i))))
 				switch {
 				case err == nil:
 					won.Add(1)
@@ -104,7 +105,7 @@ func failureIsAlone(w *world) {
 					w.Errorf("error is %v", err)
 				}
 			case 1:
-				if _, err := w.store.Commit(w.ctx(), site(fmt.Sprintf("y%02d", i), metadata("n", fmt.Sprint(i)))); err != nil {
+				if _, err := w.store.Commit(w.ctx(), site(fmt.Sprintf("y%02d", i), metadata("n", strconv.Itoa(i)))); err != nil {
 					w.Error(err)
 				}
 			default:
