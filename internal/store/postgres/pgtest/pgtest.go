@@ -183,7 +183,7 @@ server=$!
 read _
 kill -INT $server
 wait $server
-rm -rf "$2"/*
+cd / && rm -rf "$2"
 `
 
 // launch starts a server of our own.
