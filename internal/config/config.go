@@ -96,7 +96,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "where schemas are, in Kubeconform's format; default is what is built in")
 
 	flags.DurationVar(&c.WorkLease, "work-lease", 30*time.Second, "after this time, work of a controller that died goes to another")
-	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 8, "deployments prepared at once")
+	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 32, "deployments prepared at once")
 	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "rounds after which preparing a deployment is given up as endless")
 	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve what is prepared, where a deployment does not say otherwise")
 

@@ -435,7 +435,7 @@ func (g *group) workStatements() []Statement {
 	}
 	if everywhere {
 		statements = append(statements, Statement{
-			SQL:  callFor("'"+tko.QueueSchedule+"', e.id", "entity e", "e.kind = 'site'"),
+			SQL:  callFor("'"+tko.QueueSchedule+"', e.id", "entity e", "e.kind = 'site' ORDER BY e.id"),
 			Args: []any{soon},
 		})
 	}

@@ -82,6 +82,12 @@ func (s *Store) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.
 	var held map[name]bool
 	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
 		held = map[name]bool{}
+		if err := tx.Run(ctx, lockItems("w.key", rows, func(from Row) error {
+			var key string
+			return from.Scan(&key)
+		})); err != nil {
+			return nil, err
+		}
 		return []Statement{{
 			SQL: "UPDATE work SET lease_until = {now} + $1, due = {now} + $1 " +
 				"WHERE lease_until > {now} AND (queue, key, claim) IN (SELECT r.queue, r.key, r.claim FROM {rows}) RETURNING queue, key, claim",
@@ -127,18 +133,13 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 		var now int64
 		err := tx.Run(
 			ctx,
-			Statement{
-				SQL: "SELECT w.queue, w.key, w.attempt, w.generation, w.claimed_generation, w.claimed, w.claim, {now} FROM {rows} " +
-					"JOIN work w ON w.queue = r.queue AND w.key = r.key AND w.claim = r.claim {for update}",
-				Columns: itemColumns, Rows: rows,
-				Scan: func(from Row) error {
-					var item tko.WorkItem
-					var c claimed
-					err := from.Scan(&item.Queue, &item.Key, &c.attempt, &c.generation, &c.seen, &c.at, &item.Claim, &now)
-					claims[item] = c
-					return err
-				},
-			},
+			lockItems("w.queue, w.key, w.attempt, w.generation, w.claimed_generation, w.claimed, w.claim, {now}", rows, func(from Row) error {
+				var item tko.WorkItem
+				var c claimed
+				err := from.Scan(&item.Queue, &item.Key, &c.attempt, &c.generation, &c.seen, &c.at, &item.Claim, &now)
+				claims[item] = c
+				return err
+			}),
 			Statement{
 				SQL: "SELECT queue, at FROM wake",
 				Scan: func(from Row) error {
@@ -167,6 +168,17 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 		s.Wake()
 	}
 	return nil
+}
+
+// lockItems locks claims and reads columns of them. All who lock several items
+// do it in the order of their keys, as commits do, so that nobody waits for
+// somebody who waits for them.
+func lockItems(columns string, rows [][]any, scan func(Row) error) Statement {
+	return Statement{
+		SQL: "SELECT " + columns + " FROM {rows} JOIN work w ON w.queue = r.queue AND w.key = r.key AND w.claim = r.claim " +
+			"ORDER BY w.queue, w.key {for update}",
+		Columns: itemColumns, Rows: rows, Scan: scan,
+	}
 }
 
 // A claimed item, as the database has it.
