@@ -33,7 +33,7 @@ test: ## set up what the tests need, and run them all
 
 .PHONY: quick
 quick: ## the tests that need no server: within a minute
-	$(GO) test -short $(ARGS) . ./krm/... ./client/... ./cmd/... ./internal/... -skip 'Postgres|PostgreSQL|TwoProcesses|Kill'
+	$(GO) test -short $(ARGS) . ./krm/... ./client/... $$($(GO) list ./internal/... | grep -v /store/postgres)
 
 .PHONY: soak
 soak: ## kill -9 everything at random moments, 50 rounds

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
@@ -31,6 +33,25 @@ func TestConformanceOfTwoStoresOnOneDatabase(t *testing.T) {
 		dsn := pgtest.DSN(t)
 		return &alternating{stores: [2]catalog.Store{open(t, dsn), open(t, dsn)}}
 	})
+}
+
+// Whoever locks several rows in an order of their own waits for somebody who
+// waits for them, until PostgreSQL finds out, a second later.
+func TestNobodyWaitsInCircles(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	storetest.Contend(t, open(t, dsn))
+	c, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(context.WithoutCancel(t.Context())) }()
+	var deadlocks int
+	if err := c.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks); err != nil {
+		t.Fatal(err)
+	}
+	if deadlocks != 0 {
+		t.Errorf("%d deadlocks", deadlocks)
+	}
 }
 
 func open(t *testing.T, dsn string) catalog.Store {

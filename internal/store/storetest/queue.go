@@ -1,9 +1,12 @@
 package storetest
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -19,6 +22,7 @@ var queuePromises = []promise{
 	{"work that failed comes back, with its error", failedComesBack},
 	{"work for later comes back, as no failure", laterComesBack},
 	{"work that was released comes back at once", releasedComesBack},
+	{"renewing, finishing and new work at once lose nothing", func(w *world) { contend(w) }},
 	{"new work since the claim is not lost", newWorkIsNotLost},
 	{"work that waits is stirred up", waitingIsStirred},
 	{"stirring reaches work that is claimed", claimedIsStirred},
@@ -107,6 +111,47 @@ func claimsAreApart(w *world) {
 		if times != 1 {
 			w.Errorf("%s is claimed %d times", id, times)
 		}
+	}
+}
+
+// Contend renews, finishes and commits the same items at the same time, again
+// and again, each in an order of its own: for backends that can tell whether
+// that made them wait in circles.
+func Contend(t *testing.T, store catalog.Store) { contend(&world{T: t, store: store}) }
+
+func contend(w *world) {
+	const rounds, n = 30, 40
+	writes := make([]catalog.Write, n)
+	for i := range writes {
+		writes[i] = deployment(fmt.Sprintf("d%02d", i))
+	}
+	w.commit(writes...)
+	for round := range rounds {
+		items := w.claim(tko.QueuePrepare, n, time.Minute)
+		if len(items) != n {
+			w.Fatalf("round %d: %d items are due, want %d", round, len(items), n)
+		}
+		mixed := slices.Clone(items)
+		rand.Shuffle(n, func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+		finished := make([]tko.FinishedWork, n)
+		again := make([]catalog.Write, n)
+		for i := range n {
+			finished[i] = tko.FinishedWork{Item: items[n-1-i], Outcome: tko.WorkReleased}
+			again[i] = deployment(fmt.Sprintf("d%02d", n-1-i), expect(catalog.Any), withPackage(strconv.Itoa(round)))
+		}
+		var wait sync.WaitGroup
+		for _, do := range []func() error{
+			func() error { _, err := w.store.RenewWork(w.ctx(), mixed, time.Minute); return err },
+			func() error { return w.store.FinishWork(w.ctx(), finished, nil) },
+			func() error { _, err := w.store.Commit(w.ctx(), again...); return err },
+		} {
+			wait.Go(func() {
+				if err := do(); err != nil {
+					w.Error(err)
+				}
+			})
+		}
+		wait.Wait()
 	}
 }
 

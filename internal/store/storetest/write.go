@@ -15,6 +15,7 @@ import (
 
 var writePromises = []promise{
 	{"a write expects the revision it says", writeExpects},
+	{"a write expects the position it says", otherPositionIsConflict},
 	{"one of many concurrent writers wins", oneWriterWins},
 	{"a failed commit leaves no trace", failedLeavesNoTrace},
 	{"a commit that fails doesn't fail others", failureIsAlone},
@@ -71,6 +72,18 @@ func oneWriterWins(w *world) {
 		}
 	}
 	w.equal("revision", w.one(siteKey("s")).Revision, int64(rounds+1))
+}
+
+func otherPositionIsConflict(w *world) {
+	w.commit(site("s"))
+	first := w.one(siteKey("s"))
+	w.commit(status(siteKey("s"), tko.Condition{Type: "A", Status: tko.ConditionTrue}))
+	for _, write := range []catalog.Write{site("s", expect(first.Revision)), status(siteKey("s"), tko.Condition{Type: "B"})} {
+		write.Position = first.Position
+		w.refused(tko.ErrConflict, write)
+		write.Position = w.one(siteKey("s")).Position
+		w.commit(write)
+	}
 }
 
 func failedLeavesNoTrace(w *world) {
