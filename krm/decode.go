@@ -39,12 +39,17 @@ func Decode(format Format, data []byte, limits Limits) (Package, error) {
 	}
 	limits = limits.orDefault()
 	if len(data) > limits.Bytes {
-		return nil, invalidf("the package has %d bytes, the limit is %d; split it", len(data), limits.Bytes)
+		return nil, tooManyBytes(len(data), limits)
 	}
 	if format == CBOR {
 		return decodeCBOR(data, limits)
 	}
-	return decodeYAML(data, limits)
+	data, core := withoutVersion12(data)
+	return decodeYAML(data, limits, core && booleans11.Match(data))
+}
+
+func tooManyBytes(n int, limits Limits) *Error {
+	return invalidf("the package has %d bytes, the limit is %d; split it", n, limits.Bytes)
 }
 
 func unknownFormat(format Format) *Error {

@@ -162,6 +162,9 @@ func (d *cborDecoder) pkg() (Package, *Error) {
 	if h.major == majorTag {
 		return nil, stringRefs()
 	}
+	if h.major == majorOther && h.info == 22 { // null, which Go makes of a nil slice
+		return nil, nil
+	}
 	if h.major != majorArray {
 		return nil, invalidf("the CBOR must be an array of maps, but is %s", h.describe())
 	}

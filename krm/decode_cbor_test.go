@@ -116,6 +116,16 @@ func TestDecodeCBORSharedValuesAreCopies(t *testing.T) {
 	}
 }
 
+func TestDecodeCBORNull(t *testing.T) {
+	t.Parallel()
+	if p, err := krm.Decode(krm.CBOR, []byte("\xf6"), krm.Limits{}); len(p) > 0 || err != nil {
+		t.Errorf("got %v, %v for what Go's encoder makes of a nil slice", p, err)
+	}
+	if _, err := krm.Decode(krm.CBOR, []byte("\xf6\xf6"), krm.Limits{}); err == nil {
+		t.Error("what follows is overlooked")
+	}
+}
+
 func TestDecodeCBORMalformed(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

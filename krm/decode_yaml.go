@@ -16,11 +16,13 @@ import (
 // decodeYAML reads documents, each a resource or a list of resources, as
 // kubectl does: YAML 1.1 without timestamps, keys made into text. Unlike
 // kubectl it refuses keys that are there twice.
-func decodeYAML(data []byte, limits Limits) (Package, error) {
+//
+// With core, booleans are those of YAML 1.2.
+func decodeYAML(data []byte, limits Limits, core bool) (Package, error) {
 	if tokens(data) > limits.Values {
 		return nil, tooManyValues(limits)
 	}
-	p, err := readYAML(data, limits, true)
+	p, err := readYAML(data, limits, true, core)
 	if _, duplicate := errors.AsType[*yaml.TypeError](err); !duplicate || !bytes.Contains(data, []byte("<<")) {
 		return p, err
 	}
@@ -28,17 +30,16 @@ func decodeYAML(data []byte, limits Limits) (Package, error) {
 	if err := duplicateKeys(data); err != nil {
 		return nil, err
 	}
-	return readYAML(data, limits, false)
+	return readYAML(data, limits, false, core)
 }
 
-func readYAML(data []byte, limits Limits, strict bool) (Package, error) {
+func readYAML(data []byte, limits Limits, strict, core bool) (Package, error) {
 	d := &yamlDecoder{budget: budget{limits: limits}, data: data}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.SetStrict(strict)
 	var p Package
 	for document := 1; ; document++ {
-		var value any
-		err := readDocument(decoder, &value)
+		value, err := readValue(decoder, core)
 		if errors.Is(err, io.EOF) {
 			return p, nil
 		}
