@@ -4,7 +4,7 @@ import "strconv"
 
 // Limits bound what Decode takes.
 type Limits struct {
-	Bytes     int // of the input; 64 MiB if 0
+	Bytes     int // of the input, and half of its text with references expanded; 64 MiB if 0
 	Depth     int // of nesting; 200 if 0
 	Resources int // 100,000 if 0
 	Values    int // scalars, lists and maps together, after expanding references; 4,000,000 if 0
@@ -60,6 +60,7 @@ func unknownFormat(format Format) *Error {
 type budget struct {
 	limits Limits
 	values int
+	bytes  int // of text
 }
 
 // spend takes a value at a depth.
@@ -70,6 +71,16 @@ func (b *budget) spend(depth int) *Error {
 	b.values++
 	if b.values > b.limits.Values {
 		return tooManyValues(b.limits)
+	}
+	return nil
+}
+
+// spendText takes the bytes of a text that a reference may repeat. Bytes become
+// text that is longer, so there may be more than of the input.
+func (b *budget) spendText(n int) *Error {
+	b.bytes += n
+	if b.bytes/2 > b.limits.Bytes {
+		return invalidf("the package has more than %d bytes of text (with references expanded), which is too much; split it", 2*b.limits.Bytes)
 	}
 	return nil
 }

@@ -528,6 +528,9 @@ func (d *cborDecoder) copied(value any, depth int) (any, *Error) {
 	case map[string]any:
 		c := make(map[string]any, len(v))
 		for k, x := range v {
+			if err := d.spendText(len(k)); err != nil {
+				return nil, err
+			}
 			y, err := d.copied(x, depth+1)
 			if err != nil {
 				return nil, err
@@ -535,6 +538,10 @@ func (d *cborDecoder) copied(value any, depth int) (any, *Error) {
 			c[k] = y
 		}
 		return c, nil
+	case string:
+		if err := d.spendText(len(v)); err != nil {
+			return nil, err
+		}
 	}
 	return value, nil
 }

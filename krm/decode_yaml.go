@@ -201,6 +201,9 @@ func (d *yamlDecoder) value(value any, depth int) (any, *Error) {
 		if !utf8.ValidString(v) {
 			return nil, invalidf("is binary, which a resource can't hold; write it as base64 text without the !!binary")
 		}
+		if err := d.spendText(len(v)); err != nil {
+			return nil, err
+		}
 		return v, nil
 	case int:
 		return int64(v), nil
@@ -222,6 +225,9 @@ func (d *yamlDecoder) value(value any, depth int) (any, *Error) {
 		for k, x := range v {
 			key, err := yamlKey(k)
 			if err != nil {
+				return nil, err
+			}
+			if err := d.spendText(len(key)); err != nil {
 				return nil, err
 			}
 			if _, ok := m[key]; ok {

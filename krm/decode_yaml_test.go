@@ -214,6 +214,33 @@ func TestDecodeYAMLHostile(t *testing.T) {
 	}
 }
 
+func TestDecodeLimitsRepeatedText(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("z", 1000)
+	sharing := "\x82\xa1\x61a\xd8\x1c\x79\x03\xe8" + text + "\xa1\x61b\x98\x64" + strings.Repeat("\xd8\x1d\x00", 100)
+	tests := map[string]struct {
+		why    string
+		format krm.Format
+		data   string
+	}{
+		"YAML":       {why: "a small document would become huge where it is written", format: krm.YAML, data: "a: &a " + text + "\nb: [*a" + strings.Repeat(", *a", 99) + "]\n"},
+		"YAML, keys": {why: "keys are text too", format: krm.YAML, data: "a: &a {" + text + ": 1}\nb: [*a" + strings.Repeat(", *a", 99) + "]\n"},
+		"CBOR":       {why: "it has references too", format: krm.CBOR, data: sharing},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := krm.Decode(test.format, []byte(test.data), krm.Limits{Bytes: 60_000}); err != nil {
+				t.Errorf("it is within the limit: %v", err)
+			}
+			_, err := krm.Decode(test.format, []byte(test.data), krm.Limits{Bytes: 40_000})
+			if !errors.Is(err, krm.ErrInvalid) || !strings.Contains(err.Error(), "more than 80000 bytes of text") {
+				t.Errorf("error %v: %s", err, test.why)
+			}
+		})
+	}
+}
+
 func TestDecodeLimits(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
