@@ -4,7 +4,7 @@ import "strconv"
 
 // Limits bound what Decode takes.
 type Limits struct {
-	Bytes     int // of the input; 64 MiB if 0
+	Bytes     int // of the input, and half of its text with references expanded; 64 MiB if 0
 	Depth     int // of nesting; 200 if 0
 	Resources int // 100,000 if 0
 	Values    int // scalars, lists and maps together, after expanding references; 4,000,000 if 0
@@ -39,12 +39,17 @@ func Decode(format Format, data []byte, limits Limits) (Package, error) {
 	}
 	limits = limits.orDefault()
 	if len(data) > limits.Bytes {
-		return nil, invalidf("the package has %d bytes, the limit is %d; split it", len(data), limits.Bytes)
+		return nil, tooManyBytes(len(data), limits)
 	}
 	if format == CBOR {
 		return decodeCBOR(data, limits)
 	}
-	return decodeYAML(data, limits)
+	data, core := withoutVersion12(data)
+	return decodeYAML(data, limits, core && booleans11.Match(data))
+}
+
+func tooManyBytes(n int, limits Limits) *Error {
+	return invalidf("the package has %d bytes, the limit is %d; split it", n, limits.Bytes)
 }
 
 func unknownFormat(format Format) *Error {
@@ -55,6 +60,7 @@ func unknownFormat(format Format) *Error {
 type budget struct {
 	limits Limits
 	values int
+	bytes  int // of text
 }
 
 // spend takes a value at a depth.
@@ -65,6 +71,16 @@ func (b *budget) spend(depth int) *Error {
 	b.values++
 	if b.values > b.limits.Values {
 		return tooManyValues(b.limits)
+	}
+	return nil
+}
+
+// spendText takes the bytes of a text that a reference may repeat. Bytes become
+// text that is longer, so there may be more than of the input.
+func (b *budget) spendText(n int) *Error {
+	b.bytes += n
+	if b.bytes/2 > b.limits.Bytes {
+		return invalidf("the package has more than %d bytes of text (with references expanded), which is too much; split it", 2*b.limits.Bytes)
 	}
 	return nil
 }

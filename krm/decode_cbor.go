@@ -79,7 +79,32 @@ type cborDecoder struct {
 	text   string            // data as a string, if it may be pinned
 	keys   map[string]string // those seen, if not
 	shared []sharedValue
-	tags   int // that the value being read is inside of
+	refs   *stringRefs // of the namespace that is being read, if any
+	tags   int         // that the value being read is inside of
+}
+
+// stringRefs are the strings that can be referred to.
+type stringRefs []stringRef
+
+type stringRef struct {
+	data  []byte
+	bytes bool // rather than text
+}
+
+// remember takes a string that is long enough for its reference to be shorter.
+func (r *stringRefs) remember(data []byte, bytes bool) {
+	least := 3
+	switch n := len(*r); {
+	case n >= 1<<16:
+		least = 7
+	case n >= 1<<8:
+		least = 5
+	case n >= 24:
+		least = 4
+	}
+	if len(data) >= least {
+		*r = append(*r, stringRef{data, bytes})
+	}
 }
 
 // A sharedValue can be referred to once it is done.
@@ -150,17 +175,20 @@ func (d *cborDecoder) malformed(what string) *Error {
 // pkg reads the array.
 func (d *cborDecoder) pkg() (Package, *Error) {
 	h, err := d.head()
-	for err == nil && h.major == majorTag && h.arg != tagStringRefs {
-		if h.arg == tagShareable {
+	for err == nil && h.major == majorTag {
+		switch h.arg {
+		case tagShareable:
 			d.shared = append(d.shared, sharedValue{})
+		case tagStringRefs:
+			d.refs = &stringRefs{}
 		}
 		h, err = d.head()
 	}
 	if err != nil {
 		return nil, err
 	}
-	if h.major == majorTag {
-		return nil, stringRefs()
+	if h.major == majorOther && h.info == 22 { // null, which Go makes of a nil slice
+		return nil, nil
 	}
 	if h.major != majorArray {
 		return nil, invalidf("the CBOR must be an array of maps, but is %s", h.describe())
@@ -310,7 +338,11 @@ func (d *cborDecoder) take(n uint64) ([]byte, *Error) {
 // chunks reads bytes or text, also in chunks.
 func (d *cborDecoder) chunks(h head) ([]byte, *Error) {
 	if !h.indefinite {
-		return d.take(h.arg)
+		b, err := d.take(h.arg)
+		if err == nil && d.refs != nil {
+			d.refs.remember(b, h.major == majorBytes)
+		}
+		return b, err
 	}
 	var all []byte
 	for {
@@ -355,10 +387,17 @@ func (d *cborDecoder) key() (string, *Error) {
 	if err != nil {
 		return "", err
 	}
+	if h.major == majorTag && h.arg == tagStringRef {
+		ref, err := d.stringRef()
+		if err == nil && ref.bytes {
+			err = invalidf("has a key that is bytes; keys must be text")
+		}
+		return string(ref.data), err
+	}
 	if h.major != majorText {
 		return "", invalidf("has a key that is %s; keys must be text", h.describe())
 	}
-	if d.keys == nil || h.indefinite || h.arg > 64 {
+	if d.keys == nil || d.refs != nil || h.indefinite || h.arg > 64 {
 		return d.string(h)
 	}
 	b, err := d.take(h.arg)
@@ -448,8 +487,19 @@ func (d *cborDecoder) tagged(tag uint64, depth int) (any, *Error) {
 	}
 	defer func() { d.tags-- }()
 	switch tag {
-	case tagStringRef, tagStringRefs:
-		return nil, stringRefs()
+	case tagStringRefs:
+		outer := d.refs
+		d.refs = &stringRefs{}
+		defer func() { d.refs = outer }()
+	case tagStringRef:
+		ref, err := d.stringRef()
+		switch {
+		case err != nil:
+			return nil, err
+		case ref.bytes:
+			return base64.StdEncoding.EncodeToString(ref.data), nil
+		}
+		return string(ref.data), nil
 	case tagShareable:
 		place := len(d.shared)
 		d.shared = append(d.shared, sharedValue{})
@@ -487,8 +537,20 @@ func (d *cborDecoder) tagged(tag uint64, depth int) (any, *Error) {
 	return v, nil
 }
 
-func stringRefs() *Error {
-	return invalidf("the CBOR uses string references (tags 25 and 256), which are not supported; encode it without")
+// stringRef answers a string seen before, which counts in full.
+func (d *cborDecoder) stringRef() (stringRef, *Error) {
+	h, err := d.head()
+	if err != nil {
+		return stringRef{}, err
+	}
+	if d.refs == nil || h.major != majorUint || h.arg >= uint64(len(*d.refs)) {
+		return stringRef{}, invalidf("refers to a CBOR string that isn't there")
+	}
+	ref := (*d.refs)[h.arg]
+	if !ref.bytes && !utf8.Valid(ref.data) {
+		return stringRef{}, invalidf("is text that is not UTF-8")
+	}
+	return ref, d.spendText(len(ref.data))
 }
 
 // sharedRef answers a copy of a value seen before, which counts in full.
@@ -525,6 +587,9 @@ func (d *cborDecoder) copied(value any, depth int) (any, *Error) {
 	case map[string]any:
 		c := make(map[string]any, len(v))
 		for k, x := range v {
+			if err := d.spendText(len(k)); err != nil {
+				return nil, err
+			}
 			y, err := d.copied(x, depth+1)
 			if err != nil {
 				return nil, err
@@ -532,6 +597,10 @@ func (d *cborDecoder) copied(value any, depth int) (any, *Error) {
 			c[k] = y
 		}
 		return c, nil
+	case string:
+		if err := d.spendText(len(v)); err != nil {
+			return nil, err
+		}
 	}
 	return value, nil
 }

@@ -3,6 +3,7 @@ package krm_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +29,10 @@ func TestDecodeCBORFromPython(t *testing.T) {
 	for range 150 {
 		deep = map[string]any{"properties": deep}
 	}
+	many := map[string]any{}
+	for i := range 300 {
+		many[fmt.Sprintf("k%d", i)] = fmt.Sprintf("v%dx", i)
+	}
 	one := func(data map[string]any) krm.Package { return krm.Package{configMap(data)} }
 	dates := map[string]any{"time": "2024-02-29T12:30:15Z", "micro": "2024-02-29T12:30:15.250000Z", "date": "2024-02-29"}
 	tests := map[string]struct {
@@ -48,23 +53,24 @@ func TestDecodeCBORFromPython(t *testing.T) {
 		"timestamps": {why: "also where it is a number", want: one(map[string]any{
 			"time": "2024-02-29T12:30:15Z", "micro": "2024-02-29T12:30:15.25Z", "date": "2024-02-29", "old": "1969-12-31",
 		})},
-		"bytes":             {why: "Kubernetes writes bytes as base64", want: one(map[string]any{"secret": "AGh1bnRlcjL/", "empty": ""})},
-		"uuid":              {why: "a UUID is known by its text", want: one(map[string]any{"id": "6f1b7a3e-2c55-4d8e-9a67-0d8b3f1f2a10"})},
-		"address":           {why: "an address too", want: one(map[string]any{"ip": "10.0.0.1"})},
-		"decimal":           {why: "a decimal that prints the same as a float is one", want: one(map[string]any{"number": 1.25, "cents": 0.1})},
-		"decimal-long":      {why: "one with more digits would lose them", wantErr: "the number 12345678901234567890123 does not fit"},
-		"undefined":         {why: "nothing is nothing", want: one(map[string]any{"nothing": nil})},
-		"set":               {why: "tags that say nothing to us are passed over", want: one(map[string]any{"values": []any{"one"}})},
-		"self-described":    {why: "the magic number of CBOR says nothing", want: one(map[string]any{"a": int64(1)})},
-		"unknown-tag":       {why: "the content is what matters", want: one(map[string]any{"a": "text"})},
-		"null-entries":      {why: "skipped as null documents are", want: one(map[string]any{"a": int64(1)})},
-		"integer-key":       {why: "the receiver could not tell 80 from \"80\"", wantErr: "resource 1: data.ports: has a key that is an integer; keys must be text"},
-		"indefinite":        {why: "streaming encoders don't know the length", want: one(map[string]any{"list": []any{int64(1), int64(2)}, "map": map[string]any{"a": "b"}})},
-		"chunked":           {why: "streaming encoders write texts in chunks", want: krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"b": "YWI="}}}},
-		"shared":            {why: "cbor2 can write a value once", want: one(map[string]any{"one": map[string]any{"app": "web"}, "two": map[string]any{"app": "web"}, "list": []any{map[string]any{"app": "web"}}})},
-		"cyclic":            {why: "no package can contain itself", wantErr: "data.cyclic.self: contains itself"},
-		"string-references": {why: "refused rather than read as numbers", wantErr: "string references"},
-		"deep":              {why: "as deep as a large CRD", want: one(map[string]any{"schema": deep})},
+		"bytes":                  {why: "Kubernetes writes bytes as base64", want: one(map[string]any{"secret": "AGh1bnRlcjL/", "empty": ""})},
+		"uuid":                   {why: "a UUID is known by its text", want: one(map[string]any{"id": "6f1b7a3e-2c55-4d8e-9a67-0d8b3f1f2a10"})},
+		"address":                {why: "an address too", want: one(map[string]any{"ip": "10.0.0.1"})},
+		"decimal":                {why: "a decimal that prints the same as a float is one", want: one(map[string]any{"number": 1.25, "cents": 0.1})},
+		"decimal-long":           {why: "one with more digits would lose them", wantErr: "the number 12345678901234567890123 does not fit"},
+		"undefined":              {why: "nothing is nothing", want: one(map[string]any{"nothing": nil})},
+		"set":                    {why: "tags that say nothing to us are passed over", want: one(map[string]any{"values": []any{"one"}})},
+		"self-described":         {why: "the magic number of CBOR says nothing", want: one(map[string]any{"a": int64(1)})},
+		"unknown-tag":            {why: "the content is what matters", want: one(map[string]any{"a": "text"})},
+		"null-entries":           {why: "skipped as null documents are", want: one(map[string]any{"a": int64(1)})},
+		"integer-key":            {why: "the receiver could not tell 80 from \"80\"", wantErr: "resource 1: data.ports: has a key that is an integer; keys must be text"},
+		"indefinite":             {why: "streaming encoders don't know the length", want: one(map[string]any{"list": []any{int64(1), int64(2)}, "map": map[string]any{"a": "b"}})},
+		"chunked":                {why: "streaming encoders write texts in chunks", want: krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"b": "YWI="}}}},
+		"shared":                 {why: "cbor2 can write a value once", want: one(map[string]any{"one": map[string]any{"app": "web"}, "two": map[string]any{"app": "web"}, "list": []any{map[string]any{"app": "web"}}})},
+		"cyclic":                 {why: "no package can contain itself", wantErr: "data.cyclic.self: contains itself"},
+		"string-references":      {why: "what is there twice is written once", want: one(map[string]any{"a": "same same", "b": "same same"})},
+		"string-references-many": {why: "the more there are, the longer a string must be to be one", want: krm.Package{configMap(many), configMap(many)}},
+		"deep":                   {why: "as deep as a large CRD", want: one(map[string]any{"schema": deep})},
 	}
 	files, err := filepath.Glob("testdata/cbor/*.cbor")
 	if err != nil || len(files) != len(tests) {
@@ -116,6 +122,16 @@ func TestDecodeCBORSharedValuesAreCopies(t *testing.T) {
 	}
 }
 
+func TestDecodeCBORNull(t *testing.T) {
+	t.Parallel()
+	if p, err := krm.Decode(krm.CBOR, []byte("\xf6"), krm.Limits{}); len(p) > 0 || err != nil {
+		t.Errorf("got %v, %v for what Go's encoder makes of a nil slice", p, err)
+	}
+	if _, err := krm.Decode(krm.CBOR, []byte("\xf6\xf6"), krm.Limits{}); err == nil {
+		t.Error("what follows is overlooked")
+	}
+}
+
 func TestDecodeCBORMalformed(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -142,6 +158,9 @@ func TestDecodeCBORMalformed(t *testing.T) {
 		"chunk of bytes":     {why: "chunks are of the same type", data: "\x81\xa1\x61a\x7f\x41a\xff", want: "malformed"},
 		"simple value":       {why: "there is nothing to make of it", data: "\x81\xa1\x61a\xe0", want: "a: is the CBOR simple value 0"},
 		"no such reference":  {why: "it refers to what comes later", data: "\x81\xa1\x61a\xd8\x1d\x05", want: "isn't there"},
+		"no such string":     {why: "it refers to what comes later", data: "\xd9\x01\x00\x81\xa1\x63abc\xd8\x19\x01", want: "abc: refers to a CBOR string that isn't there"},
+		"no namespace":       {why: "nothing is remembered outside of one", data: "\x81\xa1\x63abc\xd8\x19\x00", want: "isn't there"},
+		"bytes for a key":    {why: "a key is text", data: "\xd9\x01\x00\x82\xa1\x61a\x43abc\xa1\xd8\x19\x00\x01", want: "has a key that is bytes"},
 		"date is a number":   {why: "tag 0 is for text", data: "\x81\xa1\x61a\xc0\x05", want: "is no CBOR date"},
 		"time is text":       {why: "tag 1 is for numbers", data: "\x81\xa1\x61a\xc1\x61x", want: "is no CBOR time"},
 		"time out of range":  {why: "RFC 3339 has four digits", data: "\x81\xa1\x61a\xc1\x1b\x00\xff\xff\xff\xff\xff\xff\xff", want: "outside"},
@@ -176,6 +195,7 @@ func TestDecodeCBORTagged(t *testing.T) {
 		"base16":          {why: "the tag says how the bytes become text", data: "\xd7\x42\xfb\xff", want: "FBFF"},
 		"bigfloat":        {why: "1.5 is 3 times 2 to the -1st", data: "\xc5\x82\x20\x03", want: 1.5},
 		"time as float":   {why: "parts of a second stay", data: "\xc1\xfb\x41\xd4\x52\xd9\xec\x20\x00\x00", want: "2013-03-21T20:04:00.5Z"},
+		"string twice":    {why: "bytes stay bytes; each namespace counts by itself", data: "\xd9\x01\x00\x84\x43abc\xd9\x01\x00\x82\x63xyz\xd8\x19\x00\xd8\x19\x00\x62no", want: []any{"YWJj", []any{"xyz", "xyz"}, "YWJj", "no"}},
 		"half":            {why: "the smallest float of 16 bits", data: "\xf9\x00\x01", want: 5.960464477539063e-08},
 		"long head":       {why: "lengths need not be as short as they go", data: "\x1b\x00\x00\x00\x00\x00\x00\x00\x05", want: int64(5)},
 	}

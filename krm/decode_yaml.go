@@ -16,11 +16,13 @@ import (
 // decodeYAML reads documents, each a resource or a list of resources, as
 // kubectl does: YAML 1.1 without timestamps, keys made into text. Unlike
 // kubectl it refuses keys that are there twice.
-func decodeYAML(data []byte, limits Limits) (Package, error) {
+//
+// With core, booleans are those of YAML 1.2.
+func decodeYAML(data []byte, limits Limits, core bool) (Package, error) {
 	if tokens(data) > limits.Values {
 		return nil, tooManyValues(limits)
 	}
-	p, err := readYAML(data, limits, true)
+	p, err := readYAML(data, limits, true, core)
 	if _, duplicate := errors.AsType[*yaml.TypeError](err); !duplicate || !bytes.Contains(data, []byte("<<")) {
 		return p, err
 	}
@@ -28,17 +30,16 @@ func decodeYAML(data []byte, limits Limits) (Package, error) {
 	if err := duplicateKeys(data); err != nil {
 		return nil, err
 	}
-	return readYAML(data, limits, false)
+	return readYAML(data, limits, false, core)
 }
 
-func readYAML(data []byte, limits Limits, strict bool) (Package, error) {
+func readYAML(data []byte, limits Limits, strict, core bool) (Package, error) {
 	d := &yamlDecoder{budget: budget{limits: limits}, data: data}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.SetStrict(strict)
 	var p Package
 	for document := 1; ; document++ {
-		var value any
-		err := readDocument(decoder, &value)
+		value, err := readValue(decoder, core)
 		if errors.Is(err, io.EOF) {
 			return p, nil
 		}
@@ -200,6 +201,9 @@ func (d *yamlDecoder) value(value any, depth int) (any, *Error) {
 		if !utf8.ValidString(v) {
 			return nil, invalidf("is binary, which a resource can't hold; write it as base64 text without the !!binary")
 		}
+		if err := d.spendText(len(v)); err != nil {
+			return nil, err
+		}
 		return v, nil
 	case int:
 		return int64(v), nil
@@ -221,6 +225,9 @@ func (d *yamlDecoder) value(value any, depth int) (any, *Error) {
 		for k, x := range v {
 			key, err := yamlKey(k)
 			if err != nil {
+				return nil, err
+			}
+			if err := d.spendText(len(key)); err != nil {
 				return nil, err
 			}
 			if _, ok := m[key]; ok {

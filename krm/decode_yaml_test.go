@@ -31,6 +31,9 @@ func TestDecodeYAML(t *testing.T) {
 		"end marker":            {why: "a document may end with dots", yaml: "a: 1\n...\n---\nb: 2\n...\n", want: krm.Package{a, b}},
 		"content after marker":  {why: "YAML allows it", yaml: "--- {a: 1}\n--- {b: 2}\n", want: krm.Package{a, b}},
 		"directive":             {why: "YAML allows it", yaml: "%YAML 1.1\n---\na: 1\n", want: krm.Package{a}},
+		"version 1.2":           {why: "Python's ruamel.yaml writes it when told to", yaml: "%YAML 1.2\n---\na: 1\nx: yes\nz: true\n...\n# second\n%YAML 1.2\n---\nb: 2\n", want: krm.Package{{"a": int64(1), "x": "yes", "z": true}, b}},
+		"version 2":             {why: "there is none", yaml: "%YAML 2.0\n---\na: 1\n", wantErr: "incompatible"},
+		"directive in text":     {why: "text stays as it is", yaml: "a: |\n  x\nb: '\n%YAML 1.2'\n", want: krm.Package{{"a": "x\n", "b": " %YAML 1.2"}}},
 		"Windows":               {why: "files come with CRLF", yaml: "a: 1\r\n---\r\nb: 2\r\n", want: krm.Package{a, b}},
 		"byte order mark":       {why: "files come with one", yaml: "\ufeffa: 1\n", want: krm.Package{a}},
 		"list":                  {why: "a document may be a list", yaml: "- a: 1\n- null\n- b: 2\n", want: krm.Package{a, b}},
@@ -74,6 +77,50 @@ func TestDecodeYAML(t *testing.T) {
 			got, err := krm.Decode("", []byte(tt.yaml), krm.Limits{})
 			checkDecoded(t, tt.why, tt.want, got, tt.wantErr, err)
 		})
+	}
+}
+
+func TestDecodeYAML12(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		why     string
+		yaml    string
+		want    krm.Package
+		wantErr string
+	}{
+		"nothing":        {why: "as Decode"},
+		"text":           {why: "1.2 knows none of them", yaml: "[{a: yes, b: no, c: on, d: off, e: y, f: N, g: YES, h: OFF}]", want: krm.Package{{"a": "yes", "b": "no", "c": "on", "d": "off", "e": "y", "f": "N", "g": "YES", "h": "OFF"}}},
+		"last":           {why: "nothing comes after it", yaml: "a:\n- y", want: krm.Package{{"a": []any{"y"}}}},
+		"keys":           {why: "keys are text too", yaml: "y: 1\nyes: {no: 2}", want: krm.Package{{"y": int64(1), "yes": map[string]any{"no": int64(2)}}}},
+		"booleans":       {why: "these are", yaml: "a: true\nb: False\nc: y", want: krm.Package{{"a": true, "b": false, "c": "y"}}},
+		"others":         {why: "all else is as ever", yaml: "a: yes\nb: [1, 1.5, ~, null, '', 2020-01-01, {}, []]\nc: |\n  no\n", want: krm.Package{{"a": "yes", "b": []any{int64(1), 1.5, nil, nil, "", "2020-01-01", map[string]any{}, []any{}}, "c": "no\n"}}},
+		"alias":          {why: "ruamel.yaml writes them for what is there twice", yaml: "a: &a {x: no}\nb: *a\nc: {<<: *a, x: on}\n", want: krm.Package{{"a": map[string]any{"x": "no"}, "b": map[string]any{"x": "no"}, "c": map[string]any{"x": "on"}}}},
+		"end marker":     {why: "ruamel.yaml writes it when told to", yaml: "%YAML 1.2\n---\na: off\n...\n", want: krm.Package{{"a": "off"}}},
+		"duplicate":      {why: "as Decode", yaml: "a: yes\na: no\n", wantErr: "already set"},
+		"nested":         {why: "errors inside are found", yaml: "x: [{a: yes, a: no}]\n", wantErr: "already set"},
+		"map key":        {why: "as Decode", yaml: "? {a: y}\n: 2\n", wantErr: "cannot be parsed"},
+		"self reference": {why: "as Decode", yaml: "b: yes\na: &a [*a]", wantErr: "document 1"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := krm.DecodeYAML12([]byte(test.yaml), krm.Limits{})
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Fatalf("got %v, %v; want the error %q: %s", got, err, test.wantErr, test.why)
+				}
+				return
+			}
+			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+				t.Errorf("got %v, -want +got:\n%s%s", err, diff, test.why)
+			}
+		})
+	}
+	if _, err := krm.DecodeYAML12([]byte("a: yes"), krm.Limits{Bytes: 3}); !errors.Is(err, krm.ErrInvalid) {
+		t.Errorf("got %v for too many bytes", err)
+	}
+	if _, err := krm.DecodeYAML12([]byte("a: [[[yes]]]"), krm.Limits{Depth: 3}); !errors.Is(err, krm.ErrInvalid) {
+		t.Errorf("got %v for too deep a package", err)
 	}
 }
 
@@ -162,6 +209,33 @@ func TestDecodeYAMLHostile(t *testing.T) {
 			}
 			if err != nil && len(err.Error()) > 1000 {
 				t.Errorf("an error of %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+func TestDecodeLimitsRepeatedText(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("z", 1000)
+	sharing := "\x82\xa1\x61a\xd8\x1c\x79\x03\xe8" + text + "\xa1\x61b\x98\x64" + strings.Repeat("\xd8\x1d\x00", 100)
+	tests := map[string]struct {
+		why    string
+		format krm.Format
+		data   string
+	}{
+		"YAML":       {why: "a small document would become huge where it is written", format: krm.YAML, data: "a: &a " + text + "\nb: [*a" + strings.Repeat(", *a", 99) + "]\n"},
+		"YAML, keys": {why: "keys are text too", format: krm.YAML, data: "a: &a {" + text + ": 1}\nb: [*a" + strings.Repeat(", *a", 99) + "]\n"},
+		"CBOR":       {why: "it has references too", format: krm.CBOR, data: sharing},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := krm.Decode(test.format, []byte(test.data), krm.Limits{Bytes: 60_000}); err != nil {
+				t.Errorf("it is within the limit: %v", err)
+			}
+			_, err := krm.Decode(test.format, []byte(test.data), krm.Limits{Bytes: 40_000})
+			if !errors.Is(err, krm.ErrInvalid) || !strings.Contains(err.Error(), "more than 80000 bytes of text") {
+				t.Errorf("error %v: %s", err, test.why)
 			}
 		})
 	}

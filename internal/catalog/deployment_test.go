@@ -17,6 +17,51 @@ import (
 // unknownID is the ID of a deployment that isn't there.
 const unknownID = "2hSsVGCoZ0BQsmQ3dVNyHxa9cGr"
 
+func TestRenamesWaitForAMerge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	renamed := func() krm.Package {
+		p := pkg(t, thing("before", ""))
+		p[0].SetAnnotation(krm.AnnotationRename, "after")
+		return p
+	}
+	w.template("t", "")
+	_, err := w.RegisterSite(w.ctx, tko.Site{ID: "s", Package: renamed()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := func(id tko.SiteID) krm.Package {
+		s, err := w.Site(w.ctx, id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Package
+	}
+	provisioned, _, err := w.ProvisionSite(w.ctx, tko.NewSite{Origin: "o", Package: renamed()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		why  string
+		pkg  krm.Package
+		want string
+	}{
+		"without a template": {
+			why:  "the merge package is the package: a Placement in it refers to what it merges by the name that is written",
+			pkg:  w.deployment(w.create(tko.NewDeployment{Merge: renamed()})).Package,
+			want: "before",
+		},
+		"with a template":         {why: "it is merged", pkg: w.deployment(w.create(tko.NewDeployment{Template: "t", Merge: renamed()})).Package, want: "after"},
+		"site without a template": {why: "the package is the package", pkg: site("s"), want: "before"},
+		"provisioned site":        {why: "it is merged from where the site is wanted", pkg: site(provisioned), want: "after"},
+	}
+	for name, test := range tests {
+		if named(test.pkg, test.want) == nil {
+			t.Errorf("%s: got %v, want the name %q: %s", name, test.pkg, test.want, test.why)
+		}
+	}
+}
+
 func TestCreateDeployment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})

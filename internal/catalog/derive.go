@@ -68,6 +68,16 @@ func merge(into, resources krm.Package) (krm.Package, error) {
 	return merged, nil
 }
 
+// startFrom is the package of an entity that is made from a template: the given
+// resources merged into the template's. Without a template the given package is
+// the package: its renames wait for where it is merged.
+func startFrom(template string, base, given krm.Package) (krm.Package, error) {
+	if template == "" {
+		return given, checkPackage(given)
+	}
+	return merge(base, given)
+}
+
 // deploymentState reads what the Deployment resource of a package says; found
 // is false if there is none.
 func deploymentState(pkg krm.Package) (state krm.DeploymentState, found bool, err error) {
@@ -161,7 +171,7 @@ func (d draft) inStep(pkg krm.Package) draft {
 // asked for. What the request says wins; where it says nothing, the Deployment
 // resource of the merged package does.
 func draftNew(base krm.Package, request tko.NewDeployment) (draft, error) {
-	pkg, err := merge(base, request.Merge)
+	pkg, err := startFrom(string(request.Template), base, request.Merge)
 	if err != nil {
 		return draft{}, err
 	}

@@ -32,7 +32,7 @@ func (s *Service) siteRecord(ctx context.Context, site tko.Site) (Record, []Key,
 	if err != nil {
 		return Record{}, nil, err
 	}
-	pkg, err := merge(base.pkg, site.Package)
+	pkg, err := startFrom(string(site.Template), base.pkg, site.Package)
 	if err != nil {
 		return Record{}, nil, err
 	}
@@ -80,13 +80,19 @@ func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tk
 	if err != nil {
 		return "", false, err
 	}
+	pkg := request.Package
+	if request.Template == "" {
+		if pkg, err = merge(nil, pkg); err != nil { // it comes from where it is merged from
+			return "", false, err
+		}
+	}
 	metadata := map[string]string{"type": "provisioned"}
 	maps.Copy(metadata, request.Metadata)
 	record, requires, err := s.siteRecord(ctx, tko.Site{
 		ID:       tko.SiteID(provisionedPrefix + ids[0]),
 		Template: request.Template,
 		Metadata: metadata,
-		Package:  request.Package,
+		Package:  pkg,
 	})
 	if err != nil {
 		return "", false, err

@@ -209,6 +209,33 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+func TestModStartWritesThePackage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tests := map[string]struct {
+		why, to, file string
+	}{
+		"file":         {why: "its name says YAML", to: dir + "/new.yaml", file: dir + "/new.yaml"},
+		"file URL":     {why: "it is a URL", to: "file://" + dir + "/other.yml", file: dir + "/other.yml"},
+		"folder":       {why: "it is there", to: dir, file: dir + "/package.yaml"},
+		"new folder":   {why: "it is made", to: dir + "/a/b/", file: dir + "/a/b/package.yaml"},
+		"folder, bare": {why: "a file's name would say YAML", to: dir + "/c", file: dir + "/c/package.yaml"},
+	}
+	for name, test := range tests {
+		f := example()
+		got := run(t, f, "", "deployment", "mod", "start", "D1", "-u", test.to)
+		text, err := os.ReadFile(test.file)
+		if got.out != "T1\n" || got.code != 0 || err != nil || !strings.Contains(string(text), "name: one") || f.last() != "start D1" {
+			t.Errorf("%s: %+v, wrote %q, %v, asked %s: %s", name, got, text, err, f.last(), test.why)
+		}
+	}
+	f := example()
+	got := run(t, f, "", "deployment", "mod", "start", "D1", "--url", dir+"/nowhere/x.yaml")
+	if got.code != 2 || got.out != "" || !strings.HasPrefix(got.err, "tko: can't write the package: ") || f.last() != "cancel T1" {
+		t.Errorf("%+v, asked %s: a modification that nobody gets the package of is cancelled", got, f.last())
+	}
+}
+
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	commands := map[string][]string{

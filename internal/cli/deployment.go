@@ -2,7 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 var deploymentView = view[tko.Deployment]{
@@ -307,31 +311,66 @@ func (a *app) modCommand() *cobra.Command {
 }
 
 func (a *app) modStart() *cobra.Command {
-	return &cobra.Command{
+	var to string
+	cmd := &cobra.Command{
 		Use:   "start ID",
 		Short: "Start to modify a deployment, and print the token to do so",
 		Long: `Start to modify a deployment, and print the token to do so. Nobody else can
-modify it until the modification ends, is cancelled, or its time runs out.`,
-		Example: `  token=$(tko deployment mod start "$id")
-  tko deployment get "$id" | sed 's/replicas: 1/replicas: 2/' | tko deployment mod end "$token" --stdin`,
+modify it until the modification ends, is cancelled, or its time runs out. With
+--url the package is written to a file, or to package.yaml in a folder.`,
+		Example: `  token=$(tko deployment mod start "$id" --url ./work)
+  sed -i 's/replicas: 1/replicas: 2/' work/package.yaml
+  tko deployment mod end "$token" --url ./work`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("deployment ID", args[0]); err != nil {
-				return err
-			}
-			m, err := call(ctx, s, func(ctx context.Context) (tko.Modification, error) {
-				return s.StartModification(ctx, tko.DeploymentID(args[0]))
-			})
-			if err != nil {
-				return err
-			}
-			if !m.Expires.IsZero() {
-				a.notice("the modification must end by %s", m.Expires.Local().Format(time.TimeOnly))
-			}
-			return a.printScalar(m.Token)
-		}),
 	}
+	cmd.Flags().StringVarP(&to, "url", "u", "", "write the package there: a `file` (.yaml, .yml) or a folder")
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		if err := expectID("deployment ID", args[0]); err != nil {
+			return err
+		}
+		m, err := call(ctx, s, func(ctx context.Context) (tko.Modification, error) {
+			return s.StartModification(ctx, tko.DeploymentID(args[0]))
+		})
+		if err != nil {
+			return err
+		}
+		if to != "" {
+			if err := writePackage(to, m.Package); err != nil {
+				_, cancelled := call(ctx, s, func(ctx context.Context) (struct{}, error) {
+					return struct{}{}, s.CancelModification(ctx, m.Token)
+				})
+				return errors.Join(err, cancelled)
+			}
+		}
+		if !m.Expires.IsZero() {
+			a.notice("the modification must end by %s", m.Expires.Local().Format(time.TimeOnly))
+		}
+		return a.printScalar(m.Token)
+	})
+	return cmd
+}
+
+// writePackage writes a package to a YAML file, or to one in a folder, which is
+// made if need be.
+func writePackage(to string, pkg krm.Package) error {
+	path := strings.TrimPrefix(strings.TrimPrefix(to, "file:"), "//")
+	info, err := os.Stat(path)
+	extension := filepath.Ext(path)
+	if isDir := err == nil && info.IsDir(); isDir || err != nil && extension != ".yaml" && extension != ".yml" {
+		if err := os.MkdirAll(path, 0o750); err != nil {
+			return tko.Errorf(errUsage, "can't make the folder: %w", err)
+		}
+		path = filepath.Join(path, "package.yaml")
+	}
+	text, err := krm.Encode(krm.YAML, pkg)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return tko.Errorf(errUsage, "can't write the package: %w", err)
+	}
+	return nil
 }
 
 func (a *app) modEnd() *cobra.Command {

@@ -131,7 +131,9 @@ func (f *fake) PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, d
 }
 
 func (f *fake) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
-	return tko.Modification{Token: "T1", Deployment: id}, f.got(ctx, "start %s", id)
+	return tko.Modification{Token: "T1", Deployment: id, Package: krm.Package{
+		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "one"}},
+	}}, f.got(ctx, "start %s", id)
 }
 
 func (f *fake) EndModification(ctx context.Context, token string, pkg krm.Package) (tko.DeploymentID, int64, error) {

@@ -357,6 +357,16 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+func TestGzip(t *testing.T) {
+	t.Parallel()
+	f := &fake{about: func(context.Context) (tko.About, error) { return tko.About{InstanceName: "zipped"}, nil }}
+	connection, _ := serve(t, f, grpcapi.Options{})
+	about, err := tkopb.NewDataClient(connection).About(t.Context(), &emptypb.Empty{}, grpc.UseCompressor("gzip"))
+	if err != nil || about.GetInstanceName() != "zipped" {
+		t.Errorf("got %v, %v for a compressed message", about, err)
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	var registered tko.Template

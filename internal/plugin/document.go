@@ -41,7 +41,9 @@ func (r *Runner) encodeInput(j job, logFile string) ([]byte, error) {
 	return krm.Encode(krm.YAML, krm.Package{document})
 }
 
-// decodeOutput reads what a plugin wrote: exactly one document, a map.
+// decodeOutput reads what a plugin wrote: exactly one document, a map. It is
+// YAML 1.2, as the plugins' usual library writes it: that drops the quotes
+// around a "yes" which passes through.
 func decodeOutput(data []byte, limits krm.Limits) (map[string]any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("it wrote no output: a plugin writes one YAML document to stdout")
@@ -49,7 +51,7 @@ func decodeOutput(data []byte, limits krm.Limits) (map[string]any, error) {
 	if isList(data) {
 		return nil, errors.New("its output is malformed: it is a list, not a map")
 	}
-	documents, err := krm.Decode(krm.YAML, data, limits)
+	documents, err := krm.DecodeYAML12(data, limits)
 	if err != nil {
 		return nil, fmt.Errorf("its output is malformed: %w", err)
 	}
@@ -73,7 +75,13 @@ func readPrepared(output map[string]any, maxResources int) (prepared bool, pkg k
 			return false, nil, nil
 		}
 	default:
-		return false, nil, fmt.Errorf("prepared is %s, not a boolean", typeName(value))
+		switch value {
+		case "no", "No", "off":
+			return false, nil, nil
+		case "yes", "Yes", "on":
+		default:
+			return false, nil, fmt.Errorf("prepared is %s, not a boolean", typeName(value))
+		}
 	}
 	resources, ok := output["package"].([]any)
 	if !ok {

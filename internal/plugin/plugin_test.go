@@ -194,7 +194,9 @@ func TestPrepare(t *testing.T) {
 		"twice":             {why: "no package", output: "{prepared: true, package: [" + good + "," + good + "]}", wantErr: "Namespace"},
 		"prepared is text":  {why: "malformed", output: `{prepared: "true", package: []}`, wantErr: "prepared is a string"},
 		"too many at once":  {why: "bounded", output: "{prepared: true, package: [{}, {}, {}, {}]}", wantErr: "at most 3"},
-		"YAML 1.1 booleans": {why: "as kubectl reads them", output: "{prepared: yes, package: []}", prepared: true, want: krm.Package{}},
+		"text":              {why: "ruamel.yaml drops the quotes around it", output: "%YAML 1.2\n---\nprepared: true\npackage:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: n}, data: {y: yes}}\n...", prepared: true, want: krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "n"}, "data": map[string]any{"y": "yes"}}}},
+		"not yet, as text":  {why: "people write it so", output: "prepared: no"},
+		"YAML 1.1 booleans": {why: "people write them so", output: "{prepared: yes, package: []}", prepared: true, want: krm.Package{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -83,6 +83,8 @@ cyclic = {"name": "me"}
 cyclic["self"] = cyclic
 write("cyclic", [resource(cyclic=cyclic)], value_sharing=True)
 write("string-references", [resource(a="same same", b="same same")], string_referencing=True)
+many = {f"k{i}": f"v{i}x" for i in range(300)}
+write("string-references-many", [resource(**many), resource(**many)], string_referencing=True)
 
 # Chunked texts and bytes are read but never written by cbor2.
 stream = io.BytesIO()
