@@ -237,3 +237,13 @@ func eventually(t *testing.T, what string, so func(ctx context.Context) (bool, s
 func newDeployment(template tko.TemplateID) tko.NewDeployment {
 	return tko.NewDeployment{Template: template}
 }
+
+// textFile writes a file, and answers its path.
+func textFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
