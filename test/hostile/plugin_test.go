@@ -222,10 +222,13 @@ func TestBadPreparePlugin(t *testing.T) {
 			if err != nil || d.Stamp.Revision != 1 || d.Prepared || len(d.Package) != 3 {
 				t.Errorf("something of it was stored: revision %d, prepared %t, %d resources, %v", d.Stamp.Revision, d.Prepared, len(d.Package), err)
 			}
-			good := resources(fmt.Sprintf("- {apiVersion: hostile.example/v1, kind: %s, metadata: {name: target, annotations: {nephio.org/prepared: 'true'}}}", kindOf(name)))
-			w.mend(t, tko.PluginPrepare, name, good, w.prepared(id))
 		})
 	}
+	mended := map[string]string{}
+	for name := range tests {
+		mended[name] = resources(fmt.Sprintf("- {apiVersion: hostile.example/v1, kind: %s, metadata: {name: target, annotations: {nephio.org/prepared: 'true'}}}", kindOf(name)))
+	}
+	w.mend(t, tko.PluginPrepare, mended, func(name string) func(context.Context) (bool, string) { return w.prepared(deployments[name]) })
 	w.goesOn(t)
 	noneLeft(t)
 	w.bounded(t)
@@ -321,27 +324,39 @@ func TestBadSchedulePlugin(t *testing.T) {
 			culprits(t, listedSites[site][tko.ConditionScheduled], tko.PluginSchedule, name, test)
 			culprits(t, w.condition(t, tko.KindDeployment, id, tko.ConditionScheduled, tko.ConditionFalse).Message, tko.PluginSchedule, name, test)
 			culprits(t, w.condition(t, tko.KindSite, site, tko.ConditionScheduled, tko.ConditionFalse).Message, tko.PluginSchedule, name, test)
-			w.mend(t, tko.PluginSchedule, name, good, w.scheduled(deployments[name]))
 		})
 	}
+	mended := map[string]string{}
+	for name := range tests {
+		mended[name] = good
+	}
+	w.mend(t, tko.PluginSchedule, mended, func(name string) func(context.Context) (bool, string) { return w.scheduled(deployments[name]) })
 	w.goesOn(t)
 	noneLeft(t)
 	w.bounded(t)
 }
 
-// mend registers a plugin as it should be, and waits for what that does by
+// mend registers plugins as they should be, and waits for what that does by
 // itself. On a very busy machine a good plugin may run out of time: then it is
 // registered once more.
-func (w *world) mend(t *testing.T, typ, name, script string, done func(context.Context) (bool, string)) {
+func (w *world) mend(t *testing.T, typ string, scripts map[string]string, done func(name string) func(context.Context) (bool, string)) {
 	t.Helper()
-	var mended time.Time
-	eventually(t, "it is done once the plugin is mended", func(ctx context.Context) (bool, string) {
-		if time.Since(mended) > 15*time.Second {
-			mended = time.Now()
-			w.registerPlugin(t, typ, name, []string{"/bin/sh", "-c", script, mended.String()})
-		}
-		return done(ctx)
-	})
+	register := func(name string) {
+		w.registerPlugin(t, typ, name, []string{"/bin/sh", "-c", scripts[name], time.Now().String()})
+	}
+	for name := range scripts {
+		register(name)
+	}
+	for name := range scripts {
+		mended := time.Now()
+		eventually(t, name+" is done once the plugin is mended", func(ctx context.Context) (bool, string) {
+			if time.Since(mended) > 15*time.Second {
+				mended = time.Now()
+				register(name)
+			}
+			return done(name)(ctx)
+		})
+	}
 }
 
 func (w *world) prepared(id tko.DeploymentID) func(context.Context) (bool, string) {
