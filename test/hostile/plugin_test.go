@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,9 +19,11 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// nap is how the plugins here sleep: for so long that nobody else does, so that
-// those that are left over can be told.
-var nap = fmt.Sprintf("sleep %d", 1_000_000+os.Getpid())
+// newNap is how the plugins of a test sleep: for so long that nobody else does,
+// so that those that are left over can be told.
+func newNap() string { return fmt.Sprintf("sleep %d%08d", napNumber.Add(1), os.Getpid()) }
+
+var napNumber atomic.Int64
 
 // A bad plugin, and what is said of it.
 type badPlugin struct {
@@ -38,7 +41,7 @@ func (b badPlugin) arguments() []string {
 }
 
 // badPlugins are bad whatever their type is.
-func badPlugins(t *testing.T) map[string]badPlugin {
+func badPlugins(t *testing.T, nap string) map[string]badPlugin {
 	bomb := textFile(t, "bomb.yaml", laughs())
 	plain := textFile(t, "plain.sh", "#!/bin/sh\n")
 	return map[string]badPlugin{
@@ -100,16 +103,16 @@ func culprits(t *testing.T, message, typ, name string, b badPlugin) {
 }
 
 // noneLeft checks that no plugin is left over.
-func noneLeft(t *testing.T) {
+func noneLeft(t *testing.T, nap string) {
 	t.Helper()
 	eventually(t, "all processes of plugins are gone", func(context.Context) (bool, string) {
-		left := naps(t)
+		left := naps(t, nap)
 		return len(left) == 0, fmt.Sprintf("%d are left", len(left))
 	})
 }
 
 // naps are the processes that sleep as plugins do.
-func naps(t *testing.T) []string {
+func naps(t *testing.T, nap string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -124,8 +127,10 @@ func naps(t *testing.T) []string {
 // Validate plugins that are bad refuse what they should look at: nobody knows
 // whether it is valid.
 func TestBadValidatePlugin(t *testing.T) {
+	t.Parallel()
+	nap := newNap()
 	w := newWorld(t, "--roles=data", "--store=sqlite::memory:", "--plugin-timeout=1s")
-	for name, test := range badPlugins(t) {
+	for name, test := range badPlugins(t, nap) {
 		t.Run(name, func(t *testing.T) {
 			w.registerPlugin(t, tko.PluginValidate, name, test.arguments())
 			pkg := parse(t, target(name))
@@ -154,15 +159,17 @@ func TestBadValidatePlugin(t *testing.T) {
 			})
 		})
 	}
-	noneLeft(t)
+	noneLeft(t, nap)
 	w.bounded(t)
 }
 
 // Prepare plugins that are bad say so on the deployment, and other deployments
 // go on; once they are mended, the deployment is prepared by itself.
 func TestBadPreparePlugin(t *testing.T) {
+	t.Parallel()
+	nap := newNap()
 	resources := func(text string) string { return answering("prepared: true\npackage:\n" + text) }
-	tests := badPlugins(t)
+	tests := badPlugins(t, nap)
 	for name, test := range map[string]badPlugin{
 		"answers maybe":          {why: "it is no boolean", script: answering("prepared: maybe"), reason: "prepared is a string, not a boolean"},
 		"answers no package":     {why: "nothing would be left", script: answering("prepared: true"), reason: "package is missing, not a list"},
@@ -230,12 +237,14 @@ func TestBadPreparePlugin(t *testing.T) {
 	}
 	w.mend(t, tko.PluginPrepare, mended, func(name string) func(context.Context) (bool, string) { return w.prepared(deployments[name]) })
 	w.goesOn(t)
-	noneLeft(t)
+	noneLeft(t, nap)
 	w.bounded(t)
 }
 
 // Plugins that are odd, but do what they should.
 func TestOddPreparePlugin(t *testing.T) {
+	t.Parallel()
+	nap := newNap()
 	good := func(name string) string {
 		return fmt.Sprintf("prepared: true\npackage:\n- {apiVersion: hostile.example/v1, kind: %s, metadata: {name: target, annotations: {nephio.org/prepared: 'true'}}}", kindOf(name))
 	}
@@ -250,7 +259,7 @@ func TestOddPreparePlugin(t *testing.T) {
 	}
 	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:", "--plugin-timeout=5s")
 	t.Cleanup(func() { // those that escaped
-		for _, left := range naps(t) {
+		for _, left := range naps(t, nap) {
 			var pid int
 			if _, err := fmt.Sscanf(left, "/proc/%d/cmdline", &pid); err == nil {
 				if p, err := os.FindProcess(pid); err == nil {
@@ -279,7 +288,7 @@ func TestOddPreparePlugin(t *testing.T) {
 			if name != "leaves a daemon" {
 				return
 			}
-			for _, left := range naps(t) {
+			for _, left := range naps(t, nap) {
 				t.Logf("escaped, as it may: %s", left)
 			}
 		})
@@ -289,7 +298,9 @@ func TestOddPreparePlugin(t *testing.T) {
 // Schedule plugins that are bad say so on the site and on its deployments, and
 // other sites go on; once they are mended, they get the deployments.
 func TestBadSchedulePlugin(t *testing.T) {
-	tests := badPlugins(t)
+	t.Parallel()
+	nap := newNap()
+	tests := badPlugins(t, nap)
 	w := newWorld(t, "--store=sqlite::memory:", "--plugin-schedule-timeout=1s", "--retry=10m", "--retry-max=10m", "--git-cache="+t.TempDir())
 	ctx := patient(t)
 	good := `cat >/dev/null; echo 'error: ""'`
@@ -332,7 +343,7 @@ func TestBadSchedulePlugin(t *testing.T) {
 	}
 	w.mend(t, tko.PluginSchedule, mended, func(name string) func(context.Context) (bool, string) { return w.scheduled(deployments[name]) })
 	w.goesOn(t)
-	noneLeft(t)
+	noneLeft(t, nap)
 	w.bounded(t)
 }
 
