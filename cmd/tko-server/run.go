@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,7 +67,7 @@ Exit codes: 0 stopped as asked, 1 failed, 2 wrong flags.`
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var file string
 	command := &cobra.Command{
-		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: cobra.NoArgs,
+		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	command.Flags().StringVar(&file, "config", "", "YAML file of settings, by the names of the flags")
@@ -94,6 +96,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintf(stderr, "tko-server: %v\n", err)
 		return 1
 	}
+}
+
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return tko.Errorf(tko.ErrInvalid, "%q is no flag: roles are given with --roles, settings with flags", args[0])
+	}
+	return nil
 }
 
 func newLog(c *config.Config, to io.Writer) *slog.Logger {
@@ -159,6 +168,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if err := s.ready(); err != nil {
 		return err
 	}
+	for _, l := range s.debug {
+		controllers.Go(func() error { return serveDebug(working, l) })
+	}
 	for _, l := range s.logs {
 		logs := plugin.LogServer{Log: log}
 		controllers.Go(func() error { return logs.Serve(working, l) })
@@ -188,9 +200,9 @@ type server struct {
 	config *config.Config
 	log    *slog.Logger
 
-	grpc, web, logs []net.Listener
-	store           catalog.Store
-	inProcess       *bufconn.Listener
+	grpc, web, logs, debug []net.Listener
+	store                  catalog.Store
+	inProcess              *bufconn.Listener
 }
 
 // listen opens the sockets first: whoever reads the addresses can connect.
@@ -206,7 +218,7 @@ func (s *server) listen(ctx context.Context) error {
 			return err
 		}
 	}
-	return open(s.config.ListenLog, &s.logs)
+	return errors.Join(open(s.config.ListenLog, &s.logs), open(s.config.ListenDebug, &s.debug))
 }
 
 func addresses(listeners []net.Listener) []string {
@@ -283,6 +295,21 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	return nil
 }
 
+// serveDebug serves Go's profiles until the context ends.
+func serveDebug(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	debug := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
+	defer stop()
+	if err := debug.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
 // stopGRPC lets calls under way end, then ends them.
 func stopGRPC(api *grpc.Server) error {
 	hard := time.AfterFunc(goodbye, api.Stop)
@@ -328,7 +355,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	for _, l := range append(append(s.grpc, s.web...), s.logs...) {
+	for _, l := range slices.Concat(s.grpc, s.web, s.logs, s.debug) {
 		_ = l.Close()
 	}
 	if s.store != nil {

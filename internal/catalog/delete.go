@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -101,42 +102,47 @@ func (s *Service) PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun
 const purgeBatch = 500
 
 // purge deletes records in batches. After an error it answers what went before
-// it.
+// it. It reads what is selected to its end first: a list that stays open while
+// others wait for what it holds would have everybody wait for ever.
 func (s *Service) purge(ctx context.Context, records iter.Seq2[Record, error], dryRun bool) (tko.Deleted, error) {
+	selected, err := keysOf(records)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	if dryRun {
+		return tko.Deleted{Count: len(selected)}, nil
+	}
 	var deleted tko.Deleted
-	selected := 0
-	var batch []Write
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
+	tried := 0
+	for keys := range slices.Chunk(selected, purgeBatch) {
+		batch := make([]Write, len(keys))
+		for i, key := range keys {
+			batch[i] = deletion(ctx, key)
 		}
 		outcomes, err := s.commit(ctx, batch...)
-		for _, o := range outcomes {
-			deleted.Count += o.Deleted
-		}
-		if err == nil {
-			s.log.InfoContext(ctx, "purged", "kind", batch[0].Record.Kind, "count", len(batch), "first", batch[0].Record.ID, "who", author(ctx).Who)
-		}
-		batch = batch[:0]
-		deleted.Descendants = max(0, deleted.Count-selected)
-		return err
-	}
-	for r, err := range records {
 		if err != nil {
 			return deleted, err
 		}
-		selected++
-		if dryRun {
-			deleted.Count++
-			continue
+		tried += len(keys)
+		for _, o := range outcomes {
+			deleted.Count += o.Deleted
 		}
-		if batch = append(batch, deletion(ctx, r.Key)); len(batch) == purgeBatch {
-			if err := flush(); err != nil {
-				return deleted, err
-			}
-		}
+		deleted.Descendants = max(0, deleted.Count-tried)
+		s.log.InfoContext(ctx, "purged", "kind", keys[0].Kind, "count", len(keys), "first", keys[0].ID, "who", author(ctx).Who)
 	}
-	return deleted, flush()
+	return deleted, nil
+}
+
+// keysOf reads a list to its end.
+func keysOf(records iter.Seq2[Record, error]) ([]Key, error) {
+	var keys []Key
+	for r, err := range records {
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, r.Key)
+	}
+	return keys, nil
 }
 
 // fewSelected is up to how many selected deployments their descendants are

@@ -279,11 +279,9 @@ func approval(ctx context.Context, r Record) Write {
 	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}
 }
 
-// approveBatch and approveBytes bound what is approved in one transaction.
-const (
-	approveBatch = 500
-	approveBytes = 32 << 20
-)
+// approveBatch is how many deployments are approved in one transaction: few,
+// because their packages are in memory.
+const approveBatch = 100
 
 // ApproveDeployments approves those of the selected deployments that are
 // prepared and not yet approved, and answers how many; with dryRun it changes
@@ -295,37 +293,25 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 	}
 	yes, no := true, false
 	sel.Prepared, sel.Approved = &yes, &no
-	query, err := deploymentQuery(sel, tko.ListOptions{Packages: !dryRun})
+	query, err := deploymentQuery(sel, tko.ListOptions{})
 	if err != nil {
 		return 0, err
 	}
-	var held []string
-	var batch []Write
-	size := 0
-	flush := func() error {
-		n, busyIDs, err := s.approveAll(ctx, batch)
-		approved += n
-		held = append(held, busyIDs...)
-		batch, size = batch[:0], 0
-		return err
+	selected, err := keysOf(s.store.List(ctx, query))
+	if err != nil {
+		return 0, err
 	}
-	for r, err := range s.store.List(ctx, query) {
+	if dryRun {
+		return len(selected), nil
+	}
+	var held []string
+	for keys := range slices.Chunk(selected, approveBatch) {
+		n, busy, err := s.approveAll(ctx, keys)
+		approved += n
+		held = append(held, busy...)
 		if err != nil {
 			return approved, err
 		}
-		if dryRun {
-			approved++
-			continue
-		}
-		batch = append(batch, approval(ctx, r))
-		if size += len(r.Package); len(batch) == approveBatch || size >= approveBytes {
-			if err := flush(); err != nil {
-				return approved, err
-			}
-		}
-	}
-	if err := flush(); err != nil {
-		return approved, err
 	}
 	if len(held) > 0 {
 		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again when that has ended", approved, len(held), held[0])
@@ -333,8 +319,19 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 	return approved, nil
 }
 
-// approveAll commits approvals: together if they can, else one by one.
-func (s *Service) approveAll(ctx context.Context, batch []Write) (approved int, held []string, err error) {
+// approveAll approves those that still are prepared and unapproved: together
+// if they can be, else one by one.
+func (s *Service) approveAll(ctx context.Context, keys []Key) (approved int, held []string, err error) {
+	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	if err != nil {
+		return 0, nil, err
+	}
+	var batch []Write
+	for _, r := range records {
+		if r.Revision != 0 && r.Prepared && !r.Approved {
+			batch = append(batch, approval(ctx, r))
+		}
+	}
 	if len(batch) == 0 {
 		return 0, nil, nil
 	}

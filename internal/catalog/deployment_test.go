@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -435,5 +436,37 @@ func TestLists(t *testing.T) {
 	templates := all(t, w.Templates(w.ctx, tko.TemplateSelect{Metadata: map[string]string{"vendor": "*"}}, tko.ListOptions{}))
 	if len(templates) != 2 || templates[0].ID != "nf/smf:v1" {
 		t.Errorf("%+v: want both, sorted", templates)
+	}
+}
+
+// What reads a list and writes must not wait for others that do the same, each
+// holding what the other needs.
+func TestPurgesAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	for i := range 200 {
+		w.site(fmt.Sprintf("s/%03d", i), "")
+		w.create(tko.NewDeployment{Prepared: true})
+	}
+	var wg sync.WaitGroup
+	for range 30 {
+		wg.Go(func() {
+			if _, err := w.PurgeSites(w.ctx, tko.SiteSelect{}, false); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			if _, err := w.ApproveDeployments(w.ctx, tko.DeploymentSelect{}, false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	no := false
+	if left := all(t, w.Deployments(w.ctx, tko.DeploymentSelect{Approved: &no}, tko.ListOptions{})); len(left) != 0 {
+		t.Errorf("%d deployments are not approved", len(left))
+	}
+	if left := all(t, w.Sites(w.ctx, tko.SiteSelect{}, tko.ListOptions{})); len(left) != 0 {
+		t.Errorf("%d sites are left", len(left))
 	}
 }

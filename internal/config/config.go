@@ -31,11 +31,12 @@ type Config struct {
 	Store Secret   // sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN
 	Data  string   // address of the data controller, for roles without RoleData
 
-	ListenGRPC string // host:port; see Listen
-	ListenWeb  string // host:port, or "" for none
-	ListenLog  string // host:port of the plugins' log server, or "" for none
-	IPStack    string // dual, ipv6, ipv4
-	ReadyFile  string // where to write the addresses once they are served, or ""
+	ListenGRPC  string // host:port; see Listen
+	ListenWeb   string // host:port, or "" for none
+	ListenLog   string // host:port of the plugins' log server, or "" for none
+	ListenDebug string // host:port of Go's profiles, or "" for none
+	IPStack     string // dual, ipv6, ipv4
+	ReadyFile   string // where to write the addresses once they are served, or ""
 
 	InstanceName        string
 	InstanceDescription string
@@ -78,6 +79,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.ListenGRPC, "listen-grpc", "localhost:50050", "address of the gRPC API; *:50050 is every interface")
 	flags.StringVar(&c.ListenWeb, "listen-web", "localhost:50051", "address of the HTTP API; empty for none")
 	flags.StringVar(&c.ListenLog, "listen-log", "", "address of the log server for plugins that run elsewhere (port 50055 by convention); empty for none")
+	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for those who look into the server; empty for none")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "dual (IPv6 first), ipv6 or ipv4")
 	flags.StringVar(&c.ReadyFile, "ready-file", "", "file to write the addresses to, as JSON, once they are served")
 
@@ -196,7 +198,7 @@ func (c *Config) Validate() error {
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
 		add("--log-level is %q: use debug, info, warn or error", c.LogLevel)
 	}
-	for name, address := range map[string]string{"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "listen-log": c.ListenLog, "data": c.Data} {
+	for name, address := range map[string]string{"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "listen-log": c.ListenLog, "listen-debug": c.ListenDebug, "data": c.Data} {
 		if address == "" && name != "listen-grpc" && name != "data" {
 			continue
 		}

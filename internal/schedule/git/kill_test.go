@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +55,7 @@ func many(id tko.DeploymentID, number, resources int) []tko.Deployment {
 	for i := range p {
 		p[i] = krm.Resource{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprintf("c%d", i), "namespace": "ns"},
-			"data": map[string]any{"number": fmt.Sprint(number)},
+			"data": map[string]any{"number": strconv.Itoa(number)},
 		}
 	}
 	return []tko.Deployment{{ID: id, Package: p, Stamp: tko.Stamp{Revision: int64(number)}}}

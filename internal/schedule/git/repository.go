@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/cache"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
@@ -65,38 +64,17 @@ func (s *staging) EncodedObject(t plumbing.ObjectType, hash plumbing.Hash) (plum
 	return s.EncodedObjectStorer.EncodedObject(t, hash)
 }
 
-// looseLimit is how many objects are stored as files of their own; git draws
-// the line there too.
-const looseLimit = 100
-
-// store stores the new objects that are wanted and aren't there, in order, or,
-// if they are many, all at once in a pack.
+// store stores the new objects that are wanted and aren't there, in order.
+// They are files of their own, however many: a pack each time would make every
+// later commit read the indexes of all of them.
 func (s *staging) store(wanted func(plumbing.Hash) bool) error {
-	var missing []plumbing.Hash
 	for _, hash := range s.order {
-		if wanted(hash) && s.HasEncodedObject(hash) != nil {
-			missing = append(missing, hash)
+		if !wanted(hash) || s.HasEncodedObject(hash) == nil {
+			continue
 		}
-	}
-	if packs, ok := s.EncodedObjectStorer.(storer.PackfileWriter); ok && len(missing) > looseLimit {
-		return s.pack(packs, missing)
-	}
-	for _, hash := range missing {
 		if _, err := s.SetEncodedObject(s.fresh[hash]); err != nil {
 			return fmt.Errorf("storing object %s: %w", hash, err)
 		}
-	}
-	return nil
-}
-
-func (s *staging) pack(packs storer.PackfileWriter, hashes []plumbing.Hash) error {
-	w, err := packs.PackfileWriter()
-	if err != nil {
-		return fmt.Errorf("storing a pack: %w", err)
-	}
-	_, err = packfile.NewEncoder(w, s, false).Encode(hashes, 0)
-	if err := errors.Join(err, w.Close()); err != nil {
-		return fmt.Errorf("storing a pack: %w", err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -181,7 +182,7 @@ func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin, end 
 		if s.Idle() {
 			continue
 		}
-		args := s.Args[:len(s.Args):len(s.Args)]
+		args := slices.Clip(s.Args)
 		if s.Columns != nil {
 			args = append(args, transpose(s.Columns, s.Rows)...)
 		}

@@ -48,7 +48,7 @@ func Open(ctx context.Context, dsn string, options Options) (*relational.Store, 
 	}
 	config.MaxConns = 16
 	if options.Connections > 0 {
-		config.MaxConns = int32(min(options.Connections, 10_000)) //nolint:gosec // bounded
+		config.MaxConns = int32(min(options.Connections, 10_000))
 	}
 	config.MaxConns = max(config.MaxConns, 2*reserved)
 	config.MaxConnIdleTime = 5 * time.Minute
@@ -97,6 +97,8 @@ var settings = []string{
 	"SET enable_seqscan = off",
 	"SET enable_hashjoin = off",
 	"SET enable_mergejoin = off",
+	"SET enable_material = off",
+	"SET enable_bitmapscan = off",
 	"SET jit = off",
 }
 
@@ -173,8 +175,7 @@ func (db *database) Transient(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	var failure *pgconn.PgError
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return strings.HasPrefix(failure.Code, classConnection) || strings.HasPrefix(failure.Code, classRollback) ||
 			strings.HasPrefix(failure.Code, classOperator) || failure.Code == codeTooManyConnections || failure.Code == codeIdleTransactionEnded
 	}

@@ -19,7 +19,7 @@ type cache[K comparable, V any] struct {
 	limit   int
 	size    int
 	entries map[K]*list.Element
-	order   *list.List // newest first
+	order   *list.List // of *cacheEntry, newest first
 }
 
 type cacheEntry[K comparable, V any] struct {
@@ -40,7 +40,7 @@ func (c *cache[K, V]) get(key K) (value V, ok bool) {
 		return value, false
 	}
 	c.order.MoveToFront(element)
-	return element.Value.(*cacheEntry[K, V]).value, true //nolint:forcetypeassert // the list holds nothing else
+	return entryOf[K, V](element.Value).value, true
 }
 
 func (c *cache[K, V]) put(key K, value V, size int) {
@@ -52,10 +52,14 @@ func (c *cache[K, V]) put(key K, value V, size int) {
 	c.entries[key] = c.order.PushFront(&cacheEntry[K, V]{key, value, size})
 	c.size += size
 	for c.size > c.limit {
-		oldest := c.order.Remove(c.order.Back()).(*cacheEntry[K, V]) //nolint:forcetypeassert // the list holds nothing else
+		oldest := entryOf[K, V](c.order.Remove(c.order.Back()))
 		delete(c.entries, oldest.key)
 		c.size -= oldest.size
 	}
+}
+
+func entryOf[K comparable, V any](value any) *cacheEntry[K, V] {
+	return value.(*cacheEntry[K, V]) //nolint:forcetypeassert,errcheck // lists of caches hold nothing else
 }
 
 // The encodings of blobs.

@@ -3,6 +3,7 @@ package relational
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
@@ -22,6 +23,10 @@ const (
 	groupCalls  = 64
 	groupWrites = 512
 )
+
+// maxCommit is how long a transaction may take before the connection is taken
+// for dead. Deleting what very many depend on takes long.
+const maxCommit = 5 * time.Minute
 
 // maxKey is the longest key of metadata: what fits into the index.
 const maxKey = 1024
@@ -98,7 +103,9 @@ func (s *Store) commitCalls() {
 	for {
 		select {
 		case first := <-s.calls:
-			s.commitGroup(s.ended, s.gather(first))
+			ctx, cancel := context.WithTimeout(s.ended, maxCommit)
+			s.commitGroup(ctx, s.gather(first))
+			cancel()
 		case <-s.ended.Done():
 			return
 		}

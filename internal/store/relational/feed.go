@@ -16,7 +16,7 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) ([]tko.Chan
 	var changes []tko.Change
 	err := s.read(ctx, func(tx Tx) error {
 		changes = nil
-		return tx.Run(
+		return tx.Commit(
 			ctx,
 			Statement{
 				SQL:  "SELECT gone FROM head WHERE one = 1",

@@ -116,7 +116,7 @@ func (g *group) numberMetadata(ctx context.Context, tx Tx) ([]Statement, error) 
 		Columns: []Column{{"id", Int}, {"digest", Bytes}, {"doc", Text}},
 	}
 	for _, row := range read.Rows {
-		digest := catalog.Digest(row[0].([]byte)) //nolint:forcetypeassert // put there above
+		digest := catalog.Digest(row[0].([]byte)) //nolint:forcetypeassert,errcheck // put there above
 		if known[digest] == 0 {
 			g.head.number++
 			known[digest] = g.head.number

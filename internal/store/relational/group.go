@@ -238,6 +238,7 @@ func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 			ofSite.Rows = append(ofSite.Rows, id)
 		case tko.KindDeployment:
 			descendants.Rows = append(descendants.Rows, id)
+		default: // nothing depends on plugins
 		}
 	}
 	if err := tx.Run(ctx, ofTemplate, sitesOfTemplate, ofSite, descendants); err != nil {
@@ -415,6 +416,7 @@ func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
 			g.remove(w, r)
 			outcome.Descendants++
 		}
+	default: // nothing depends on plugins
 	}
 	outcome.Position = g.remove(w, current)
 	outcome.Revision = current.Revision

@@ -26,6 +26,9 @@ const (
 	maxPairs = 1000
 	// maxSorted is how many records may be sorted for a list.
 	maxSorted = 2000
+	// maxProbed is how many entries of the metadata index may be tried for each
+	// record.
+	maxProbed = 4
 )
 
 // List answers what matches, sorted by ID.
@@ -127,6 +130,7 @@ type plan struct {
 	id      string // the column to go by
 	where   []string
 	args    []any
+	pair    int64        // the entry of the metadata index to go by, or 0
 	rest    []restFilter // what isn't in where
 }
 
@@ -295,8 +299,10 @@ func (p *plan) value(kind tko.Kind, key string, pattern tko.Pattern) {
 // index of metadata if that is the shortest way.
 func (p *plan) metadata(ctx context.Context, tx Tx) error {
 	type filter struct {
-		pairs []int64
-		count int // of records, up to maxSorted+1
+		key     string
+		pattern tko.Pattern
+		pairs   []int64
+		count   int // of records, up to maxSorted+1
 	}
 	var filters []filter
 	for _, key := range slices.Sorted(maps.Keys(p.query.Metadata)) {
@@ -312,7 +318,7 @@ func (p *plan) metadata(ctx context.Context, tx Tx) error {
 			p.rest = append(p.rest, restFilter{key, matcher(pattern)})
 			continue
 		}
-		filters = append(filters, filter{pairs: pairs})
+		filters = append(filters, filter{key: key, pattern: pattern, pairs: pairs})
 	}
 	if len(filters) == 0 {
 		return nil
@@ -338,21 +344,50 @@ func (p *plan) metadata(ctx context.Context, tx Tx) error {
 		condition := "x.pair = "
 		switch {
 		case len(f.pairs) == 1 && i == best:
-			p.from, p.id = "entity_pair x JOIN entity e ON e.id = x.id", "x.id"
-			p.add("x.pair = " + p.arg(f.pairs[0]))
+			p.pair = f.pairs[0]
+			p.from, p.id = "entity_pair x JOIN entity e ON e.id = "+oneWay("x.id"), "x.id"
+			p.add("x.pair = " + p.arg(p.pair))
+			continue
+		case i == best && f.count <= maxSorted:
+			if err := p.among(ctx, tx, f.pairs); err != nil || p.nothing {
+				return err
+			}
+			continue
+		case len(f.pairs) > maxProbed:
+			p.rest = append(p.rest, restFilter{f.key, matcher(f.pattern)})
 			continue
 		case len(f.pairs) == 1:
 			condition += p.arg(f.pairs[0])
 		default:
 			condition = p.dialect.In("x.pair", p.arg(p.dialect.Ints(f.pairs)))
 		}
-		if i == best && f.count <= maxSorted {
-			p.add("e.id IN (SELECT x.id FROM entity_pair x WHERE " + condition + ")")
-			continue
-		}
-		p.add("EXISTS (SELECT 1 FROM entity_pair x WHERE " + condition + " AND x.id = e.id)")
+		p.add("EXISTS (SELECT 1 FROM entity_pair x WHERE " + condition + " AND x.id = " + oneWay("e.id") + ")")
 	}
 	return nil
+}
+
+// oneWay hides a column from the planner, so that rows are looked up from it
+// and never the other way around: which way is shorter is known here, while
+// statistics know averages.
+func oneWay(column string) string { return "(" + column + " || '')" }
+
+// among adds the condition that the record has one of the entries of the
+// metadata index, of which there are few.
+func (p *plan) among(ctx context.Context, tx Tx, pairs []int64) error {
+	ids := map[string]bool{}
+	err := tx.Run(ctx, Statement{
+		SQL:  "SELECT x.id FROM entity_pair x WHERE " + p.dialect.In("x.pair", "$1"),
+		Args: []any{p.dialect.Ints(pairs)},
+		Scan: func(from Row) error {
+			var id string
+			err := from.Scan(&id)
+			ids[id] = true
+			return err
+		},
+	})
+	p.nothing = len(ids) == 0
+	p.add(p.dialect.In("e.id", p.arg(p.dialect.List(slices.Sorted(maps.Keys(ids))))))
+	return err
 }
 
 // pairs answers the entries of the metadata dictionary that match, or more
@@ -388,7 +423,11 @@ func matcher(pattern tko.Pattern) func(string) bool {
 
 // seek answers the ID of the record that comes after a number of others.
 func (p *plan) seek(ctx context.Context, tx Tx, skip int) (id string, ok bool, err error) {
-	statement := p.statement(p.id, p.query.After, false, 1)
+	by := p
+	if p.pair != 0 && len(p.where) == 2 { // nothing but the kind, which the entry is of, too
+		by = &plan{from: "entity_pair x", id: "x.id", where: []string{"x.pair = $1"}, args: []any{p.pair}}
+	}
+	statement := by.statement(by.id, p.query.After, false, 1)
 	statement.SQL += " OFFSET " + parameter(len(statement.Args)+1)
 	statement.Args = append(statement.Args, int64(skip))
 	statement.Scan = func(from Row) error {

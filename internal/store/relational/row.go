@@ -41,8 +41,8 @@ var stateColumns = []Column{
 }
 
 var (
-	entityColumns = append(stateColumns[:len(stateColumns):len(stateColumns)], Column{"conditions", Text})
-	changeColumns = append(stateColumns[:len(stateColumns):len(stateColumns)], Column{"op", Text})
+	entityColumns = append(slices.Clip(stateColumns), Column{"conditions", Text})
+	changeColumns = append(slices.Clip(stateColumns), Column{"op", Text})
 )
 
 // names lists columns, each with a prefix.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -154,8 +155,8 @@ func checkText(what, text string) error {
 }
 
 func checkTexts(pairs ...string) error {
-	for i := 0; i < len(pairs); i += 2 {
-		if err := checkText(pairs[i], pairs[i+1]); err != nil {
+	for pair := range slices.Chunk(pairs, 2) {
+		if err := checkText(pair[0], pair[1]); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -146,7 +147,8 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 		if err == nil {
 			return nil
 		}
-		if attempt == 20 || ctx.Err() != nil {
+		if failure, ok := errors.AsType[*sqlite.Error](err); attempt == 20 || ctx.Err() != nil ||
+			ok && failure.Code()&0xff != sqlite3.SQLITE_BUSY && failure.Code()&0xff != sqlite3.SQLITE_ERROR {
 			return fmt.Errorf("migrate %s: %w", path, err)
 		}
 		select { // another process is at it
@@ -383,7 +385,7 @@ func (t *transaction) Rollback() {
 }
 
 func (c *connection) exec(ctx context.Context, text string) error {
-	stmt, err := c.prepare(ctx, text)
+	stmt, err := c.prepare(ctx, text) //nolint:sqlclosecheck // is kept
 	if err != nil {
 		return err
 	}
@@ -424,7 +426,7 @@ func (c *connection) run(ctx context.Context, d relational.Dialect, s relational
 		return run(ctx, stmt, s.Scan, s.Args)
 	}
 	for _, row := range s.Rows {
-		if err := run(ctx, stmt, s.Scan, append(s.Args[:len(s.Args):len(s.Args)], row...)); err != nil {
+		if err := run(ctx, stmt, s.Scan, append(slices.Clip(s.Args), row...)); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func Write(ctx context.Context, store catalog.Store, name string, count int, out
 			return err
 		}
 		if i%3 == 0 {
-			if _, err = store.Commit(ctx, deployment(id, expect(1), metadata("writer", name, "i", fmt.Sprint(i)))); err != nil {
+			if _, err = store.Commit(ctx, deployment(id, expect(1), metadata("writer", name, "i", strconv.Itoa(i)))); err != nil {
 				return err
 			}
 		}

@@ -1,9 +1,9 @@
 package storetest
 
 import (
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -52,12 +52,12 @@ func patterns(texts ...string) []tko.Pattern {
 
 func values(pairs ...string) map[string]tko.Pattern {
 	m := map[string]tko.Pattern{}
-	for i := 0; i < len(pairs); i += 2 {
-		p, err := tko.ParseValuePattern(pairs[i+1])
+	for pair := range slices.Chunk(pairs, 2) {
+		p, err := tko.ParseValuePattern(pair[1])
 		if err != nil {
 			panic(err)
 		}
-		m[pairs[i]] = p
+		m[pair[0]] = p
 	}
 	return m
 }
@@ -177,7 +177,7 @@ func windowsCut(w *world) {
 	var writes []catalog.Write
 	all := ids("s%03d", n)
 	for i, id := range all {
-		writes = append(writes, site(id, metadata("k", "v", "odd", fmt.Sprint(i%2))))
+		writes = append(writes, site(id, metadata("k", "v", "odd", strconv.Itoa(i%2))))
 	}
 	w.commit(writes...)
 	for _, after := range []string{"", "s", "s010", "s0105", "s148", "s149", "t"} {
@@ -242,7 +242,7 @@ func manyValues(w *world) {
 	const n = 2500
 	var writes []catalog.Write
 	for i, id := range ids("s%04d", n) {
-		writes = append(writes, site(id, metadata("name", id, "third", fmt.Sprint(i%3))))
+		writes = append(writes, site(id, metadata("name", id, "third", strconv.Itoa(i%3))))
 	}
 	w.commit(writes...)
 	w.equal("any", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: -1})), n)

@@ -1,8 +1,8 @@
 package storetest
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -52,15 +52,14 @@ func changesCallForWork(w *world) {
 func itemsFallTogether(w *world) {
 	for i, id := range []string{"c", "a", "b"} {
 		w.commit(deployment(id))
-		w.commit(deployment(id, expect(1), withPackage(fmt.Sprint(i))))
+		w.commit(deployment(id, expect(1), withPackage(strconv.Itoa(i))))
 	}
-	items, next, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: tko.QueuePrepare, Max: 2, Lease: time.Hour})
-	w.ok(err)
+	items := w.claim(tko.QueuePrepare, 2, time.Hour)
 	if len(items) != 2 || items[0].Key != "c" || items[1].Key != "a" || items[0].Claim == "" || items[0].Queue != tko.QueuePrepare || items[0].Attempt != 0 {
 		w.Errorf("items are %+v", items)
 	}
 	w.equal("one more", w.claim(tko.QueuePrepare, 10, 2*time.Hour)[0].Key, "b")
-	items, next, err = w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: tko.QueuePrepare, Max: 2, Lease: time.Hour})
+	items, next, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: tko.QueuePrepare, Max: 2, Lease: time.Hour})
 	w.ok(err)
 	if len(items) != 0 || next.Before(time.Now().Add(50*time.Minute)) || next.After(time.Now().Add(70*time.Minute)) {
 		w.Errorf("items are %v, next is due at %v", items, next)
@@ -161,9 +160,9 @@ func (w *world) finish(item tko.WorkItem, outcome tko.WorkOutcome, change ...fun
 	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{f}, func(attempt int) time.Duration { return time.Duration(attempt) * time.Hour }))
 }
 
-func (w *world) dueIn(queue string, from, to time.Duration) {
+func (w *world) dueIn(from, to time.Duration) {
 	w.Helper()
-	items, next, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: queue, Max: 10, Lease: time.Hour})
+	items, next, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: tko.QueuePrepare, Max: 10, Lease: time.Hour})
 	w.ok(err)
 	if in := time.Until(next); len(items) != 0 || in < from || in > to {
 		w.Errorf("the items %v are due, the next in %v, not between %v and %v", items, in, from, to)
@@ -173,13 +172,13 @@ func (w *world) dueIn(queue string, from, to time.Duration) {
 func failedComesBack(w *world) {
 	w.commit(deployment("d"))
 	w.finish(w.claim(tko.QueuePrepare, 1, time.Minute)[0], tko.WorkFailed, func(f *tko.FinishedWork) { f.Error = "no luck\x00\xff" })
-	w.dueIn(tko.QueuePrepare, 50*time.Minute, 70*time.Minute)
+	w.dueIn(50*time.Minute, 70*time.Minute)
 	w.commit(deployment("d", expect(1)))
 	item := w.claim(tko.QueuePrepare, 1, time.Minute)[0]
 	w.equal("failures", item.Attempt, 1)
 	w.equal("error", item.LastError, "no luck\uFFFD\uFFFD")
 	w.finish(item, tko.WorkFailed, func(f *tko.FinishedWork) { f.Error = "again" })
-	w.dueIn(tko.QueuePrepare, 100*time.Minute, 140*time.Minute)
+	w.dueIn(100*time.Minute, 140*time.Minute)
 	w.commit(deployment("d", expect(2)))
 	w.finish(w.claim(tko.QueuePrepare, 1, time.Minute)[0], tko.WorkFailed, func(f *tko.FinishedWork) { f.Retry = time.Millisecond })
 	w.eventually("it comes back when it said", func() bool {
@@ -191,7 +190,7 @@ func failedComesBack(w *world) {
 func laterComesBack(w *world) {
 	w.commit(deployment("d"))
 	w.finish(w.claim(tko.QueuePrepare, 1, time.Minute)[0], tko.WorkLater, func(f *tko.FinishedWork) { f.Retry = time.Hour })
-	w.dueIn(tko.QueuePrepare, 50*time.Minute, 70*time.Minute)
+	w.dueIn(50*time.Minute, 70*time.Minute)
 	w.commit(deployment("d", expect(1)))
 	item := w.claim(tko.QueuePrepare, 1, time.Minute)[0]
 	w.equal("failures", item.Attempt, 0)
@@ -250,7 +249,7 @@ func waitingIsStirred(w *world) {
 		w.finish(item, tko.WorkLater, func(f *tko.FinishedWork) { f.Retry = time.Hour })
 		w.commit(stir.write)
 		if !stir.stirs {
-			w.dueIn(tko.QueuePrepare, 50*time.Minute, 70*time.Minute)
+			w.dueIn(50*time.Minute, 70*time.Minute)
 			w.commit(deployment("waits", expect(catalog.Any)))
 		}
 		var items []tko.WorkItem

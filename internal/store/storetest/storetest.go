@@ -111,8 +111,8 @@ func by(who, why string) func(*catalog.Write) {
 
 func metadata(pairs ...string) func(*catalog.Write) {
 	m := &catalog.Metadata{Effective: map[string]string{}}
-	for i := 0; i < len(pairs); i += 2 {
-		m.Effective[pairs[i]] = pairs[i+1]
+	for pair := range slices.Chunk(pairs, 2) {
+		m.Effective[pair[0]] = pair[1]
 	}
 	return func(w *catalog.Write) { w.Record.Metadata = m }
 }
@@ -143,7 +143,13 @@ func (w *world) commit(writes ...catalog.Write) []catalog.Outcome {
 }
 
 // refused writes, and ends the test if that isn't refused with an error.
-func (w *world) refused(want error, writes ...catalog.Write) error {
+func (w *world) refused(want error, writes ...catalog.Write) {
+	w.Helper()
+	_ = w.refusal(want, writes...)
+}
+
+// refusal is refused, and answers the error.
+func (w *world) refusal(want error, writes ...catalog.Write) error {
 	w.Helper()
 	before := w.head()
 	outcomes, err := w.store.Commit(w.ctx(), writes...)

@@ -22,9 +22,10 @@ var tokenPromises = []promise{
 	{"a token goes with its deployment", tokenGoes},
 }
 
-func (w *world) start(deployment, token string, ttl time.Duration) catalog.Record {
+// start gives a token for the deployment d.
+func (w *world) start(token string, ttl time.Duration) catalog.Record {
 	w.Helper()
-	r, _, err := w.store.StartModification(w.ctx(), deployment, token, ttl)
+	r, _, err := w.store.StartModification(w.ctx(), "d", token, ttl)
 	w.ok(err)
 	return r
 }
@@ -78,7 +79,7 @@ func oneTokenOfMany(w *world) {
 
 func tokenHolds(w *world) {
 	w.commit(template("t"), deployment("d", of("t")), deployment("e"))
-	w.start("d", "T", time.Hour)
+	w.start("T", time.Hour)
 	w.refused(tko.ErrBusy, deployment("d", expect(1)))
 	w.refused(tko.ErrNotFound, deployment("e", expect(1), token("T")))
 	w.commit(deployment("e", expect(1)))
@@ -94,19 +95,19 @@ func tokenHolds(w *world) {
 
 func tokenEnds(w *world) {
 	w.commit(deployment("d"))
-	w.start("d", "T", time.Hour)
+	w.start("T", time.Hour)
 	w.equal("revision", w.commit(deployment("d", expect(1), token("T")))[0].Revision, int64(2))
 	w.refused(tko.ErrNotFound, deployment("d", expect(2), token("T")))
 	_, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
 	w.commit(deployment("d", expect(2)))
-	w.start("d", "U", time.Hour)
+	w.start("U", time.Hour)
 }
 
 func tokenSurvives(w *world) {
 	w.commit(deployment("d"))
-	w.start("d", "T", time.Hour)
+	w.start("T", time.Hour)
 	w.refused(tko.ErrConflict, deployment("d", expect(7), token("T")))
 	w.refused(tko.ErrInvalid, deployment("d", expect(1), token("T"), requires(siteKey("none"))))
 	w.commit(site("there"))
@@ -118,19 +119,19 @@ func tokenSurvives(w *world) {
 
 func tokenRunsOut(w *world) {
 	w.commit(deployment("d"))
-	w.start("d", "T", 30*time.Millisecond)
+	w.start("T", 30*time.Millisecond)
 	w.eventually("the token runs out", func() bool {
 		_, err := w.store.Modification(w.ctx(), "T")
 		return errors.Is(err, tko.ErrBusy)
 	})
 	w.refused(tko.ErrBusy, deployment("d", expect(1), token("T")))
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrBusy)
-	w.start("d", "U", time.Hour)
+	w.start("U", time.Hour)
 	_, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrBusy)
 	w.refused(tko.ErrBusy, deployment("d", expect(1), token("T")))
 	w.commit(deployment("d", expect(1), token("U")))
-	w.start("d", "V", time.Millisecond)
+	w.start("V", time.Millisecond)
 	w.eventually("the deployment is free again", func() bool {
 		_, err := w.store.Commit(w.ctx(), deployment("d", expect(2)))
 		return err == nil
@@ -139,7 +140,7 @@ func tokenRunsOut(w *world) {
 
 func tokenCancelled(w *world) {
 	w.commit(deployment("d"))
-	w.start("d", "T", time.Hour)
+	w.start("T", time.Hour)
 	w.ok(w.store.CancelModification(w.ctx(), "T"))
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
 	_, err := w.store.Modification(w.ctx(), "T")
@@ -150,7 +151,7 @@ func tokenCancelled(w *world) {
 
 func tokenGoes(w *world) {
 	w.commit(deployment("p"), deployment("d", under("p")))
-	w.start("d", "T", time.Hour)
+	w.start("T", time.Hour)
 	w.commit(deleted(deploymentKey("p")))
 	_, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)

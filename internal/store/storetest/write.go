@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,7 +56,7 @@ func oneWriterWins(w *world) {
 		var wait sync.WaitGroup
 		for i := range writers {
 			wait.Go(func() {
-				_, err := w.store.Commit(w.ctx(), site("s", expect(round), withPackage(fmt.Sprint(i))))
+				_, err := w.store.Commit(w.ctx(), site("s", expect(round), withPackage(strconv.Itoa(i))))
 				switch {
 				case err == nil:
 					won.Add(1)
@@ -104,7 +105,7 @@ func failureIsAlone(w *world) {
 					w.Errorf("error is %v", err)
 				}
 			case 1:
-				if _, err := w.store.Commit(w.ctx(), site(fmt.Sprintf("y%02d", i), metadata("n", fmt.Sprint(i)))); err != nil {
+				if _, err := w.store.Commit(w.ctx(), site(fmt.Sprintf("y%02d", i), metadata("n", strconv.Itoa(i)))); err != nil {
 					w.Error(err)
 				}
 			default:
@@ -132,7 +133,7 @@ func writesInOrder(w *world) {
 			w.Errorf("outcome %d is %+v", i, outcome)
 		}
 	}
-	err := w.refused(tko.ErrInvalid, deleted(siteKey("s")), deployment("n", requires(siteKey("s"))))
+	err := w.refusal(tko.ErrInvalid, deleted(siteKey("s")), deployment("n", requires(siteKey("s"))))
 	var missing *catalog.MissingError
 	if !errors.As(err, &missing) || missing.Key != siteKey("s") {
 		w.Errorf("error is %v", err)
@@ -155,7 +156,7 @@ func keysMustDiffer(w *world) {
 
 func requiredMustExist(w *world) {
 	w.commit(site("s"))
-	err := w.refused(tko.ErrInvalid, deployment("d", requires(siteKey("s"), templateKey("none"), siteKey("nowhere"))))
+	err := w.refusal(tko.ErrInvalid, deployment("d", requires(siteKey("s"), templateKey("none"), siteKey("nowhere"))))
 	var missing *catalog.MissingError
 	if !errors.As(err, &missing) || missing.Key != templateKey("none") {
 		w.Errorf("error is %v, not of the first that is missing", err)

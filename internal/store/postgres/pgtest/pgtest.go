@@ -116,7 +116,7 @@ func (s *server) prepare(ctx context.Context) error {
 	}
 	stop := s.stop
 	s.stop = func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		_ = s.exec(ctx, "DROP DATABASE IF EXISTS "+s.template) // a server of our own goes anyway
 		stop()
@@ -183,7 +183,7 @@ server=$!
 read _
 kill -INT $server
 wait $server
-rm -rf "$2"/*
+cd / && rm -rf "$2"
 `
 
 // launch starts a server of our own.
@@ -200,7 +200,7 @@ func (s *server) launch() error {
 	if err != nil {
 		return err
 	}
-	initdb := exec.Command(filepath.Join(binaries, "initdb"), "-D", filepath.Join(folder, "data"), //nolint:noctx // bounded by the test
+	initdb := exec.Command(filepath.Join(binaries, "initdb"), "-D", filepath.Join(folder, "data"), //nolint:noctx,gosec // bounded by the test; our own paths
 		"-U", "tko", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
 	initdb.SysProcAttr, initdb.Dir = attributes, folder
 	if output, err := initdb.CombinedOutput(); err != nil {
@@ -210,7 +210,7 @@ func (s *server) launch() error {
 	if err != nil {
 		return err
 	}
-	command := exec.Command("/bin/sh", "-c", script, "sh", binaries, folder, strconv.Itoa(port)) //nolint:noctx // ends with the test process
+	command := exec.Command("/bin/sh", "-c", script, "sh", binaries, folder, strconv.Itoa(port)) //nolint:noctx,gosec // ends with the test process; our own script and paths
 	command.SysProcAttr, command.Dir = attributes, folder
 	life, err := command.StdinPipe()
 	if err != nil {
@@ -290,7 +290,7 @@ func ordinary(folder string) (*syscall.SysProcAttr, error) {
 		return nil, err
 	}
 	attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	return attributes, os.Chown(folder, int(uid), int(gid)) //nolint:gosec // IDs of users fit
+	return attributes, os.Chown(folder, int(uid), int(gid))
 }
 
 func freePort() (int, error) {

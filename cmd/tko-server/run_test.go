@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+)
+
+const patience = time.Minute
+
+// lines collects what a server writes, while it writes.
+type lines struct {
+	lock   sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return l.buffer.Write(p)
+}
+
+func (l *lines) String() string {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return l.buffer.String()
+}
+
+func TestExitCodes(t *testing.T) {
+	tests := map[string]struct {
+		why  string
+		args []string
+		code int
+		want string
+	}{
+		"help":             {why: "says what it is for", args: []string{"--help"}, code: 0, want: "loopback"},
+		"version":          {why: "says which it is", args: []string{"--version"}, code: 0, want: "version"},
+		"unknown flag":     {why: "a typo", args: []string{"--rolls=data"}, code: 2, want: "rolls"},
+		"argument":         {why: "there are none", args: []string{"data"}, code: 2, want: "data"},
+		"unknown role":     {why: "a typo", args: []string{"--roles=cook"}, code: 2, want: "cook"},
+		"unknown store":    {why: "says which there are", args: []string{"--store=mysql://root@db", "--listen-grpc=localhost:0", "--listen-web="}, code: 2, want: "sqlite:PATH"},
+		"no such file":     {why: "names the file", args: []string{"--config=/does/not/exist.yaml"}, code: 2, want: "/does/not/exist.yaml"},
+		"store can't open": {why: "names the file", args: []string{"--store=sqlite:/does/not/exist/tko.db", "--listen-grpc=localhost:0", "--listen-web="}, code: 1, want: "/does/not/exist"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out lines
+			if code := run(t.Context(), test.args, &out, &out); code != test.code || !strings.Contains(out.String(), test.want) {
+				t.Errorf("exit code %d, want %d with %q: %s\n%s", code, test.code, test.want, test.why, &out)
+			}
+		})
+	}
+}
+
+// A server with all roles starts, serves, and stops when it is asked to, with
+// exit code 0.
+func TestStartAndStop(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out lines
+	ready := filepath.Join(t.TempDir(), "ready.json")
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{
+			"--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=localhost:0",
+			"--ready-file=" + ready, "--git-cache=" + t.TempDir(), "--log-format=json",
+		}, &out, &out)
+	}()
+	address := waitReady(t, ready, code, &out)
+	c, err := client.Dial(client.Options{Address: address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	id, err := c.CreateDeployment(t.Context(), tko.NewDeployment{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; {
+		d, err := c.Deployment(t.Context(), id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Prepared {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not prepared after %s\n%s", patience, &out)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	stop()
+	select {
+	case got := <-code:
+		if got != 0 {
+			t.Errorf("exit code %d\n%s", got, &out)
+		}
+	case <-time.After(patience):
+		t.Fatalf("does not stop\n%s", &out)
+	}
+}
+
+func waitReady(t *testing.T, path string, code chan int, out *lines) string {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		var addresses struct{ GRPC []string }
+		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
+			return addresses.GRPC[0]
+		}
+		select {
+		case got := <-code:
+			t.Fatalf("ended with %d\n%s", got, out)
+		case <-time.After(5 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not ready after %s\n%s", patience, out)
+		}
+	}
+}

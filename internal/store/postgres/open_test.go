@@ -1,0 +1,138 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/postgres"
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+)
+
+func execute(t *testing.T, dsn, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	execute(t, dsn, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
+	_, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+	if err == nil || !strings.Contains(err.Error(), "newer TKO") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestServersThatStartAtOnceMigrateOnce(t *testing.T) {
+	dsn := pgtest.EmptyDSN(t)
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if head, err := s.Head(t.Context()); head != 0 || err != nil {
+				t.Errorf("head is %d: %v", head, err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func TestPasswordsAreNotTold(t *testing.T) {
+	const secret = "hunter2"
+	tests := map[string]struct{ why, dsn string }{
+		"nobody there":     {"the address is told, the password isn't", "postgres://u:" + secret + "@127.0.0.1:1/db?connect_timeout=1"},
+		"key and value":    {"the other form", "host=127.0.0.1 port=1 user=u password=" + secret},
+		"wrong port":       {"a URL's error repeats it", "postgres://u:" + secret + "@127.0.0.1:port/db"},
+		"wrong escape":     {"a URL's error repeats it", "postgres://u:" + secret + "%zz@127.0.0.1/db"},
+		"wrong option":     {"a wrong value", "postgres://u:" + secret + "@127.0.0.1/db?sslmode=" + secret},
+		"wrong quotes":     {"in the other form", "password='" + secret},
+		"wrong time limit": {"a number that is none", "postgres://u:" + secret + "@127.0.0.1/db?connect_timeout=x"},
+	}
+	for name, test := range tests {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err := postgres.Open(ctx, test.dsn, postgres.Options{})
+		cancel()
+		if err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v: %s", name, err, test.why)
+		}
+	}
+}
+
+func TestBackendNamesPostgreSQL(t *testing.T) {
+	s := open(t, pgtest.DSN(t))
+	if b := s.Backend(); !strings.HasPrefix(b, "PostgreSQL ") || len(b) > 40 {
+		t.Errorf("the backend is %q", b)
+	}
+}
+
+func TestSignalOfAnotherServerComesSoon(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	one, other := open(t, dsn), open(t, dsn)
+	for n := range int64(5) {
+		signal := other.Signal()
+		write := catalog.Write{Op: tko.OpWritten, Expect: n, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
+		if _, err := one.Commit(t.Context(), write); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-signal:
+		case <-time.After(30 * time.Second):
+			t.Fatal("no signal")
+		}
+	}
+}
+
+func TestLostConnectionsAreMadeAgain(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	s := open(t, dsn)
+	for n := range int64(5) {
+		write := catalog.Write{Op: tko.OpWritten, Expect: n, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
+		if _, err := s.Commit(t.Context(), write); err != nil {
+			t.Fatal(err)
+		}
+		execute(t, dsn, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		if records, err := s.Get(t.Context(), catalog.Fields{}, write.Record.Key); err != nil || records[0].Revision != n+1 {
+			t.Fatalf("after the connections were lost: %v, %v", records, err)
+		}
+	}
+}
+
+func TestManyClientsAreQueued(t *testing.T) {
+	s := open(t, pgtest.DSN(t))
+	var wait sync.WaitGroup
+	for i := range 256 {
+		wait.Go(func() {
+			id := strings.Repeat("x", i+1)
+			write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}
+			if _, err := s.Commit(t.Context(), write); err != nil {
+				t.Error(err)
+			}
+			for r, err := range s.List(t.Context(), catalog.Query{Kind: tko.KindSite, Limit: 1}) {
+				if err != nil || r.ID == "" {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+}

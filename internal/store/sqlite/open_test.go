@@ -1,0 +1,130 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+)
+
+// tamper changes a store's file behind its back.
+func tamper(t *testing.T, path, statement string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	file(t, path).Close()
+	tamper(t, path, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)")
+	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err == nil || !strings.Contains(err.Error(), "newer TKO") || !strings.Contains(err.Error(), path) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestWhatIsNoStoreIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	if err := os.WriteFile(path, []byte(strings.Repeat("this is no database. ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{path, filepath.Dir(path), filepath.Join(path, "below", "it")} {
+		if s, err := sqlite.Open(t.Context(), path, sqlite.Options{}); err == nil {
+			t.Errorf("%s is opened", path)
+			s.Close()
+		}
+	}
+}
+
+func TestOpenedTwiceAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func TestChangesThatAreNotKeptAreGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := file(t, path)
+	for _, id := range []string{"a", "b", "c"} {
+		write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}
+		if _, err := s.Commit(t.Context(), write); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tamper(t, path, "DELETE FROM change WHERE position <= 2; UPDATE head SET gone = 2")
+	tests := map[string]struct {
+		why   string
+		after int64
+		gone  bool
+		want  int
+	}{
+		"from the beginning": {"1 and 2 would be missing", 0, true, 0},
+		"after 1":            {"2 would be missing", 1, true, 0},
+		"after 2":            {"3 is there", 2, false, 1},
+		"after all":          {"nothing is missing", 3, false, 0},
+	}
+	for name, test := range tests {
+		changes, err := s.Changes(t.Context(), test.after, 10)
+		if errors.Is(err, tko.ErrGone) != test.gone || len(changes) != test.want {
+			t.Errorf("%s: %v, %v: %s", name, changes, err, test.why)
+		}
+	}
+}
+
+func TestClosedStoreFails(t *testing.T) {
+	s := memory(t)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
+	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
+	if _, err := s.Get(t.Context(), catalog.Fields{}, key); err == nil {
+		t.Error("a closed store reads")
+	}
+	if _, err := s.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: key}}); err == nil {
+		t.Error("a closed store writes")
+	}
+}
+
+func TestStoreStaysWhenItIsOpenedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
+	for n := int64(1); n <= 3; n++ {
+		s := file(t, path)
+		write := catalog.Write{Op: tko.OpWritten, Expect: n - 1, Record: catalog.Record{Key: key, Metadata: &catalog.Metadata{Effective: map[string]string{"k": "v"}}}}
+		if _, err := s.Commit(t.Context(), write); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package tko_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+func TestPluginCheck(t *testing.T) {
+	awx := map[string]string{"_awx.host": "h", "_awx.username": "u", "_awx.password": "p", "_awx.inventory": "i"}
+	gvk := krm.GVK{Group: "g", Version: "v1", Kind: "K"}
+	tests := map[string]struct {
+		why    string
+		plugin tko.Plugin
+		want   string // in the error; "" for none
+	}{
+		"command":              {why: "every type may be a command", plugin: tko.Plugin{Type: "validate", Name: "free5gc/smf", Executor: "command", Arguments: []string{"true"}, Triggers: []krm.GVK{gvk}}},
+		"no executor":          {why: "an empty executor is command", plugin: tko.Plugin{Type: "schedule", Name: "a", Arguments: []string{"true"}}},
+		"core group":           {why: "Kubernetes' core group is empty", plugin: tko.Plugin{Type: "prepare", Name: "a", Arguments: []string{"true"}, Triggers: []krm.GVK{{Version: "v1", Kind: "ConfigMap"}}}},
+		"kpt":                  {why: "one image, properties are paths", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "kpt", Arguments: []string{"image"}, Properties: map[string]string{"namespace": "spec.namespace"}}},
+		"ansible":              {why: "with all it needs", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: awx}},
+		"type":                 {why: "there are three types", plugin: tko.Plugin{Type: "watch", Name: "a", Arguments: []string{"true"}}, want: `the type "watch"`},
+		"name":                 {why: "names have the alphabet of IDs", plugin: tko.Plugin{Type: "prepare", Name: "a|b", Arguments: []string{"true"}}, want: `'|'`},
+		"no name":              {why: "a plugin has a name", plugin: tko.Plugin{Type: "prepare", Arguments: []string{"true"}}, want: "plugin name is empty"},
+		"executor":             {why: "there are three executors", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "docker", Arguments: []string{"true"}}, want: `the executor "docker"`},
+		"no program":           {why: "a command needs a program", plugin: tko.Plugin{Type: "prepare", Name: "a"}, want: "has no arguments"},
+		"kpt can't validate":   {why: "functions change packages", plugin: tko.Plugin{Type: "validate", Name: "a", Executor: "kpt", Arguments: []string{"image"}}, want: "can only prepare"},
+		"kpt can't schedule":   {why: "functions change packages", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "kpt", Arguments: []string{"image"}}, want: "can only prepare"},
+		"kpt arguments":        {why: "exactly one", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "kpt", Arguments: []string{"image", "more"}}, want: "exactly one"},
+		"ansible can't":        {why: "job templates act on sites", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: awx}, want: "can only schedule"},
+		"ansible arguments":    {why: "exactly one", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Properties: awx}, want: "exactly one"},
+		"ansible properties":   {why: "it has to find AWX", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: map[string]string{"_awx.host": "h"}}, want: "_awx.username"},
+		"trigger without kind": {why: "it would never trigger", plugin: tko.Plugin{Type: "prepare", Name: "a", Arguments: []string{"true"}, Triggers: []krm.GVK{{Group: "g", Version: "v1"}}}, want: "trigger"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := test.plugin.Check()
+			if test.want == "" {
+				if err != nil {
+					t.Errorf("%v: %s", err, test.why)
+				}
+				return
+			}
+			if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want an ErrInvalid with %q: %s", err, test.want, test.why)
+			}
+		})
+	}
+}
+
+func TestCheckID(t *testing.T) {
+	for _, good := range []string{"a", "demo/hello-world:v1.0.0", "0_9.Z", strings.Repeat("a", tko.MaxIDLength)} {
+		if err := tko.CheckID("site ID", good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "a b", "ä", "a|b", "a*", "a\x00", strings.Repeat("a", tko.MaxIDLength+1)} {
+		if err := tko.CheckID("site ID", bad); !errors.Is(err, tko.ErrInvalid) || !strings.HasPrefix(err.Error(), "site ID ") {
+			t.Errorf("%q: %v, want an ErrInvalid that begins with what it is", bad, err)
+		}
+	}
+}
+
+func TestErrorf(t *testing.T) {
+	cause := errors.New("disk full")
+	err := tko.Errorf(tko.ErrBusy, "store %q: %w", "x", cause)
+	if err.Error() != `store "x": disk full` || !errors.Is(err, tko.ErrBusy) || !errors.Is(err, cause) || errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("%v: a kind and a cause, and the message alone", err)
+	}
+	if err := tko.NotFound(tko.KindSite, tko.SiteID("nowhere")); err.Error() != `site "nowhere": not found` || !errors.Is(err, tko.ErrNotFound) {
+		t.Error(err)
+	}
+}
