@@ -80,8 +80,8 @@ func TestLargePackage(t *testing.T) {
 		"command, stdin": {
 			why:   "somebody pipes the wrong thing",
 			names: []string{"stdin", "too large", "64 MiB"},
-			bad: func(_ context.Context, w *world) string {
-				_, stderr, code := w.tkoWith(t, large, "site", "register", "kept", "--stdin")
+			bad: func(ctx context.Context, w *world) string {
+				_, stderr, code := w.tkoWith(ctx, t, large, "site", "register", "kept", "--stdin")
 				if code != 2 {
 					t.Errorf("exit code %d, want 2", code)
 				}
@@ -125,24 +125,24 @@ func TestBadCommand(t *testing.T) {
 		code  int
 		names []string
 	}{
-		"malformed YAML":  {"the line is named", []byte("a: [1\nb: {"), []string{"template", "register", "kept", "--stdin"}, 2, []string{"stdin", "line"}},
-		"a bomb":          {"it doesn't go off here either", []byte(laughs()), []string{"template", "register", "kept", "--stdin"}, 2, []string{"stdin", "aliasing"}},
-		"no resource":     {"the resource is named", []byte("- a"), []string{"site", "register", "kept", "--stdin"}, 2, []string{"stdin", "must be a map"}},
-		"invalid":         {"resource, path and reason", []byte(resource + "datta: {}"), []string{"site", "register", "kept", "--stdin"}, 2, []string{`ConfigMap "bad"`, "datta"}},
-		"a missing file":  {"it is named", nil, []string{"site", "register", "kept", "--url", "/nowhere/at/all.yaml"}, 2, []string{"/nowhere/at/all.yaml"}},
-		"not an archive":  {"it is named", nil, []string{"site", "register", "kept", "--url", textFile(t, "broken.zip", "PK\x03\x04garbage")}, 2, []string{"broken.zip"}},
-		"a bad ID":        {"the alphabet is named", nil, []string{"template", "register", "a b"}, 2, []string{`"a b"`, "0-9 A-Z"}},
-		"a bad pattern":   {"the pattern is named", nil, []string{"site", "purge", "--id", `kept\`}, 2, []string{`kept\\`}},
-		"a bad offset":    {"the flag is named", nil, []string{"template", "list", "--offset", "-1"}, 2, []string{"--offset"}},
-		"a bad format":    {"the formats are named", nil, []string{"template", "list", "-o", "doc"}, 2, []string{"doc", "yaml"}},
-		"a bad trigger":   {"its form is named", nil, []string{"plugin", "register", "prepare", "p", "/bin/true", "-g", "v1"}, 2, []string{"v1", "group"}},
-		"an unknown ID":   {"a code of its own", nil, []string{"site", "get", "nowhere"}, 3, []string{`site "nowhere"`, "not found"}},
+		"malformed YAML":   {"the line is named", []byte("a: [1\nb: {"), []string{"template", "register", "kept", "--stdin"}, 2, []string{"stdin", "line"}},
+		"a bomb":           {"it doesn't go off here either", []byte(laughs()), []string{"template", "register", "kept", "--stdin"}, 2, []string{"stdin", "aliasing"}},
+		"no resource":      {"the resource is named", []byte("- a"), []string{"site", "register", "kept", "--stdin"}, 2, []string{"stdin", "must be a map"}},
+		"invalid":          {"resource, path and reason", []byte(resource + "datta: {}"), []string{"site", "register", "kept", "--stdin"}, 2, []string{`ConfigMap "bad"`, "datta"}},
+		"a missing file":   {"it is named", nil, []string{"site", "register", "kept", "--url", "/nowhere/at/all.yaml"}, 2, []string{"/nowhere/at/all.yaml"}},
+		"not an archive":   {"it is named", nil, []string{"site", "register", "kept", "--url", textFile(t, "broken.zip", "PK\x03\x04garbage")}, 2, []string{"broken.zip"}},
+		"a bad ID":         {"the alphabet is named", nil, []string{"template", "register", "a b"}, 2, []string{`"a b"`, "0-9 A-Z"}},
+		"a bad pattern":    {"the pattern is named", nil, []string{"site", "purge", "--id", `kept\`}, 2, []string{`kept\\`}},
+		"a bad offset":     {"the flag is named", nil, []string{"template", "list", "--offset", "-1"}, 2, []string{"--offset"}},
+		"a bad format":     {"the formats are named", nil, []string{"template", "list", "-o", "doc"}, 2, []string{"doc", "yaml"}},
+		"a bad trigger":    {"its form is named", nil, []string{"plugin", "register", "prepare", "p", "/bin/true", "-g", "v1"}, 2, []string{"v1", "group"}},
+		"an unknown ID":    {"a code of its own", nil, []string{"site", "get", "nowhere"}, 3, []string{`site "nowhere"`, "not found"}},
 		"an unknown token": {"a code of its own", nil, []string{"deployment", "mod", "cancel", "nothing"}, 3, []string{"token"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			w.harmless(t, func(context.Context) {
-				stdout, stderr, code := w.tkoWith(t, test.stdin, test.args...)
+			w.harmless(t, func(ctx context.Context) {
+				stdout, stderr, code := w.tkoWith(ctx, t, test.stdin, test.args...)
 				if code != test.code {
 					t.Errorf("exit code %d, want %d: %s", code, test.code, test.why)
 				}

@@ -205,10 +205,10 @@ func names(t *testing.T, message string, wanted ...string) {
 }
 
 // tkoWith runs the command with something on its stdin.
-func (w *world) tkoWith(t *testing.T, stdin []byte, args ...string) (stdout, stderr string, code int) {
+func (w *world) tkoWith(ctx context.Context, t *testing.T, stdin []byte, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(patient(t), process.Build(t, "tko"), args...)
+	cmd := exec.CommandContext(ctx, process.Build(t, "tko"), args...)
 	cmd.Env = append(os.Environ(), w.server.Env()...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &errs
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {

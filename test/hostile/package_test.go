@@ -19,7 +19,7 @@ const (
 	depth    = 100_000
 )
 
-// laughs is the bomb of a billion laughs: ten references to ten references …
+// laughs is the bomb of a billion laughs: ten references to ten references and so on.
 func laughs() string {
 	var b strings.Builder
 	b.WriteString(resource + "data:\n  a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]\n")

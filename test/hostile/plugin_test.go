@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -45,25 +46,25 @@ func badPlugins(t *testing.T, nap string) map[string]badPlugin {
 	bomb := textFile(t, "bomb.yaml", laughs())
 	plain := textFile(t, "plain.sh", "#!/bin/sh\n")
 	return map[string]badPlugin{
-		"hangs":                {why: "it waits for something", script: "exec " + nap, reason: "did not end within 1s"},
-		"hangs in children":    {why: "the children must go, too", script: nap + " & " + nap + " & wait", reason: "did not end within 1s"},
-		"won't stop":           {why: "it ignores being asked", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 1s"},
-		"floods stdout":        {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout|did not end within 1s"},
-		"floods stderr":        {why: "only the end is kept", script: "exec yes the disk is full >&2", reason: "did not end within 1s, stderr: .*the disk is full"},
-		"fails":                {why: "the end of stderr says why", script: "echo no pool is free >&2; exit 1", reason: "exit code 1, stderr: no pool is free"},
+		"hangs":                 {why: "it waits for something", script: "exec " + nap, reason: "did not end within 1s"},
+		"hangs in children":     {why: "the children must go, too", script: nap + " & " + nap + " & wait", reason: "did not end within 1s"},
+		"won't stop":            {why: "it ignores being asked", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 1s"},
+		"floods stdout":         {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout|did not end within 1s"},
+		"floods stderr":         {why: "only the end is kept", script: "exec yes the disk is full >&2", reason: "did not end within 1s, stderr: .*the disk is full"},
+		"fails":                 {why: "the end of stderr says why", script: "echo no pool is free >&2; exit 1", reason: "exit code 1, stderr: no pool is free"},
 		"fails after answering": {why: "an answer of one that fails is none", script: "echo 'prepared: false'; exit 3", reason: "exit code 3"},
-		"is killed":            {why: "such as when memory is out", script: "kill -9 $$", reason: `signal 9 \(killed\)`},
-		"prints garbage":       {why: "a print for debugging, mostly", script: "echo '}}} hello: {'", reason: "output is malformed"},
-		"prints binary":        {why: "it is no text", script: `printf '\000\001\377\376'`, reason: "output is malformed"},
-		"prints a bomb":        {why: "plugins send aliases, too", script: "cat " + bomb, reason: "output is malformed: .*aliasing"},
-		"prints depth":         {why: "recursion must not end the process", script: "printf 'error: '; yes '[' | head -n 100000 | tr -d '\\n'", reason: "output is malformed: .*depth"},
-		"prints nothing":       {why: "it forgot to answer", script: ":", reason: "no output"},
-		"prints two documents": {why: "which of them counts?", script: `printf 'error: ""\n---\nerror: ""\n'`, reason: "2 documents"},
-		"prints a list":        {why: "it isn't what was asked for", script: "echo '- a'", reason: "a list, not a map"},
-		"errs with a number":   {why: "nobody would understand it", script: "echo 'error: 5'", reason: "error is a number, not a string"},
-		"refuses":              {why: "its words are for the user", script: `echo 'error: the pool "n6" is used up'`, reason: `the pool "n6" is used up`},
-		"is missing":           {why: "it is not installed", program: []string{"/nowhere/plugin"}, reason: `"/nowhere/plugin" does not exist on this server`},
-		"is no program":        {why: "somebody forgot chmod", program: []string{plain}, reason: "not executable"},
+		"is killed":             {why: "such as when memory is out", script: "kill -9 $$", reason: `signal 9 \(killed\)`},
+		"prints garbage":        {why: "a print for debugging, mostly", script: "echo '}}} hello: {'", reason: "output is malformed"},
+		"prints binary":         {why: "it is no text", script: `printf '\000\001\377\376'`, reason: "output is malformed"},
+		"prints a bomb":         {why: "plugins send aliases, too", script: "cat " + bomb, reason: "output is malformed: .*aliasing"},
+		"prints depth":          {why: "recursion must not end the process", script: "printf 'error: '; yes '[' | head -n 100000 | tr -d '\\n'", reason: "output is malformed: .*depth"},
+		"prints nothing":        {why: "it forgot to answer", script: ":", reason: "no output"},
+		"prints two documents":  {why: "which of them counts?", script: `printf 'error: ""\n---\nerror: ""\n'`, reason: "2 documents"},
+		"prints a list":         {why: "it isn't what was asked for", script: "echo '- a'", reason: "a list, not a map"},
+		"errs with a number":    {why: "nobody would understand it", script: "echo 'error: 5'", reason: "error is a number, not a string"},
+		"refuses":               {why: "its words are for the user", script: `echo 'error: the pool "n6" is used up'`, reason: `the pool "n6" is used up`},
+		"is missing":            {why: "it is not installed", program: []string{"/nowhere/plugin"}, reason: `"/nowhere/plugin" does not exist on this server`},
+		"is no program":         {why: "somebody forgot chmod", program: []string{plain}, reason: "not executable"},
 	}
 }
 
@@ -170,12 +171,12 @@ func TestBadPreparePlugin(t *testing.T) {
 	nap := newNap()
 	resources := func(text string) string { return answering("prepared: true\npackage:\n" + text) }
 	tests := badPlugins(t, nap)
-	for name, test := range map[string]badPlugin{
-		"answers maybe":          {why: "it is no boolean", script: answering("prepared: maybe"), reason: "prepared is a string, not a boolean"},
-		"answers no package":     {why: "nothing would be left", script: answering("prepared: true"), reason: "package is missing, not a list"},
-		"answers a text":         {why: "it is no resource", script: resources("- hello"), reason: `package\[0\] is a string, not a map`},
-		"answers no kind":        {why: "it is no resource", script: resources("- {apiVersion: v1, metadata: {name: a}}"), reason: "kind: is missing"},
-		"answers twins":          {why: "one of them would be lost", script: resources("- " + keptPackage + "\n- " + keptPackage), reason: `ConfigMap "kept".*already`},
+	maps.Copy(tests, map[string]badPlugin{
+		"answers maybe":           {why: "it is no boolean", script: answering("prepared: maybe"), reason: "prepared is a string, not a boolean"},
+		"answers no package":      {why: "nothing would be left", script: answering("prepared: true"), reason: "package is missing, not a list"},
+		"answers a text":          {why: "it is no resource", script: resources("- hello"), reason: `package\[0\] is a string, not a map`},
+		"answers no kind":         {why: "it is no resource", script: resources("- {apiVersion: v1, metadata: {name: a}}"), reason: "kind: is missing"},
+		"answers twins":           {why: "one of them would be lost", script: resources("- " + keptPackage + "\n- " + keptPackage), reason: `ConfigMap "kept".*already`},
 		"answers what is invalid": {why: "it must not be stored", script: resources("- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, datta: {}}"), reason: `ConfigMap "a".*datta`},
 		"answers two Deployments": {
 			why:    "which of them counts?",
@@ -187,9 +188,7 @@ func TestBadPreparePlugin(t *testing.T) {
 			script: resources("- {apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}, spec: {siteId: nowhere}}"),
 			reason: `site "nowhere"`,
 		},
-	} {
-		tests[name] = test
-	}
+	})
 	// A first failure comes back after ten minutes: so that what happens before
 	// does because of something.
 	w := newWorld(t, "--roles=data,preparer", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--plugin-timeout=1s", "--retry=10m", "--retry-max=10m")
@@ -211,7 +210,7 @@ func TestBadPreparePlugin(t *testing.T) {
 		eventually(t, fmt.Sprintf("other deployment %d is prepared", i), w.prepared(id))
 	}
 	for name, test := range tests { // all of them, before the list is looked at
-		if c := w.condition(t, tko.KindDeployment, string(deployments[name]), tko.ConditionPrepared, tko.ConditionFalse); c.Message == "" {
+		if c := w.condition(t, tko.KindDeployment, string(deployments[name]), tko.ConditionPrepared); c.Message == "" {
 			t.Errorf("%s: nothing is said: %s", name, test.why)
 		}
 	}
@@ -220,7 +219,7 @@ func TestBadPreparePlugin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			id := deployments[name]
 			culprits(t, listed[string(id)][tko.ConditionPrepared], tko.PluginPrepare, name, test)
-			condition := w.condition(t, tko.KindDeployment, string(id), tko.ConditionPrepared, tko.ConditionFalse)
+			condition := w.condition(t, tko.KindDeployment, string(id), tko.ConditionPrepared) //nolint:contextcheck // it has a deadline of its own
 			culprits(t, condition.Message, tko.PluginPrepare, name, test)
 			if condition.Reason != "PluginFailed" {
 				t.Errorf("reason %s, want PluginFailed", condition.Reason)
@@ -275,9 +274,11 @@ func TestOddPreparePlugin(t *testing.T) {
 				text = good(name)
 			}
 			if name == "makes much" {
+				much := []byte(text)
 				for i := range 1000 {
-					text += fmt.Sprintf("\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: made-%d}}", i)
+					much = fmt.Appendf(much, "\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: made-%d}}", i)
 				}
+				text = string(much)
 			}
 			w.registerPlugin(t, tko.PluginPrepare, name, []string{"/bin/sh", "-c", test.before + "\ncat <<'EOF'\n" + text + "\nEOF"})
 			id, err := w.CreateDeployment(patient(t), tko.NewDeployment{Merge: parse(t, target(name))})
@@ -323,8 +324,8 @@ func TestBadSchedulePlugin(t *testing.T) {
 	}
 	eventually(t, "the deployment at another site is scheduled", w.scheduled(create("good")))
 	for name := range tests { // all of them, before the lists are looked at
-		w.condition(t, tko.KindDeployment, string(deployments[name]), tko.ConditionScheduled, tko.ConditionFalse)
-		w.condition(t, tko.KindSite, "schedule/"+kindOf(name), tko.ConditionScheduled, tko.ConditionFalse)
+		w.condition(t, tko.KindDeployment, string(deployments[name]), tko.ConditionScheduled)
+		w.condition(t, tko.KindSite, "schedule/"+kindOf(name), tko.ConditionScheduled)
 	}
 	listed, listedSites := w.listed(t, "deployment"), w.listed(t, "site")
 	for name, test := range tests {
@@ -333,8 +334,8 @@ func TestBadSchedulePlugin(t *testing.T) {
 			site := "schedule/" + kindOf(name)
 			culprits(t, listed[id][tko.ConditionScheduled], tko.PluginSchedule, name, test)
 			culprits(t, listedSites[site][tko.ConditionScheduled], tko.PluginSchedule, name, test)
-			culprits(t, w.condition(t, tko.KindDeployment, id, tko.ConditionScheduled, tko.ConditionFalse).Message, tko.PluginSchedule, name, test)
-			culprits(t, w.condition(t, tko.KindSite, site, tko.ConditionScheduled, tko.ConditionFalse).Message, tko.PluginSchedule, name, test)
+			culprits(t, w.condition(t, tko.KindDeployment, id, tko.ConditionScheduled).Message, tko.PluginSchedule, name, test)
+			culprits(t, w.condition(t, tko.KindSite, site, tko.ConditionScheduled).Message, tko.PluginSchedule, name, test)
 		})
 	}
 	mended := map[string]string{}
@@ -413,13 +414,13 @@ func (w *world) listed(t *testing.T, kind string) map[string]map[string]string {
 	return messages
 }
 
-// condition waits for a condition of an entity.
-func (w *world) condition(t *testing.T, kind tko.Kind, id, typ, status string) (found tko.Condition) {
+// condition waits for a condition of an entity that says what is wrong.
+func (w *world) condition(t *testing.T, kind tko.Kind, id, typ string) (found tko.Condition) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s %s has %s %s", kind, id, typ, status), func(ctx context.Context) (bool, string) {
+	eventually(t, fmt.Sprintf("%s %s has %s False", kind, id, typ), func(ctx context.Context) (bool, string) {
 		conditions, err := w.conditions(ctx, kind, id)
 		for _, c := range conditions {
-			if c.Type == typ && c.Status == status {
+			if c.Type == typ && c.Status == tko.ConditionFalse {
 				found = c
 				return true, ""
 			}

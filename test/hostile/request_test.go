@@ -57,84 +57,100 @@ func TestBadRequest(t *testing.T) {
 		"template: an accent":    {"the alphabet is ASCII", template("é", nil), tko.ErrInvalid, []string{`"é"`}},
 		"template: NUL":          {"PostgreSQL can't keep it", template("a\x00b", nil), tko.ErrInvalid, []string{`"a\x00b"`}},
 		"template: a line break": {"it would break lists", template("a\nb", nil), tko.ErrInvalid, []string{`"a\nb"`}},
-		"template: 10 kB": {"no index takes it, and the error doesn't repeat it", template(long, nil), tko.ErrInvalid, []string{"10240 characters", "at most 512"}},
+		"template: 10 kB":        {"no index takes it, and the error doesn't repeat it", template(long, nil), tko.ErrInvalid, []string{"10240 characters", "at most 512"}},
 		"site: an empty ID": {
 			"as a template's", func(ctx context.Context, w *world) error { return just(w.RegisterSite(ctx, tko.Site{})) },
-			tko.ErrInvalid, []string{"site ID is empty"},
+			tko.ErrInvalid,
+			[]string{"site ID is empty"},
 		},
 		"site: 10 kB": {
 			"as a template's", func(ctx context.Context, w *world) error {
 				return just(w.RegisterSite(ctx, tko.Site{ID: tko.SiteID(long)}))
 			},
-			tko.ErrInvalid, []string{"10240 characters"},
+			tko.ErrInvalid,
+			[]string{"10240 characters"},
 		},
 		"site: a template that isn't there": {
 			"the contract says so", func(ctx context.Context, w *world) error {
 				return just(w.RegisterSite(ctx, tko.Site{ID: "s", Template: "nowhere"}))
 			},
-			tko.ErrInvalid, []string{`template "nowhere"`},
+			tko.ErrInvalid,
+			[]string{`template "nowhere"`},
 		},
 		"site: a template that is no ID": {
 			"as one that isn't there", func(ctx context.Context, w *world) error {
 				return just(w.RegisterSite(ctx, tko.Site{ID: "s", Template: "a b\x00"}))
 			},
-			tko.ErrInvalid, []string{`a b`},
+			tko.ErrInvalid,
+			[]string{`a b`},
 		},
 		"get: no ID": {
 			"an unset variable, mostly", func(ctx context.Context, w *world) error { return just(w.Template(ctx, "", 0)) },
-			tko.ErrInvalid, []string{"template ID is empty"},
+			tko.ErrInvalid,
+			[]string{"template ID is empty"},
 		},
 		"get: 10 kB": {
 			"nothing is called so", func(ctx context.Context, w *world) error { return just(w.Site(ctx, tko.SiteID(long), 0)) },
-			tko.ErrInvalid, []string{"site ID", "10240"},
+			tko.ErrInvalid,
+			[]string{"site ID", "10240"},
 		},
 		"get: NUL": {
 			"PostgreSQL can't even be asked", func(ctx context.Context, w *world) error { return just(w.Site(ctx, "a\x00", 0)) },
-			tko.ErrInvalid, []string{`site ID "a\x00"`},
+			tko.ErrInvalid,
+			[]string{`site ID "a\x00"`},
 		},
 		"get: no deployment's ID": {
 			"nothing is called so", func(ctx context.Context, w *world) error { return just(w.Deployment(ctx, "' OR 1=1 --", 0)) },
-			tko.ErrNotFound, []string{"' OR 1=1 --"},
+			tko.ErrNotFound,
+			[]string{"' OR 1=1 --"},
 		},
 		"get: a negative revision": {
 			"there are none", func(ctx context.Context, w *world) error { return just(w.Template(ctx, "kept", -1)) },
-			tko.ErrInvalid, []string{"-1"},
+			tko.ErrInvalid,
+			[]string{"-1"},
 		},
 		"get: a revision to come": {
 			"it isn't there", func(ctx context.Context, w *world) error { return just(w.Template(ctx, "kept", math.MaxInt64)) },
-			tko.ErrNotFound, []string{"9223372036854775807"},
+			tko.ErrNotFound,
+			[]string{"9223372036854775807"},
 		},
 		"get: an unknown format": {
 			"the formats there are are named", func(ctx context.Context, w *world) error {
 				return just(w.data.GetTemplate(ctx, &tkopb.GetTemplate{TemplateId: "kept", PreferredPackageFormat: "json"}))
 			},
-			tko.ErrInvalid, []string{`"json"`, "yaml", "cbor"},
+			tko.ErrInvalid,
+			[]string{`"json"`, "yaml", "cbor"},
 		},
 		"delete: no ID": {
 			"it must not be all of them", func(ctx context.Context, w *world) error { return just(w.DeleteTemplate(ctx, "")) },
-			tko.ErrInvalid, []string{"template ID is empty"},
+			tko.ErrInvalid,
+			[]string{"template ID is empty"},
 		},
 		"delete: a pattern": {
 			"that is what purge is for", func(ctx context.Context, w *world) error { return just(w.DeleteTemplate(ctx, "*")) },
-			tko.ErrInvalid, []string{`"*"`},
+			tko.ErrInvalid,
+			[]string{`"*"`},
 		},
 		"create: a template that isn't there": {
 			"the contract says InvalidArgument", func(ctx context.Context, w *world) error {
 				return just(w.CreateDeployment(ctx, tko.NewDeployment{Template: "nowhere"}))
 			},
-			tko.ErrInvalid, []string{`template "nowhere"`},
+			tko.ErrInvalid,
+			[]string{`template "nowhere"`},
 		},
 		"create: a site that isn't there": {
 			"the contract says InvalidArgument", func(ctx context.Context, w *world) error {
 				return just(w.CreateDeployment(ctx, tko.NewDeployment{Template: "kept", Site: "nowhere"}))
 			},
-			tko.ErrInvalid, []string{`site "nowhere"`},
+			tko.ErrInvalid,
+			[]string{`site "nowhere"`},
 		},
 		"create: a parent that is no ID": {
 			"the contract says InvalidArgument", func(ctx context.Context, w *world) error {
 				return just(w.CreateDeployment(ctx, tko.NewDeployment{Template: "kept", Parent: "no\x00where"}))
 			},
-			tko.ErrInvalid, []string{"parent"},
+			tko.ErrInvalid,
+			[]string{"parent"},
 		},
 		"modify: garbage for a token": {
 			"it was never issued", func(ctx context.Context, w *world) error {
@@ -143,47 +159,53 @@ func TestBadRequest(t *testing.T) {
 			},
 			tko.ErrNotFound, nil,
 		},
-		"metadata: NUL":             {"PostgreSQL can't keep it", template("kept", map[string]string{"color": "a\x00b"}), tko.ErrInvalid, []string{`"color"`}},
-		"metadata: NUL in a key":    {"PostgreSQL can't keep it", template("kept", map[string]string{"col\x00r": "a"}), tko.ErrInvalid, []string{`"col\x00r"`}},
-		"metadata: an empty key":    {"nobody can select it", template("kept", map[string]string{"": "a"}), tko.ErrInvalid, []string{"metadata key"}},
-		"metadata: a long value":    {"no index takes it", template("kept", map[string]string{"color": strings.Repeat("x", 1<<20)}), tko.ErrInvalid, []string{`"color"`, "1048576", "2048"}},
-		"metadata: a long key":      {"no index takes it", template("kept", map[string]string{long: "a"}), tko.ErrInvalid, []string{"10240", "512"}},
+		"metadata: NUL":          {"PostgreSQL can't keep it", template("kept", map[string]string{"color": "a\x00b"}), tko.ErrInvalid, []string{`"color"`}},
+		"metadata: NUL in a key": {"PostgreSQL can't keep it", template("kept", map[string]string{"col\x00r": "a"}), tko.ErrInvalid, []string{`"col\x00r"`}},
+		"metadata: an empty key": {"nobody can select it", template("kept", map[string]string{"": "a"}), tko.ErrInvalid, []string{"metadata key"}},
+		"metadata: a long value": {"no index takes it", template("kept", map[string]string{"color": strings.Repeat("x", 1<<20)}), tko.ErrInvalid, []string{`"color"`, "1048576", "2048"}},
+		"metadata: a long key":   {"no index takes it", template("kept", map[string]string{long: "a"}), tko.ErrInvalid, []string{"10240", "512"}},
 		"metadata: in the package": {
 			"it comes by another way into the same index", func(ctx context.Context, w *world) error {
 				p := parse(t, "{apiVersion: metadata.nephio.org/v1alpha1, kind: Region, metadata: {name: r}, spec: {name: "+long+"}}")
 				return just(w.RegisterTemplate(ctx, tko.Template{ID: "kept", Package: p}))
 			},
-			tko.ErrInvalid, []string{`"Region.name"`, "10240"},
+			tko.ErrInvalid,
+			[]string{`"Region.name"`, "10240"},
 		},
 		"list: a pattern that ends with a backslash": {
 			"it escapes nothing", func(ctx context.Context, w *world) error {
 				return first(w.Templates(ctx, tko.TemplateSelect{IDs: []string{`kept\`}}, tko.ListOptions{}))
 			},
-			tko.ErrInvalid, []string{"template ID", `kept\\`},
+			tko.ErrInvalid,
+			[]string{"template ID", `kept\\`},
 		},
 		"list: a metadata pattern that ends with a backslash": {
 			"the key is named", func(ctx context.Context, w *world) error {
 				return first(w.Sites(ctx, tko.SiteSelect{Metadata: map[string]string{"is": `k\`}}, tko.ListOptions{}))
 			},
-			tko.ErrInvalid, []string{`"is"`},
+			tko.ErrInvalid,
+			[]string{`"is"`},
 		},
 		"list: plugins": {
 			"their names are patterns, too", func(ctx context.Context, w *world) error {
 				return first(w.Plugins(ctx, tko.PluginSelect{Names: []string{`\`}}, tko.ListOptions{}))
 			},
-			tko.ErrInvalid, []string{"plugin name"},
+			tko.ErrInvalid,
+			[]string{"plugin name"},
 		},
 		"list: NUL in a pattern": {
 			"PostgreSQL can't be asked", func(ctx context.Context, w *world) error {
 				return first(w.Deployments(ctx, tko.DeploymentSelect{Sites: []string{"a\x00*"}}, tko.ListOptions{}))
 			},
-			tko.ErrInvalid, []string{"site ID"},
+			tko.ErrInvalid,
+			[]string{"site ID"},
 		},
 		"list: NUL in a cursor": {
 			"the error says what a cursor is", func(ctx context.Context, w *world) error {
 				return first(w.Templates(ctx, tko.TemplateSelect{}, tko.ListOptions{Window: tko.Window{After: "\x00\x01garbage"}}))
 			},
-			tko.ErrInvalid, []string{"cursor", "ID of the last"},
+			tko.ErrInvalid,
+			[]string{"cursor", "ID of the last"},
 		},
 		"list: an unknown format": {
 			"also without packages", func(ctx context.Context, w *world) error {
@@ -193,65 +215,76 @@ func TestBadRequest(t *testing.T) {
 				}
 				return err
 			},
-			tko.ErrInvalid, []string{`"json"`},
+			tko.ErrInvalid,
+			[]string{`"json"`},
 		},
 		"purge: a pattern that ends with a backslash": {
 			"nothing may go", func(ctx context.Context, w *world) error {
 				return just(w.PurgeTemplates(ctx, tko.TemplateSelect{IDs: []string{`**\`}}, false))
 			},
-			tko.ErrInvalid, []string{`**\\`},
+			tko.ErrInvalid,
+			[]string{`**\\`},
 		},
 		"purge: a bad pattern after a good one": {
 			"nothing may go", func(ctx context.Context, w *world) error {
 				return just(w.PurgeSites(ctx, tko.SiteSelect{IDs: []string{"**"}, Metadata: map[string]string{"is": `\`}}, false))
 			},
-			tko.ErrInvalid, []string{`"is"`},
+			tko.ErrInvalid,
+			[]string{`"is"`},
 		},
 		"approve: a bad pattern": {
 			"nothing may be approved", func(ctx context.Context, w *world) error {
 				return just(w.ApproveDeployments(ctx, tko.DeploymentSelect{Sites: []string{`\`}}, false))
 			},
-			tko.ErrInvalid, []string{"site ID"},
+			tko.ErrInvalid,
+			[]string{"site ID"},
 		},
 		"watch: an unknown kind": {
 			"it would wait for ever", func(ctx context.Context, w *world) error { return first(w.Watch(ctx, 0, "thing")) },
-			tko.ErrInvalid, []string{"thing"},
+			tko.ErrInvalid,
+			[]string{"thing"},
 		},
 		"watch: a position to come": {
 			"it would miss everything without a word", func(ctx context.Context, w *world) error {
 				return first(w.Watch(ctx, 1<<60))
 			},
-			tko.ErrGone, []string{"1152921504606846976", "newest"},
+			tko.ErrGone,
+			[]string{"1152921504606846976", "newest"},
 		},
 		"work: an unknown queue": {
 			"nothing would ever come", func(ctx context.Context, w *world) error {
 				return just(w.ClaimWork(ctx, tko.ClaimWork{Queue: "lunch", Max: 1, Lease: time.Second}))
 			},
-			tko.ErrInvalid, []string{"lunch", "prepare", "schedule"},
+			tko.ErrInvalid,
+			[]string{"lunch", "prepare", "schedule"},
 		},
 		"work: a negative lease": {
 			"it would be over before it began", func(ctx context.Context, w *world) error {
 				return just(w.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueuePrepare, Max: 1, Lease: -time.Second}))
 			},
-			tko.ErrInvalid, []string{"lease"},
+			tko.ErrInvalid,
+			[]string{"lease"},
 		},
 		"work: a lease for ever": {
 			"the work of one who died would be lost", func(ctx context.Context, w *world) error {
 				return just(w.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueuePrepare, Max: 1, Lease: math.MaxInt64}))
 			},
-			tko.ErrInvalid, []string{"lease"},
+			tko.ErrInvalid,
+			[]string{"lease"},
 		},
 		"conditions: of a template": {
 			"it has none", func(ctx context.Context, w *world) error {
 				return w.SetConditions(ctx, tko.KindTemplate, "kept", []tko.Condition{{Type: "A", Status: tko.ConditionTrue}})
 			},
-			tko.ErrInvalid, []string{"template"},
+			tko.ErrInvalid,
+			[]string{"template"},
 		},
 		"conditions: an unknown status": {
 			"nobody would understand it", func(ctx context.Context, w *world) error {
 				return w.SetConditions(ctx, tko.KindSite, "kept", []tko.Condition{{Type: "A", Status: "Maybe"}})
 			},
-			tko.ErrInvalid, []string{"Maybe", "Unknown"},
+			tko.ErrInvalid,
+			[]string{"Maybe", "Unknown"},
 		},
 		"plugin: an unknown type":     {"it would never run", with(func(p *tko.Plugin) { p.Type = "destroy" }), tko.ErrInvalid, []string{`"destroy"`, "schedule"}},
 		"plugin: an unknown executor": {"it would never run", with(func(p *tko.Plugin) { p.Executor = "magic" }), tko.ErrInvalid, []string{`"magic"`, "command"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestTwoServers(t *testing.T) {
 	t.Run("what one writes the other reads at once", func(t *testing.T) {
 		for i := range 50 {
 			writer, reader := clients[i%2], clients[(i+1)%2]
-			want := fmt.Sprint(i)
+			want := strconv.Itoa(i)
 			revision, err := writer.RegisterTemplate(ctx, tko.Template{ID: "t", Metadata: map[string]string{"i": want}, Package: parse(t, keptPackage)})
 			if err != nil {
 				t.Fatal(err)
@@ -74,7 +75,7 @@ func TestTwoServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &world{Client: a, t: t}
-		w.registerPlugin(t, tko.PluginValidate, "refused", []string{"/bin/sh", "-c", answering("error: not today")})
+		w.registerPlugin(t, tko.PluginValidate, "refused", []string{"/bin/sh", "-c", answering("error: not today")}) //nolint:contextcheck // it has a deadline of its own
 		site.Metadata = map[string]string{"changed": "yes"}
 		if _, err := b.RegisterSite(ctx, site); !errors.Is(err, tko.ErrInvalid) {
 			t.Errorf("%v, want what the plugin says that the other server knows", err)
@@ -180,7 +181,7 @@ func TestTwoServers(t *testing.T) {
 		const n = 50
 		go func() {
 			for i := range n {
-				if _, err := a.RegisterTemplate(ctx, tko.Template{ID: "t", Metadata: map[string]string{"watched": fmt.Sprint(i)}}); err != nil {
+				if _, err := a.RegisterTemplate(ctx, tko.Template{ID: "t", Metadata: map[string]string{"watched": strconv.Itoa(i)}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -214,7 +215,7 @@ func TestNewerSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(ctx) //nolint:errcheck // it is done with
+	defer conn.Close(ctx)
 	if _, err := conn.Exec(ctx, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)"); err != nil {
 		t.Fatal(err)
 	}
