@@ -66,6 +66,11 @@ func (p Plugin) checkExecutor() error {
 		if len(p.Arguments) == 0 || p.Arguments[0] == "" {
 			return Errorf(ErrInvalid, "plugin %q has no arguments: the command executor needs a program and its arguments", p.ID())
 		}
+		for _, argument := range p.Arguments {
+			if strings.ContainsRune(argument, 0) {
+				return Errorf(ErrInvalid, "plugin %q has the argument %.80q: no program can be given a NUL", p.ID(), argument)
+			}
+		}
 	case ExecutorKpt:
 		if p.Type != PluginPrepare {
 			return Errorf(ErrInvalid, "plugin %q: the kpt executor can only prepare, not %s", p.ID(), p.Type)

@@ -39,7 +39,8 @@ import (
 )
 
 // goodbye is how long requests under way may take when the server stops.
-const goodbye = 10 * time.Second
+// The controllers have had up to 5 s before, and whoever stops us waits 15 s.
+const goodbye = 8 * time.Second
 
 const long = `tko-server serves TKO. By default one process does everything, with its state in a file:
 

@@ -225,7 +225,8 @@ type Queue interface {
 	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
 	// FinishWork ends claims. Claims that are no longer the caller's are passed
 	// over. An item that got new work since it was claimed stays, and is due at
-	// once if done or released. backoff says when a failed one comes back.
+	// once, or within [WakeDelay] if it failed. backoff says when a failed one
+	// comes back that got none.
 	FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error
 }
 

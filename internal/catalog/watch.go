@@ -15,7 +15,8 @@ const watchBatch = 1000
 // their total order, and then those to come, until the context ends, whose
 // error is the last thing answered. A negative position is the newest change
 // at the time of the first step. Positions that are no longer kept are an
-// ErrGone.
+// ErrGone, and so are those beyond the newest change: they are of another
+// database, or of this one before it was restored from a backup.
 func (s *Service) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
 	return func(yield func(tko.Change, error) bool) {
 		if err := s.watch(ctx, after, kinds, yield); err != nil {
@@ -31,11 +32,13 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 			return tko.Errorf(tko.ErrInvalid, "there is no kind %.40q: use template, site, deployment or plugin", string(k))
 		}
 	}
-	if after < 0 {
-		head, err := s.store.Head(ctx)
-		if err != nil {
-			return err
-		}
+	head, err := s.store.Head(ctx)
+	switch {
+	case err != nil:
+		return err
+	case after > head:
+		return tko.Errorf(tko.ErrGone, "the position %d is beyond the newest change, which is %d: list again, and watch from there", after, head)
+	case after < 0:
 		after = head
 	}
 	for {

@@ -14,7 +14,7 @@ func Format(name string, empty krm.Format) (krm.Format, error) {
 	case krm.YAML, krm.CBOR:
 		return format, nil
 	default:
-		return "", tko.Errorf(tko.ErrInvalid, "unknown package format %q: use yaml or cbor", name)
+		return "", tko.Errorf(tko.ErrInvalid, "unknown package format %.80q: use yaml or cbor", name)
 	}
 }
 

@@ -22,7 +22,7 @@ type database struct {
 	notify     bool // it has NOTIFY
 
 	dialect relational.Dialect
-	readers chan struct{} // leaves connections to those that write, and to single statements
+	readers chan struct{} // of lists; leaves connections to those that are quickly done
 
 	stop func()
 	wait sync.WaitGroup
@@ -92,7 +92,7 @@ func (db *database) Close() error {
 
 func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational.Tx, error) {
 	release := func() {}
-	if mode == relational.Read {
+	if mode == relational.List {
 		select {
 		case db.readers <- struct{}{}:
 			release = func() { <-db.readers }
@@ -150,7 +150,7 @@ func (t *transaction) Commit(ctx context.Context, statements ...relational.State
 		t.release()
 		return nil
 	}
-	if failure := (*pgconn.PgError)(nil); t.mode == relational.Read || errors.As(err, &failure) && failure.Severity != "FATAL" || pgconn.SafeToRetry(err) || errors.Is(err, errScan) {
+	if failure := (*pgconn.PgError)(nil); t.mode != relational.Write || errors.As(err, &failure) && failure.Severity != "FATAL" || pgconn.SafeToRetry(err) || errors.Is(err, errScan) {
 		return err // it was answered, or never sent
 	}
 	return &relational.UnknownOutcomeError{Err: err}

@@ -41,7 +41,7 @@ var migrations embed.FS
 func Open(ctx context.Context, dsn string, options Options) (*relational.Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("the PostgreSQL DSN can't be read: %s", reason(err))
+		return nil, errors.New("the PostgreSQL DSN can't be read: " + form)
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -86,20 +86,9 @@ func backend(version string) string {
 	return strings.TrimSuffix(strings.Join(words[:min(2, len(words))], " "), ",")
 }
 
-// reason is why a DSN can't be read, without what may be a secret of it.
-func reason(err error) string {
-	if parse, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
-		if inner := parse.Unwrap(); inner != nil {
-			var syntax interface{ Timeout() bool } // a *url.Error repeats the URL
-			if !errors.As(inner, &syntax) {
-				return "check its form, host, port and options (" + kind(inner) + ")"
-			}
-		}
-	}
-	return "check its form: postgresql://USER@HOST:PORT/DATABASE"
-}
-
-func kind(err error) string { return strings.TrimPrefix(fmt.Sprintf("%T", err), "*") }
+// form is all that is said of a DSN that can't be read: what is wrong with it
+// may be a part of its password.
+const form = "check its form, port and options: postgresql://USER@HOST:PORT/DATABASE, or host=HOST port=PORT user=USER dbname=DATABASE"
 
 // settings make every statement use the indexes it was written for, whatever
 // the statistics of a table that has just grown say. A database that doesn't

@@ -9,7 +9,8 @@ import (
 // A Database runs statements. Its methods may be called at the same time.
 type Database interface {
 	// Begin starts a transaction. One that writes doesn't wait for readers, nor
-	// they for it. One that reads sees one snapshot.
+	// they for it. One that reads sees one snapshot. Lists may wait for other
+	// lists, but nothing else does.
 	Begin(ctx context.Context, mode Mode) (Tx, error)
 	// Run runs one statement that reads, in a snapshot of its own.
 	Run(ctx context.Context, s Statement) error
@@ -27,7 +28,8 @@ type Mode int
 
 // What transactions are for.
 const (
-	Read Mode = iota
+	Read Mode = iota // and be done with it
+	List             // read for as long as whoever takes the rows likes
 	Write
 )
 

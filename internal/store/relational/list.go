@@ -97,10 +97,10 @@ func (s *Store) list(ctx context.Context, query catalog.Query, yield func(catalo
 	}
 }
 
-// begin begins a transaction that reads.
+// begin begins a transaction that lists.
 func (s *Store) begin(ctx context.Context) (tx Tx, err error) {
 	err = s.retry(ctx, func() error {
-		tx, err = s.db.Begin(ctx, Read)
+		tx, err = s.db.Begin(ctx, List)
 		return err
 	})
 	return tx, err

@@ -230,6 +230,9 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 			if wait == 0 && backoff != nil {
 				wait = backoff(attempt)
 			}
+			if news { // it may go better now, but what failed may itself have made the news
+				wait = min(wait, catalog.WakeDelay)
+			}
 			due = now.Add(wait)
 		case tko.WorkReleased:
 			text = f.Item.LastError

@@ -28,12 +28,12 @@ import (
 
 // Options are what may be said when a store is opened.
 type Options struct {
-	Readers int          // how many lists and other reads go on at the same time; 8 if zero
+	Readers int          // how many lists go on at the same time; 8 if zero
 	Log     *slog.Logger // where to report; nowhere if nil
 }
 
-// quick is how many connections read single statements.
-const quick = 4
+// quick is how many connections read what is quickly done.
+const quick = 8
 
 //go:embed migrations/*.sql
 var migrations embed.FS
@@ -203,8 +203,8 @@ func matches(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, erro
 type database struct {
 	sql    *sql.DB
 	writer chan *connection // the one that writes
-	free   chan *connection // those that read, each a transaction
-	quick  chan *connection // those that read single statements: never held for long
+	free   chan *connection // those that list
+	quick  chan *connection // those that read otherwise: never held for long
 	closed func() error
 	ended  chan struct{}
 
@@ -319,8 +319,12 @@ func (db *database) take(ctx context.Context, home chan *connection) (*connectio
 }
 
 func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational.Tx, error) {
-	home, begin := db.free, "BEGIN"
-	if mode == relational.Write {
+	home, begin := db.quick, "BEGIN"
+	switch mode {
+	case relational.Read:
+	case relational.List:
+		home = db.free
+	case relational.Write:
 		home, begin = db.writer, "BEGIN IMMEDIATE"
 	}
 	c, err := db.take(ctx, home)

@@ -265,6 +265,14 @@ func newWorkIsNotLost(w *world) {
 		revision += 2
 	}
 	w.equal("in the end", w.dueWork(tko.QueuePrepare), []string{})
+
+	w.commit(deployment("d", expect(revision)))
+	item := w.claim(tko.QueuePrepare, 1, time.Hour)[0]
+	w.commit(deployment("d", expect(revision+1)))
+	w.finish(item, tko.WorkFailed)
+	w.eventually("after failed: it comes back, not only after the hour that failures wait", func() bool {
+		return len(w.claim(tko.QueuePrepare, 1, time.Hour)) == 1
+	})
 }
 
 func waitingIsStirred(w *world) {

@@ -1,0 +1,440 @@
+package hostile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// newNap is how the plugins of a test sleep: for so long that nobody else does,
+// so that those that are left over can be told.
+func newNap() string { return fmt.Sprintf("sleep %d%08d", napNumber.Add(1), os.Getpid()) }
+
+var napNumber atomic.Int64
+
+// A bad plugin, and what is said of it.
+type badPlugin struct {
+	why     string
+	script  string   // of a shell, or
+	program []string // what is run
+	reason  string   // regular expression
+}
+
+func (b badPlugin) arguments() []string {
+	if b.program != nil {
+		return b.program
+	}
+	return []string{"/bin/sh", "-c", b.script}
+}
+
+// badPlugins are bad whatever their type is.
+func badPlugins(t *testing.T, nap string) map[string]badPlugin {
+	bomb := textFile(t, "bomb.yaml", laughs())
+	plain := textFile(t, "plain.sh", "#!/bin/sh\n")
+	return map[string]badPlugin{
+		"hangs":                 {why: "it waits for something", script: "exec " + nap, reason: "did not end within 1s"},
+		"hangs in children":     {why: "the children must go, too", script: nap + " & " + nap + " & wait", reason: "did not end within 1s"},
+		"won't stop":            {why: "it ignores being asked", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 1s"},
+		"floods stdout":         {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout|did not end within 1s"},
+		"floods stderr":         {why: "only the end is kept", script: "exec yes the disk is full >&2", reason: "did not end within 1s, stderr: .*the disk is full"},
+		"fails":                 {why: "the end of stderr says why", script: "echo no pool is free >&2; exit 1", reason: "exit code 1, stderr: no pool is free"},
+		"fails after answering": {why: "an answer of one that fails is none", script: "echo 'prepared: false'; exit 3", reason: "exit code 3"},
+		"is killed":             {why: "such as when memory is out", script: "kill -9 $$", reason: `signal 9 \(killed\)`},
+		"prints garbage":        {why: "a print for debugging, mostly", script: "echo '}}} hello: {'", reason: "output is malformed"},
+		"prints binary":         {why: "it is no text", script: `printf '\000\001\377\376'`, reason: "output is malformed"},
+		"prints a bomb":         {why: "plugins send aliases, too", script: "cat " + bomb, reason: "output is malformed: .*aliasing"},
+		"prints depth":          {why: "recursion must not end the process", script: "printf 'error: '; yes '[' | head -n 100000 | tr -d '\\n'", reason: "output is malformed: .*depth"},
+		"prints nothing":        {why: "it forgot to answer", script: ":", reason: "no output"},
+		"prints two documents":  {why: "which of them counts?", script: `printf 'error: ""\n---\nerror: ""\n'`, reason: "2 documents"},
+		"prints a list":         {why: "it isn't what was asked for", script: "echo '- a'", reason: "a list, not a map"},
+		"errs with a number":    {why: "nobody would understand it", script: "echo 'error: 5'", reason: "error is a number, not a string"},
+		"refuses":               {why: "its words are for the user", script: `echo 'error: the pool "n6" is used up'`, reason: `the pool "n6" is used up`},
+		"is missing":            {why: "it is not installed", program: []string{"/nowhere/plugin"}, reason: `"/nowhere/plugin" does not exist on this server`},
+		"is no program":         {why: "somebody forgot chmod", program: []string{plain}, reason: "not executable"},
+	}
+}
+
+// answering makes a script that prints a text.
+func answering(text string) string { return "cat >/dev/null; cat <<'EOF'\n" + text + "\nEOF" }
+
+func kindOf(name string) string {
+	return regexp.MustCompile("[^a-z]").ReplaceAllString(name, "")
+}
+
+func (w *world) registerPlugin(t *testing.T, typ, name string, arguments []string) {
+	t.Helper()
+	_, err := w.RegisterPlugin(patient(t), tko.Plugin{
+		Type: typ, Name: kindOf(name), Arguments: arguments,
+		Triggers: []krm.GVK{{Group: "hostile.example", Version: "v1", Kind: kindOf(name)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// target is the resource that triggers the plugin of a case.
+func target(name string) string {
+	return fmt.Sprintf("{apiVersion: hostile.example/v1, kind: %s, metadata: {name: target}}", kindOf(name))
+}
+
+// culprits checks that a message names the plugin, the resource and the reason.
+func culprits(t *testing.T, message, typ, name string, b badPlugin) {
+	t.Helper()
+	names(t, message, "hostile.example/v1 "+kindOf(name)+` "target"`, kindOf(name)+`"`)
+	if !regexp.MustCompile("(?s)" + b.reason).MatchString(message) {
+		t.Errorf("the error of the %s plugin does not say %q: %s\n%.2000s", typ, b.reason, b.why, message)
+	}
+	if len(message) > 9<<10 {
+		t.Errorf("the message has %d bytes", len(message))
+	}
+}
+
+// noneLeft checks that no plugin is left over.
+func noneLeft(t *testing.T, nap string) {
+	t.Helper()
+	eventually(t, "all processes of plugins are gone", func(context.Context) (bool, string) {
+		left := naps(t, nap)
+		return len(left) == 0, fmt.Sprintf("%d are left", len(left))
+	})
+}
+
+// naps are the processes that sleep as plugins do.
+func naps(t *testing.T, nap string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err != nil || !strings.HasPrefix(strings.ReplaceAll(string(text), "\x00", " "), nap)
+	})
+}
+
+// Validate plugins that are bad refuse what they should look at: nobody knows
+// whether it is valid.
+func TestBadValidatePlugin(t *testing.T) {
+	t.Parallel()
+	nap := newNap()
+	w := newWorld(t, "--roles=data", "--store=sqlite::memory:", "--plugin-timeout=1s")
+	for name, test := range badPlugins(t, nap) {
+		t.Run(name, func(t *testing.T) {
+			w.registerPlugin(t, tko.PluginValidate, name, test.arguments())
+			pkg := parse(t, target(name))
+			id := tko.TemplateID("validate/" + kindOf(name))
+			w.harmless(t, func(ctx context.Context) {
+				began := time.Now()
+				_, err := w.RegisterTemplate(ctx, tko.Template{ID: id, Package: pkg})
+				if !errors.Is(err, tko.ErrInvalid) {
+					t.Fatalf("%v, want it to be invalid: %s", err, test.why)
+				}
+				if took := time.Since(began); took > 30*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				culprits(t, err.Error(), tko.PluginValidate, name, test)
+				if _, err := w.Template(ctx, id, 0); !errors.Is(err, tko.ErrNotFound) {
+					t.Errorf("the template is there: %v", err)
+				}
+				if _, err := w.RegisterSite(ctx, tko.Site{ID: "kept", Package: pkg}); !errors.Is(err, tko.ErrInvalid) {
+					t.Errorf("site: %v, want it to be invalid", err)
+				}
+			})
+			w.registerPlugin(t, tko.PluginValidate, name, []string{"/bin/sh", "-c", `echo 'error: ""'`})
+			eventually(t, "valid once the plugin is mended", func(ctx context.Context) (bool, string) {
+				_, err := w.RegisterTemplate(ctx, tko.Template{ID: id, Package: pkg})
+				return err == nil, fmt.Sprint(err)
+			})
+		})
+	}
+	noneLeft(t, nap)
+	w.bounded(t)
+}
+
+// Prepare plugins that are bad say so on the deployment, and other deployments
+// go on; once they are mended, the deployment is prepared by itself.
+func TestBadPreparePlugin(t *testing.T) {
+	t.Parallel()
+	nap := newNap()
+	resources := func(text string) string { return answering("prepared: true\npackage:\n" + text) }
+	tests := badPlugins(t, nap)
+	maps.Copy(tests, map[string]badPlugin{
+		"answers maybe":           {why: "it is no boolean", script: answering("prepared: maybe"), reason: "prepared is a string, not a boolean"},
+		"answers no package":      {why: "nothing would be left", script: answering("prepared: true"), reason: "package is missing, not a list"},
+		"answers a text":          {why: "it is no resource", script: resources("- hello"), reason: `package\[0\] is a string, not a map`},
+		"answers no kind":         {why: "it is no resource", script: resources("- {apiVersion: v1, metadata: {name: a}}"), reason: "kind: is missing"},
+		"answers twins":           {why: "one of them would be lost", script: resources("- " + keptPackage + "\n- " + keptPackage), reason: `ConfigMap "kept".*already`},
+		"answers what is invalid": {why: "it must not be stored", script: resources("- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, datta: {}}"), reason: `ConfigMap "a".*datta`},
+		"answers two Deployments": {
+			why:    "which of them counts?",
+			script: resources("- &d {apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}}\n- *d"),
+			reason: `Deployment "deployment".*already`,
+		},
+		"answers another site": {
+			why:    "there is none of that name",
+			script: resources("- {apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}, spec: {siteId: nowhere}}"),
+			reason: `site "nowhere"`,
+		},
+	})
+	// A first failure comes back after ten minutes: so that what happens before
+	// does because of something.
+	w := newWorld(t, "--roles=data,preparer", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--plugin-timeout=1s", "--retry=10m", "--retry-max=10m")
+	ctx := patient(t)
+	deployments := map[string]tko.DeploymentID{}
+	for name, test := range tests {
+		w.registerPlugin(t, tko.PluginPrepare, name, test.arguments())
+		id, err := w.CreateDeployment(ctx, tko.NewDeployment{Template: "kept", Merge: parse(t, target(name))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		deployments[name] = id
+	}
+	for i := range 10 {
+		id, err := w.CreateDeployment(ctx, newDeployment("kept"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, fmt.Sprintf("other deployment %d is prepared", i), w.prepared(id))
+	}
+	for name, test := range tests { // all of them, before the list is looked at
+		if c := w.condition(t, tko.KindDeployment, string(deployments[name]), tko.ConditionPrepared); c.Message == "" {
+			t.Errorf("%s: nothing is said: %s", name, test.why)
+		}
+	}
+	listed := w.listed(t, "deployment")
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			id := deployments[name]
+			culprits(t, listed[string(id)][tko.ConditionPrepared], tko.PluginPrepare, name, test)
+			condition := w.condition(t, tko.KindDeployment, string(id), tko.ConditionPrepared) //nolint:contextcheck // it has a deadline of its own
+			culprits(t, condition.Message, tko.PluginPrepare, name, test)
+			if condition.Reason != "PluginFailed" {
+				t.Errorf("reason %s, want PluginFailed", condition.Reason)
+			}
+			d, err := w.Deployment(ctx, id, 0)
+			if err != nil || d.Stamp.Revision != 1 || d.Prepared || len(d.Package) != 3 {
+				t.Errorf("something of it was stored: revision %d, prepared %t, %d resources, %v", d.Stamp.Revision, d.Prepared, len(d.Package), err)
+			}
+		})
+	}
+	mended := map[string]string{}
+	for name := range tests {
+		mended[name] = resources(fmt.Sprintf("- {apiVersion: hostile.example/v1, kind: %s, metadata: {name: target, annotations: {nephio.org/prepared: 'true'}}}", kindOf(name)))
+	}
+	w.mend(t, tko.PluginPrepare, mended, func(name string) func(context.Context) (bool, string) { return w.prepared(deployments[name]) })
+	w.goesOn(t)
+	noneLeft(t, nap)
+	w.bounded(t)
+}
+
+// Plugins that are odd, but do what they should.
+func TestOddPreparePlugin(t *testing.T) {
+	t.Parallel()
+	nap := newNap()
+	good := func(name string) string {
+		return fmt.Sprintf("prepared: true\npackage:\n- {apiVersion: hostile.example/v1, kind: %s, metadata: {name: target, annotations: {nephio.org/prepared: 'true'}}}", kindOf(name))
+	}
+	tests := map[string]struct{ why, before, after string }{
+		"leaves a child":          {"which keeps stdout open, and goes", nap + " &", ""},
+		"leaves a daemon":         {"which escapes, and must not keep anybody waiting", "setsid " + nap + " &", ""},
+		"closes stdin":            {"it has no use for it", "exec <&-", ""},
+		"talks on stderr":         {"that is nobody's business if it works", "yes | head -c 1000000 >&2", ""},
+		"removes its folder":      {"it is its own", "rm -rf \"$PWD\" \"$TMPDIR\"", ""},
+		"leaves out the resource": {"plugins may delete resources, also their own", "", "prepared: true\npackage:\n- " + keptPackage},
+		"makes much":              {"a thousand resources are no bomb", "", ""},
+	}
+	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:", "--plugin-timeout=5s")
+	t.Cleanup(func() { // those that escaped
+		for _, left := range naps(t, nap) {
+			var pid int
+			if _, err := fmt.Sscanf(left, "/proc/%d/cmdline", &pid); err == nil {
+				if p, err := os.FindProcess(pid); err == nil {
+					_ = p.Kill()
+				}
+			}
+		}
+	})
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			text := test.after
+			if text == "" {
+				text = good(name)
+			}
+			if name == "makes much" {
+				much := []byte(text)
+				for i := range 1000 {
+					much = fmt.Appendf(much, "\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: made-%d}}", i)
+				}
+				text = string(much)
+			}
+			w.registerPlugin(t, tko.PluginPrepare, name, []string{"/bin/sh", "-c", test.before + "\ncat <<'EOF'\n" + text + "\nEOF"})
+			id, err := w.CreateDeployment(patient(t), tko.NewDeployment{Merge: parse(t, target(name))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, test.why, w.prepared(id))
+			if name != "leaves a daemon" {
+				return
+			}
+			for _, left := range naps(t, nap) {
+				t.Logf("escaped, as it may: %s", left)
+			}
+		})
+	}
+}
+
+// Schedule plugins that are bad say so on the site and on its deployments, and
+// other sites go on; once they are mended, they get the deployments.
+func TestBadSchedulePlugin(t *testing.T) {
+	t.Parallel()
+	nap := newNap()
+	tests := badPlugins(t, nap)
+	w := newWorld(t, "--store=sqlite::memory:", "--plugin-schedule-timeout=1s", "--retry=10m", "--retry-max=10m", "--git-cache="+t.TempDir())
+	ctx := patient(t)
+	good := `cat >/dev/null; echo 'error: ""'`
+	w.registerPlugin(t, tko.PluginSchedule, "good", []string{"/bin/sh", "-c", good})
+	create := func(name string) tko.DeploymentID {
+		site := tko.SiteID("schedule/" + kindOf(name))
+		if _, err := w.RegisterSite(ctx, tko.Site{ID: site, Package: parse(t, target(name))}); err != nil {
+			t.Fatal(err)
+		}
+		id, err := w.CreateDeployment(ctx, tko.NewDeployment{Template: "kept", Site: site})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	deployments := map[string]tko.DeploymentID{}
+	for name, test := range tests {
+		w.registerPlugin(t, tko.PluginSchedule, name, test.arguments())
+		deployments[name] = create(name)
+	}
+	eventually(t, "the deployment at another site is scheduled", w.scheduled(create("good")))
+	for name := range tests { // all of them, before the lists are looked at
+		w.condition(t, tko.KindDeployment, string(deployments[name]), tko.ConditionScheduled)
+		w.condition(t, tko.KindSite, "schedule/"+kindOf(name), tko.ConditionScheduled)
+	}
+	listed, listedSites := w.listed(t, "deployment"), w.listed(t, "site")
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			id := string(deployments[name])
+			site := "schedule/" + kindOf(name)
+			culprits(t, listed[id][tko.ConditionScheduled], tko.PluginSchedule, name, test)
+			culprits(t, listedSites[site][tko.ConditionScheduled], tko.PluginSchedule, name, test)
+			culprits(t, w.condition(t, tko.KindDeployment, id, tko.ConditionScheduled).Message, tko.PluginSchedule, name, test)
+			culprits(t, w.condition(t, tko.KindSite, site, tko.ConditionScheduled).Message, tko.PluginSchedule, name, test)
+		})
+	}
+	mended := map[string]string{}
+	for name := range tests {
+		mended[name] = good
+	}
+	w.mend(t, tko.PluginSchedule, mended, func(name string) func(context.Context) (bool, string) { return w.scheduled(deployments[name]) })
+	w.goesOn(t)
+	noneLeft(t, nap)
+	w.bounded(t)
+}
+
+// mend registers plugins as they should be, and waits for what that does by
+// itself. On a very busy machine a good plugin may run out of time: then it is
+// registered once more.
+func (w *world) mend(t *testing.T, typ string, scripts map[string]string, done func(name string) func(context.Context) (bool, string)) {
+	t.Helper()
+	register := func(name string) {
+		w.registerPlugin(t, typ, name, []string{"/bin/sh", "-c", scripts[name], time.Now().String()})
+	}
+	for name := range scripts {
+		register(name)
+	}
+	for name := range scripts {
+		mended := time.Now()
+		eventually(t, name+" is done once the plugin is mended", func(ctx context.Context) (bool, string) {
+			if time.Since(mended) > 15*time.Second {
+				mended = time.Now()
+				register(name)
+			}
+			return done(name)(ctx)
+		})
+	}
+}
+
+func (w *world) prepared(id tko.DeploymentID) func(context.Context) (bool, string) {
+	return func(ctx context.Context) (bool, string) {
+		d, err := w.Deployment(ctx, id, 0)
+		return err == nil && d.Prepared, fmt.Sprint(d.Stamp.Conditions, err)
+	}
+}
+
+func (w *world) scheduled(id tko.DeploymentID) func(context.Context) (bool, string) {
+	return func(ctx context.Context) (bool, string) {
+		d, err := w.Deployment(ctx, id, 0)
+		return err == nil && slices.ContainsFunc(d.Stamp.Conditions, func(c tko.Condition) bool {
+			return c.Type == tko.ConditionScheduled && c.Status == tko.ConditionTrue
+		}), fmt.Sprint(d.Stamp.Conditions, err)
+	}
+}
+
+// listed are the messages of the conditions that are not true, by entity and
+// type, as the command lists them.
+func (w *world) listed(t *testing.T, kind string) map[string]map[string]string {
+	t.Helper()
+	stdout, stderr, code := w.server.CLI(kind, "list", "--max-count", "-1", "-o", "yaml")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	var rows []struct {
+		ID         string
+		Conditions []tko.Condition
+	}
+	if err := yaml.Unmarshal([]byte(stdout), &rows); err != nil {
+		t.Fatalf("%v\n%s", err, stdout)
+	}
+	messages := map[string]map[string]string{}
+	for _, row := range rows {
+		messages[row.ID] = map[string]string{}
+		for _, c := range row.Conditions {
+			if c.Status != tko.ConditionTrue {
+				messages[row.ID][c.Type] = c.Message
+			}
+		}
+	}
+	return messages
+}
+
+// condition waits for a condition of an entity that says what is wrong.
+func (w *world) condition(t *testing.T, kind tko.Kind, id, typ string) (found tko.Condition) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s %s has %s False", kind, id, typ), func(ctx context.Context) (bool, string) {
+		conditions, err := w.conditions(ctx, kind, id)
+		for _, c := range conditions {
+			if c.Type == typ && c.Status == tko.ConditionFalse {
+				found = c
+				return true, ""
+			}
+		}
+		return false, fmt.Sprint(conditions, err)
+	})
+	return found
+}
+
+func (w *world) conditions(ctx context.Context, kind tko.Kind, id string) ([]tko.Condition, error) {
+	if kind == tko.KindSite {
+		s, err := w.Site(ctx, tko.SiteID(id), 0)
+		return s.Stamp.Conditions, err
+	}
+	d, err := w.Deployment(ctx, tko.DeploymentID(id), 0)
+	return d.Stamp.Conditions, err
+}
