@@ -248,7 +248,7 @@ func (s *server) plugins() (*plugin.Runner, error) {
 	o := plugin.Options{
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
-		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Log: s.log,
+		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
 	}
 	if len(s.logs) > 0 {
 		o.LogAddressPort = s.logs[0].Addr().String()

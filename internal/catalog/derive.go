@@ -15,7 +15,7 @@ const (
 	maxResources     = 100_000
 	maxMetadata      = 10_000
 	maxMetadataKey   = 512
-	maxMetadataValue = 2048
+	maxMetadataValue = 64 << 10
 )
 
 // A content is a package and how it is stored.

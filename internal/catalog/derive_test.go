@@ -252,7 +252,7 @@ func TestMetadataOf(t *testing.T) {
 		"NUL in value":  {"PostgreSQL has no NUL", map[string]string{"a": "\x00"}},
 		"invalid UTF-8": {"it is no text", map[string]string{"a": "\xff"}},
 		"long key":      {"indexes have limits", map[string]string{strings.Repeat("k", 513): "x"}},
-		"long value":    {"indexes have limits", map[string]string{"a": strings.Repeat("v", 2049)}},
+		"long value":    {"indexes have limits", map[string]string{"a": strings.Repeat("v", 64<<10+1)}},
 	}
 	for name, test := range bad {
 		if _, err := metadataOf(nil, nil, test.metadata); !errors.Is(err, tko.ErrInvalid) {

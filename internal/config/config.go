@@ -63,6 +63,7 @@ type Config struct {
 	PluginScheduleTimeout time.Duration
 	PluginConcurrency     int
 	PythonEnv             string
+	PluginEnvironment     []string // names of variables
 
 	LogFormat string // text, json
 	LogLevel  string // debug, info, warn, error
@@ -108,6 +109,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
 	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "plugin processes at once")
+	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, beside PATH, HOME and the like")
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
 
 	flags.StringVar(&c.LogFormat, "log-format", "text", "text or json")

@@ -113,7 +113,7 @@ func decompress(encoding, size int, stored []byte) ([]byte, error) {
 // fillPackages gives records their packages.
 func (s *Store) fillPackages(ctx context.Context, run runner, records []*catalog.Record) error {
 	missing := Statement{
-		SQL:     "SELECT b.digest, b.encoding, b.size, b.data FROM {rows} JOIN blob b ON b.digest = r.digest",
+		SQL:     "SELECT b.digest, b.encoding, b.size, b.data FROM {rows} CROSS JOIN blob b WHERE b.digest = r.digest",
 		Columns: []Column{{"digest", Bytes}},
 	}
 	found := map[catalog.Digest][]byte{}
@@ -159,7 +159,7 @@ func (s *Store) fillPackages(ctx context.Context, run runner, records []*catalog
 // metadataOf finds metadata by number.
 func (s *Store) metadataOf(ctx context.Context, run runner, ids map[int64]*catalog.Metadata) error {
 	missing := Statement{
-		SQL:     "SELECT m.id, m.doc FROM {rows} JOIN metaset m ON m.id = r.id",
+		SQL:     "SELECT m.id, m.doc FROM {rows} CROSS JOIN metaset m WHERE m.id = r.id",
 		Columns: []Column{{"id", Int}},
 	}
 	for id := range ids {

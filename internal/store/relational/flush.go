@@ -72,7 +72,7 @@ func (g *group) numberMetadata(ctx context.Context, tx Tx) ([]Statement, error) 
 	digests := map[*catalog.Metadata]catalog.Digest{}
 	known := map[catalog.Digest]int64{}
 	read := Statement{
-		SQL:     "SELECT m.id, m.digest FROM {rows} JOIN metaset m ON m.digest = r.digest",
+		SQL:     "SELECT m.id, m.digest FROM {rows} CROSS JOIN metaset m WHERE m.digest = r.digest",
 		Columns: []Column{{"digest", Bytes}},
 		Scan: func(from Row) error {
 			var id int64
@@ -215,7 +215,7 @@ func (g *group) indexMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
 	numbers := map[pairKey]int64{}
 	values := map[pairKey]string{}
 	lookUp := Statement{
-		SQL:     "SELECT p.id, p.kind, p.key, p.hash FROM {rows} JOIN pair p ON p.kind = r.kind AND p.key = r.key AND p.hash = r.hash",
+		SQL:     "SELECT p.id, p.kind, p.key, p.hash FROM {rows} CROSS JOIN pair p WHERE p.kind = r.kind AND p.key = r.key AND p.hash = r.hash",
 		Columns: []Column{{"kind", Text}, {"key", Text}, {"hash", Bytes}},
 		Scan: func(from Row) error {
 			var id int64

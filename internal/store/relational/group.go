@@ -105,17 +105,17 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 		},
 	}
 	entities := Statement{
-		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} JOIN entity e ON e.kind = r.k AND e.id = r.i",
+		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i",
 		Columns: keys.Columns,
 		Scan:    g.scanEntity,
 	}
 	origins := Statement{
-		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} JOIN entity e ON e.kind = r.k AND e.origin = r.o",
+		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.origin = r.o",
 		Columns: []Column{{"k", Text}, {"o", Text}},
 		Scan:    g.scanEntity,
 	}
 	tokens := Statement{
-		SQL:     "SELECT m.token, m.deployment, m.revision, m.expires FROM {rows} JOIN modification m ON m.token = r.t",
+		SQL:     "SELECT m.token, m.deployment, m.revision, m.expires FROM {rows} CROSS JOIN modification m WHERE m.token = r.t",
 		Columns: []Column{{"t", Text}},
 		Scan: func(from Row) error {
 			var token string
@@ -128,7 +128,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 		},
 	}
 	held := Statement{
-		SQL:     "SELECT m.deployment, m.expires FROM {rows} JOIN modification m ON m.deployment = r.i AND m.expires > {now}",
+		SQL:     "SELECT m.deployment, m.expires FROM {rows} CROSS JOIN modification m WHERE m.deployment = r.i AND m.expires > {now}",
 		Columns: []Column{{"i", Text}},
 		Scan: func(from Row) error {
 			var deployment string
@@ -213,16 +213,16 @@ func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 	columns := names(entityColumns, "e.")
 	referrers := func(column string, kind tko.Kind) Statement {
 		return Statement{
-			SQL:     "SELECT " + columns + " FROM {rows} JOIN entity e ON e.kind = '" + string(kind) + "' AND e." + column + " = r.i AND e." + column + " <> ''",
+			SQL:     "SELECT " + columns + " FROM {rows} CROSS JOIN entity e WHERE e.kind = '" + string(kind) + "' AND e." + column + " = r.i AND e." + column + " <> ''",
 			Columns: []Column{{"i", Text}}, Scan: scan,
 		}
 	}
 	ofTemplate, sitesOfTemplate := referrers("template", tko.KindDeployment), referrers("template", tko.KindSite)
 	ofSite := referrers("site", tko.KindDeployment)
 	descendants := Statement{
-		SQL: "WITH RECURSIVE d (id) AS (SELECT e.id FROM {rows} JOIN entity e ON e.kind = 'deployment' AND e.id = r.i UNION " +
-			"SELECT e.id FROM d JOIN entity e ON e.kind = 'deployment' AND e.parent = d.id AND e.parent <> '') " +
-			"SELECT " + columns + " FROM d JOIN entity e ON e.kind = 'deployment' AND e.id = d.id",
+		SQL: "WITH RECURSIVE d (id) AS (SELECT e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.id = r.i UNION " +
+			"SELECT e.id FROM d CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.parent = d.id AND e.parent <> '') " +
+			"SELECT " + columns + " FROM d CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.id = d.id",
 		Columns: []Column{{"i", Text}}, Scan: scan,
 	}
 	for i := range c.writes {

@@ -52,6 +52,11 @@ func (s *Store) list(ctx context.Context, query catalog.Query, yield func(catalo
 		return err
 	}
 	defer tx.Rollback()
+	// Most callers go before the end: a query that is cut off costs its
+	// connection, and what was prepared on it. So the caller's going is noticed
+	// between queries, which are short.
+	caller := ctx
+	ctx = context.WithoutCancel(ctx)
 	p := &plan{store: s, dialect: &s.dialect, query: &query}
 	if err := p.prepare(ctx, tx); err != nil || p.nothing {
 		return err
@@ -67,6 +72,9 @@ func (s *Store) list(ctx context.Context, query catalog.Query, yield func(catalo
 	}
 	left, size := query.Limit, firstChunk
 	for {
+		if err := caller.Err(); err != nil {
+			return err
+		}
 		if left > 0 && p.rest == nil {
 			size = min(size, left)
 		}

@@ -175,7 +175,7 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 // somebody who waits for them.
 func lockItems(columns string, rows [][]any, scan func(Row) error) Statement {
 	return Statement{
-		SQL: "SELECT " + columns + " FROM {rows} JOIN work w ON w.queue = r.queue AND w.key = r.key AND w.claim = r.claim " +
+		SQL: "SELECT " + columns + " FROM {rows} CROSS JOIN work w WHERE w.queue = r.queue AND w.key = r.key AND w.claim = r.claim " +
 			"ORDER BY w.queue, w.key {for update}",
 		Columns: itemColumns, Rows: rows, Scan: scan,
 	}

@@ -12,7 +12,7 @@ import (
 func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
 	wanted := map[catalog.Key]bool{}
 	statement := Statement{
-		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} JOIN entity e ON e.kind = r.k AND e.id = r.i",
+		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i",
 		Columns: []Column{{"k", Text}, {"i", Text}},
 	}
 	for _, key := range keys {
@@ -101,7 +101,7 @@ func (s *Store) fillDeployments(ctx context.Context, run runner, fields catalog.
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite} {
 		column := string(kind)
 		statement := Statement{
-			SQL: "SELECT e." + column + ", e.id FROM {rows} JOIN entity e ON e.kind = 'deployment' AND e." + column + " = r.i " +
+			SQL: "SELECT e." + column + ", e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = 'deployment' AND e." + column + " = r.i " +
 				"AND e." + column + " <> '' ORDER BY e." + column + ", e.id",
 			Columns: []Column{{"i", Text}},
 			Scan: func(from Row) error {
