@@ -97,7 +97,7 @@ func TestSecretIsNotPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "config", *c, "store", c.Store) //nolint:sloglint // a test of logging
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "config", *c, "store", c.Store)
 	text, err := c.Store.MarshalText()
 	if err != nil {
 		t.Fatal(err)

@@ -132,7 +132,7 @@ func contend(w *world) {
 			w.Fatalf("round %d: %d items are due, want %d", round, len(items), n)
 		}
 		mixed := slices.Clone(items)
-		rand.Shuffle(n, func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+		rand.Shuffle(n, func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] }) //nolint:gosec // an order, not a secret
 		finished := make([]tko.FinishedWork, n)
 		again := make([]catalog.Write, n)
 		for i := range n {
