@@ -19,4 +19,6 @@ command -v go >/dev/null || need 'Go 1.26 or later' 'TKO is written in it'
 command -v git >/dev/null || install git || need git 'the sites'"'"' repositories are tested with it'
 postgres || [ -n "${TKO_TEST_POSTGRES:-}" ] || { install postgresql && postgres; } ||
 	need 'PostgreSQL 15 or later, or set TKO_TEST_POSTGRES to the DSN of a server where databases may be created' 'the store is tested on it'
-command -v python3 >/dev/null || install python3 python3-yaml || need 'Python 3' 'an example plugin is written in it'
+yaml() { python3 -c 'import yaml' 2>/dev/null; }
+yaml || { install python3 python3-yaml && yaml; } ||
+	need 'Python 3 with PyYAML (Debian: python3-yaml)' 'an example plugin is written in it'
