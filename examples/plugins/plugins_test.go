@@ -1,0 +1,61 @@
+package plugins
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tko-orchestrator/tko/internal/plugin/plugintest"
+)
+
+func build(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./"+name).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+func TestNamespace(t *testing.T) { plugintest.Run(t, "testdata/namespace", build(t, "namespace")) }
+
+func TestPools(t *testing.T) { plugintest.Run(t, "testdata/pools", build(t, "pools")) }
+
+func TestAddresses(t *testing.T) { plugintest.Run(t, "testdata/addresses", "addresses/addresses.py") }
+
+// The schedule plugin's answer says little: what counts is the file.
+func TestInventory(t *testing.T) {
+	program, folder := build(t, "inventory"), t.TempDir()
+	input := `
+siteId: north/edge-1
+sitePackage: []
+deployments:
+  d2: [{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: core}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: core}}]
+  d1: [{apiVersion: metadata.nephio.org/v1alpha1, kind: NF, metadata: {name: nf}}]
+`
+	for range 2 { // the second time changes nothing
+		command := exec.CommandContext(t.Context(), program, folder)
+		command.Stdin = strings.NewReader(input)
+		if out, err := command.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "{}" {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		text, err := os.ReadFile(filepath.Join(folder, "north--edge-1.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Site        string
+			Deployments map[string][]string
+		}
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Site != "north/edge-1" || !slices.Equal(got.Deployments["d2"], []string{"ConfigMap core/a", "ConfigMap core/b"}) || len(got.Deployments["d1"]) != 0 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
