@@ -179,13 +179,15 @@ func TestTwoServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		const n = 50
-		go func() {
+		var writing sync.WaitGroup
+		defer writing.Wait() // a change may be seen before its writer is told
+		writing.Go(func() {
 			for i := range n {
 				if _, err := a.RegisterTemplate(ctx, tko.Template{ID: "t", Metadata: map[string]string{"watched": strconv.Itoa(i)}}); err != nil {
 					t.Error(err)
 				}
 			}
-		}()
+		})
 		last := about.Position
 		seen := 0
 		for change, err := range b.Watch(ctx, about.Position, tko.KindTemplate) {
