@@ -166,11 +166,11 @@ func TestBadRequest(t *testing.T) {
 		"metadata: a long key":   {"no index takes it", template("kept", map[string]string{long: "a"}), tko.ErrInvalid, []string{"10240", "512"}},
 		"metadata: in the package": {
 			"it comes by another way into the same index", func(ctx context.Context, w *world) error {
-				p := parse(t, "{apiVersion: metadata.nephio.org/v1alpha1, kind: Region, metadata: {name: r}, spec: {name: "+long+"}}")
+				p := parse(t, "{apiVersion: metadata.nephio.org/v1alpha1, kind: Region, metadata: {name: r}, spec: {name: "+strings.Repeat(long, 7)+"}}")
 				return just(w.RegisterTemplate(ctx, tko.Template{ID: "kept", Package: p}))
 			},
 			tko.ErrInvalid,
-			[]string{`"Region.name"`, "10240"},
+			[]string{`"Region.name"`, "71680"},
 		},
 		"list: a pattern that ends with a backslash": {
 			"it escapes nothing", func(ctx context.Context, w *world) error {
