@@ -97,18 +97,18 @@ func (s *LogServer) Serve(ctx context.Context, listener net.Listener) error {
 	defer stop()
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	ctx, cancel := context.WithCancel(ctx)
+	connections, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil { // not the derived context, which may end a moment later
 				return nil
 			}
 			return fmt.Errorf("accepting plugins' log connections: %w", err)
 		}
 		serving.Go(func() {
-			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			stop := context.AfterFunc(connections, func() { _ = conn.Close() })
 			defer stop()
 			defer func() { _ = conn.Close() }()
 			logLines(log.With("remote", conn.RemoteAddr().String()), conn)
