@@ -227,8 +227,11 @@ func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin []str
 		return nil
 	}
 	err := conn.SendBatch(ctx, batch).Close()
-	if isCode(err, codeReadOnly) { // it is no longer the primary: the next connection may find who is
+	switch {
+	case isCode(err, codeReadOnly): // it is no longer the primary: the next connection may find who is
 		_ = conn.Close(ctx)
+	case isCode(err, codeStatementEnded) && ctx.Err() == nil:
+		return &relational.AwayError{Text: "the database took longer than a statement may: ask for less at a time, or raise statement_timeout in the DSN", Cause: err}
 	}
 	return err
 }

@@ -142,7 +142,7 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 	if lost != nil && err != nil { // whatever it failed with since
 		err = away(&UnknownOutcomeError{Err: err})
 	}
-	if err != nil && len(calls) > 1 && !errors.Is(err, tko.ErrUnavailable) && ctx.Err() == nil {
+	if err != nil && len(calls) > 1 && lost == nil && !s.db.Transient(err) && ctx.Err() == nil {
 		for _, c := range calls {
 			s.commitGroup(ctx, []*call{c})
 		}

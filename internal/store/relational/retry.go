@@ -21,16 +21,16 @@ const (
 	maxPause = 500 * time.Millisecond
 )
 
-// An awayError is what is told of a database that is away: the cause is for the
-// log. It is a tko.ErrUnavailable.
-type awayError struct {
-	text  string
-	cause error
+// An AwayError is what callers are told of a database that is away, or too
+// slow: the cause is for the log. It is a tko.ErrUnavailable.
+type AwayError struct {
+	Text  string
+	Cause error
 }
 
-func (e *awayError) Error() string        { return e.text }
-func (e *awayError) Unwrap() error        { return e.cause }
-func (e *awayError) Is(target error) bool { return target == tko.ErrUnavailable }
+func (e *AwayError) Error() string        { return e.Text }
+func (e *AwayError) Unwrap() error        { return e.Cause }
+func (e *AwayError) Is(target error) bool { return target == tko.ErrUnavailable }
 
 // retry runs a transaction again as long as that may help, and as the caller
 // waits.
@@ -66,9 +66,9 @@ func away(err error) error {
 		return err
 	}
 	if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
-		return &awayError{"the connection to the database was lost during the change, and it is away: whether the change was made is not known, so look before you repeat it", err}
+		return &AwayError{"the connection to the database was lost during the change, and it is away: whether the change was made is not known, so look before you repeat it", err}
 	}
-	return &awayError{"the database is away or overloaded, nothing was changed: try again", err}
+	return &AwayError{"the database is away or overloaded, nothing was changed: try again", err}
 }
 
 // stream lists, again as long as nothing came: what comes after that must be
@@ -83,7 +83,7 @@ func (s *Store) stream(ctx context.Context, yield func(catalog.Record, error) bo
 		if err == nil || !came || !s.db.Transient(err) {
 			return err
 		}
-		return &awayError{fmt.Sprintf("the connection to the database was lost in the middle, and with it the snapshot: start again, or go on after %q", last), err}
+		return &AwayError{fmt.Sprintf("the connection to the database was lost in the middle, and with it the snapshot: start again, or go on after %q", last), err}
 	})
 }
 
