@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -20,9 +23,9 @@ var migrations embed.FS
 func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(unhurried))
 	defer db.Close() //nolint:errcheck // nothing of it is used any more
-	files, err := fs.Sub(migrations, "migrations")
+	files, err := schema(ctx, db)
 	if err != nil {
-		return err
+		return fmt.Errorf("open PostgreSQL at %s: %w", where, err)
 	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 	if err != nil {
@@ -49,6 +52,49 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 	}
 	return nil
 }
+
+// collation is how texts are sorted that lists go by: byte by byte.
+const collation = ` COLLATE "C"`
+
+// schema answers the migrations, in terms of the database: some sort all texts
+// byte by byte, and have no such collation.
+func schema(ctx context.Context, db *sql.DB) (fs.FS, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	var bytewise bool
+	err = db.QueryRowContext(ctx, "SELECT 'B'"+collation+" < 'a'").Scan(&bytewise)
+	if !refused(err) {
+		return files, err
+	}
+	if err := db.QueryRowContext(ctx, "SELECT 'B' < 'a'").Scan(&bytewise); err != nil {
+		return nil, err
+	}
+	if !bytewise {
+		return nil, errors.New("it can't sort texts byte by byte: make the database with the collation C")
+	}
+	return plainFS{files}, nil
+}
+
+// A plainFS has migrations without collations.
+type plainFS struct{ fs.FS }
+
+func (f plainFS) Open(name string) (fs.File, error) {
+	file, err := f.FS.Open(name)
+	if err != nil || !strings.HasSuffix(name, ".sql") {
+		return file, err
+	}
+	text, err := io.ReadAll(file)
+	return plainFile{file, strings.NewReader(strings.ReplaceAll(string(text), collation, ""))}, err
+}
+
+type plainFile struct {
+	fs.File
+	text io.Reader
+}
+
+func (f plainFile) Read(p []byte) (int, error) { return f.text.Read(p) }
 
 // unhurried takes the limits off a connection that migrates: indexes of large
 // tables take their time, and so do servers that others wait for.
