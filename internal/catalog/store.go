@@ -158,7 +158,27 @@ type Write struct {
 	// Parent's revision, if not 0: ErrConflict if the parent (Record.Parent)
 	// is at another one.
 	ParentRevision int64
+	// Epoch, if not nil, is the one as of which the record was validated, and
+	// MadeFrom are records that it was made from, as they were. A *StaleError
+	// says that one of them has moved on.
+	Epoch    *int64
+	MadeFrom []Version
 }
+
+// A Version is a record as it was.
+type Version struct {
+	Key      Key
+	Position int64
+}
+
+// A StaleError says that what a record was made from has moved on: make it
+// again from what is there now.
+type StaleError struct{ What string }
+
+func (e *StaleError) Error() string { return e.What + " has changed meanwhile: try again" }
+
+// Is makes it an ErrConflict.
+func (e *StaleError) Is(target error) bool { return target == tko.ErrConflict }
 
 // Values of Write.Expect.
 const (

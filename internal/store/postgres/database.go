@@ -20,6 +20,7 @@ type database struct {
 	pool       *pgxpool.Pool
 	skipLocked bool // it has FOR UPDATE SKIP LOCKED
 	notify     bool // it has NOTIFY
+	planned    bool // connections keep plans that fit any parameters
 
 	dialect relational.Dialect
 	readers chan struct{} // of lists; leaves connections to those that are quickly done
@@ -38,6 +39,9 @@ func (db *database) probe(ctx context.Context) {
 	db.skipLocked = err == nil
 	_, err = db.pool.Exec(ctx, "SELECT pg_notify('"+channel+"', '')")
 	db.notify = err == nil
+	var mode string
+	err = db.pool.QueryRow(ctx, "SHOW plan_cache_mode").Scan(&mode)
+	db.planned = err == nil && mode == "force_generic_plan"
 }
 
 func (db *database) Dialect() relational.Dialect { return db.dialect }
@@ -107,9 +111,12 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		release()
 		return nil, err
 	}
-	begin := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-	if mode == relational.Write {
-		begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
+	begin := []string{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
+	switch {
+	case mode == relational.Write:
+		begin = []string{"BEGIN ISOLATION LEVEL READ COMMITTED"}
+	case mode == relational.List && db.planned:
+		begin = append(begin, "SET LOCAL plan_cache_mode = auto") // what is selected matters more than planning costs
 	}
 	return &transaction{db: db, conn: conn, mode: mode, begin: begin, release: release}, nil
 }
@@ -120,7 +127,7 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 		return err
 	}
 	defer conn.Release()
-	return send(ctx, conn.Conn(), db.Dialect(), "", "", s)
+	return send(ctx, conn.Conn(), db.Dialect(), nil, "", s)
 }
 
 // A transaction begins with its first statements, to save a round trip.
@@ -128,7 +135,7 @@ type transaction struct {
 	db    *database
 	conn  *pgxpool.Conn
 	mode  relational.Mode
-	begin string // not yet sent
+	begin []string // not yet sent
 	over  bool
 
 	release func()
@@ -136,13 +143,13 @@ type transaction struct {
 
 func (t *transaction) Run(ctx context.Context, statements ...relational.Statement) error {
 	begin := t.begin
-	t.begin = ""
+	t.begin = nil
 	return send(ctx, t.conn.Conn(), t.db.Dialect(), begin, "", statements...)
 }
 
 func (t *transaction) Commit(ctx context.Context, statements ...relational.Statement) error {
 	begin := t.begin
-	t.begin = ""
+	t.begin = nil
 	err := send(ctx, t.conn.Conn(), t.db.Dialect(), begin, "COMMIT", statements...)
 	if err == nil {
 		t.over = true
@@ -163,7 +170,7 @@ func (t *transaction) Rollback() {
 	t.over = true
 	// Not begun, nothing to end. Else a connection on which this fails is
 	// thrown away by the pool, because it is in a transaction.
-	if t.begin == "" {
+	if t.begin == nil {
 		_, _ = t.conn.Exec(context.Background(), "ROLLBACK")
 	}
 	t.conn.Release()
@@ -173,10 +180,10 @@ func (t *transaction) Rollback() {
 var errScan = errors.New("a result can't be read")
 
 // send sends statements together, and reads their results.
-func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin, end string, statements ...relational.Statement) error {
+func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin []string, end string, statements ...relational.Statement) error {
 	batch := new(pgx.Batch)
-	if begin != "" {
-		batch.Queue(begin)
+	for _, sql := range begin {
+		batch.Queue(sql)
 	}
 	for _, s := range statements {
 		if s.Idle() {

@@ -150,6 +150,9 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 // tryGroup runs calls in one transaction: reads what they depend on, decides
 // one after the other, and writes what comes of it.
 func (s *Store) tryGroup(ctx context.Context, calls []*call) error {
+	if written, err := s.guess(ctx, calls); written || err != nil {
+		return err
+	}
 	tx, err := s.db.Begin(ctx, Write)
 	if err != nil {
 		return err
@@ -159,6 +162,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call) error {
 	if err := g.load(ctx, tx, calls); err != nil {
 		return err
 	}
+	found := g.head
 	for _, c := range calls {
 		if c.cascades {
 			if err := g.loadDependents(ctx, tx, c); err != nil {
@@ -168,9 +172,10 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call) error {
 		c.outcomes, c.err = g.decide(c.writes)
 	}
 	if !g.changed() {
+		s.memory.noteLocked(g, found)
 		return nil
 	}
-	statements, err := g.flush(ctx, tx)
+	statements, err := g.flush(ctx, tx.Run)
 	if err != nil {
 		return err
 	}
@@ -178,5 +183,6 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call) error {
 		return err
 	}
 	g.remember()
+	s.memory.noteLocked(g, found)
 	return nil
 }

@@ -155,6 +155,9 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			for _, key := range w.Requires {
 				need(key, false)
 			}
+			for _, version := range w.MadeFrom {
+				need(version.Key, false)
+			}
 			if w.Record.Parent != "" && w.ParentRevision != 0 {
 				need(catalog.Key{Kind: w.Record.Kind, ID: w.Record.Parent}, false)
 			}
@@ -193,7 +196,7 @@ func (g *group) learn(r *row) {
 // delete. What was decided before is written first, to be seen.
 func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 	if len(g.changes) > 0 {
-		statements, err := g.flush(ctx, tx)
+		statements, err := g.flush(ctx, tx.Run)
 		if err != nil {
 			return err
 		}
@@ -317,6 +320,14 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	for _, required := range w.Requires {
 		if g.state[required] == nil {
 			return &catalog.MissingError{Key: required}
+		}
+	}
+	if w.Epoch != nil && *w.Epoch != g.head.epoch {
+		return &catalog.StaleError{What: "what packages are validated against"}
+	}
+	for _, version := range w.MadeFrom {
+		if r := g.state[version.Key]; r == nil || r.Position != version.Position {
+			return &catalog.StaleError{What: fmt.Sprintf("%s %q", version.Key.Kind, version.Key.ID)}
 		}
 	}
 	if w.ParentRevision == 0 {
