@@ -31,8 +31,9 @@ const (
 )
 
 // guessed says whether a group was decided and written from memory; if not,
-// nothing was written, and it is to be done under the lock.
-func (s *Store) guess(ctx context.Context, calls []*call) (written bool, err error) {
+// nothing was written, and it is to be done under the lock. If the outcome is
+// unknown, lost is set.
+func (s *Store) guess(ctx context.Context, calls []*call, lost **group) (written bool, err error) {
 	m := &s.memory
 	if !m.good || !guessable(calls) {
 		return false, nil
@@ -56,6 +57,9 @@ func (s *Store) guess(ctx context.Context, calls []*call) (written bool, err err
 	if err != nil {
 		return false, err
 	}
+	for i, c := range calls {
+		c.outcomes, c.err = outcomes[i], nil
+	}
 	tx, err := s.db.Begin(ctx, Write)
 	if err != nil {
 		return false, err
@@ -73,8 +77,12 @@ func (s *Store) guess(ctx context.Context, calls []*call) (written bool, err err
 		},
 	}
 	if err := tx.Commit(ctx, append(append([]Statement{move}, statements...), s.dialect.Notify...)...); err != nil {
-		unknown := (*UnknownOutcomeError)(nil)
-		if errors.As(err, &unknown) || s.db.Transient(err) {
+		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
+			m.good = false
+			*lost = g
+			return false, err
+		}
+		if s.db.Transient(err) {
 			m.good = false
 			return false, err
 		}
@@ -83,9 +91,6 @@ func (s *Store) guess(ctx context.Context, calls []*call) (written bool, err err
 		return false, nil //nolint:nilerr // what is wrong, the transaction under the lock says
 	}
 	m.missed = 0
-	for i, c := range calls {
-		c.outcomes, c.err = outcomes[i], nil
-	}
 	g.remember()
 	m.note(g)
 	return true, nil

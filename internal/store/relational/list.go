@@ -34,7 +34,8 @@ const (
 // List answers what matches, sorted by ID.
 func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
 	return func(yield func(catalog.Record, error) bool) {
-		if err := s.list(ctx, query, yield); err != nil {
+		err := s.stream(ctx, yield, func(yield func(catalog.Record, error) bool) error { return s.list(ctx, query, yield) })
+		if err != nil {
 			yield(catalog.Record{}, fault("list", err))
 		}
 	}
