@@ -25,7 +25,7 @@ const (
 )
 
 // maxCommit is how long a transaction may take before the connection is taken
-// for dead. Deleting what very many depend on takes long.
+// for dead.
 const maxCommit = 5 * time.Minute
 
 // maxKey is the longest key of metadata: what fits into the index.
@@ -159,6 +159,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call) error {
 	if err := g.load(ctx, tx, calls); err != nil {
 		return err
 	}
+	began, step := time.Now(), g.left
 	for _, c := range calls {
 		if c.cascades {
 			if err := g.loadDependents(ctx, tx, c); err != nil {
@@ -178,5 +179,8 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call) error {
 		return err
 	}
 	g.remember()
+	if n := step - g.left; n > 0 {
+		s.pace.took(n, time.Since(began))
+	}
 	return nil
 }

@@ -31,6 +31,8 @@ type Store struct {
 	numbers  *cache[catalog.Digest, int64] // of metasets, by digest
 	pairs    *cache[pairKey, int64]
 
+	pace pace // of steps
+
 	mutex  sync.Mutex
 	signal chan struct{}
 }
