@@ -27,7 +27,7 @@ const (
 )
 
 // maxCommit is how long a transaction may take before the connection is taken
-// for dead. Deleting what very many depend on takes long.
+// for dead.
 const maxCommit = 5 * time.Minute
 
 // maxKey is the longest key of metadata: what fits into the index.
@@ -211,7 +211,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	if err := g.load(ctx, tx, calls); err != nil {
 		return err
 	}
-	found := g.head
+	found, began, step := g.head, time.Now(), g.left
 	for _, c := range calls {
 		if c.cascades {
 			if err := g.loadDependents(ctx, tx, c); err != nil {
@@ -236,6 +236,9 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	}
 	g.remember()
 	s.memory.noteLocked(g, found)
+	if n := step - g.left; n > 0 {
+		s.pace.took(n, time.Since(began))
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package relational
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"time"
 
@@ -115,19 +116,24 @@ func guessable(calls []*call) bool {
 func (g *group) recall(ctx context.Context, calls []*call) (ok bool, err error) {
 	ok = true
 	look := Statement{
-		SQL:     "SELECT r.k, r.i, h.position, e.position FROM {rows} CROSS JOIN head h LEFT JOIN entity e ON e.kind = r.k AND e.id = r.i",
+		SQL:     "SELECT r.k, r.i, h.position, e.position, e.conditions FROM {rows} CROSS JOIN head h LEFT JOIN entity e ON e.kind = r.k AND e.id = r.i",
 		Columns: []Column{{"k", Text}, {"i", Text}},
 		Scan: func(from Row) error {
 			var key catalog.Key
 			var kind string
 			var position int64
 			var there *int64
-			err := from.Scan(&kind, &key.ID, &position, &there)
-			key.Kind = tko.Kind(kind)
-			if ok = ok && position == g.head.position; there != nil {
-				g.state[key] = standIn(key, *there)
+			var conditions sql.NullString
+			if err := from.Scan(&kind, &key.ID, &position, &there, &conditions); err != nil {
+				return err
 			}
-			return err
+			key.Kind = tko.Kind(kind)
+			if ok = ok && position == g.head.position; there == nil {
+				return nil
+			}
+			r := standIn(key, *there)
+			g.state[key] = r
+			return r.readConditions(conditions)
 		},
 	}
 	need := func(key catalog.Key) {
@@ -163,7 +169,7 @@ func (g *group) recall(ctx context.Context, calls []*call) (ok bool, err error) 
 	return ok, err
 }
 
-// standIn is a row of which nothing but its being there matters.
+// standIn is a row of which nothing but its being there, and staying, matters.
 func standIn(key catalog.Key, position int64) *row {
 	return &row{Record: catalog.Record{Key: key, Revision: 1, Position: position}}
 }
@@ -172,7 +178,7 @@ func standIn(key catalog.Key, position int64) *row {
 func (m *memory) note(g *group) {
 	for key, r := range g.state {
 		m.present.drop(key)
-		if r != nil {
+		if r != nil && !r.Leaving() {
 			m.present.put(key, r.Position, 1)
 		}
 	}

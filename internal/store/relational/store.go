@@ -31,6 +31,8 @@ type Store struct {
 	pairs    *cache[pairKey, int64]
 	memory   memory
 
+	pace pace // of steps
+
 	mutex  sync.Mutex
 	signal chan struct{}
 }
