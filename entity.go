@@ -153,6 +153,7 @@ const (
 	ConditionApproved  = "Approved"
 	ConditionScheduled = "Scheduled"
 	ConditionHealthy   = "Healthy"
+	ConditionDeleting  = "Deleting" // only while a deletion is under way, or was interrupted
 )
 
 // The values of a condition's status.

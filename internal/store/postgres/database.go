@@ -20,6 +20,7 @@ type database struct {
 	pool       *pgxpool.Pool
 	skipLocked bool // it has FOR UPDATE SKIP LOCKED
 	notify     bool // it has NOTIFY
+	planned    bool // connections keep plans that fit any parameters
 	idleLimit  bool // it ends transactions that are idle
 
 	dialect relational.Dialect
@@ -42,6 +43,7 @@ func (db *database) probe(ctx context.Context) (err error) {
 		{&db.skipLocked, "SELECT key FROM work WHERE queue = '' LIMIT 1 FOR UPDATE SKIP LOCKED"},
 		{&db.notify, "SELECT pg_notify('" + channel + "', '')"},
 		{&db.idleLimit, "SHOW idle_in_transaction_session_timeout"},
+		{&db.planned, "SHOW plan_cache_mode"},
 	} {
 		_, err := db.pool.Exec(ctx, feature.sql)
 		if err != nil && !refused(err) {
@@ -123,8 +125,13 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 	switch {
 	case mode == relational.Write:
 		begin[0] = "BEGIN ISOLATION LEVEL READ COMMITTED"
-	case mode == relational.List && db.idleLimit: // whoever takes the rows may be slow
-		begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
+	case mode == relational.List:
+		if db.idleLimit { // whoever takes the rows may be slow
+			begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
+		}
+		if db.planned { // what is selected matters more than planning costs
+			begin = append(begin, "SET LOCAL plan_cache_mode = auto")
+		}
 	}
 	return &transaction{db: db, conn: conn, mode: mode, begin: begin, release: release}, nil
 }

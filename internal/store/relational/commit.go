@@ -27,7 +27,7 @@ const (
 )
 
 // maxCommit is how long a transaction may take before the connection is taken
-// for dead. Deleting what very many depend on takes long.
+// for dead.
 const maxCommit = 5 * time.Minute
 
 // maxKey is the longest key of metadata: what fits into the index.
@@ -185,6 +185,11 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	if len(calls) == 0 {
 		return nil
 	}
+	if *lost == nil {
+		if written, err := s.guess(ctx, calls, lost); written || err != nil {
+			return err
+		}
+	}
 	tx, err := s.db.Begin(ctx, Write)
 	if err != nil {
 		return err
@@ -206,6 +211,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	if err := g.load(ctx, tx, calls); err != nil {
 		return err
 	}
+	found, began, step := g.head, time.Now(), g.left
 	for _, c := range calls {
 		if c.cascades {
 			if err := g.loadDependents(ctx, tx, c); err != nil {
@@ -215,9 +221,10 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		c.outcomes, c.err = g.decide(c.writes)
 	}
 	if !g.changed() {
+		s.memory.noteLocked(g, found)
 		return nil
 	}
-	statements, err := g.flush(ctx, tx)
+	statements, err := g.flush(ctx, tx.Run)
 	if err != nil {
 		return err
 	}
@@ -228,6 +235,10 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		return err
 	}
 	g.remember()
+	s.memory.noteLocked(g, found)
+	if n := step - g.left; n > 0 {
+		s.pace.took(n, time.Since(began))
+	}
 	return nil
 }
 

@@ -29,6 +29,9 @@ type Store struct {
 	metasets *cache[int64, *catalog.Metadata]
 	numbers  *cache[catalog.Digest, int64] // of metasets, by digest
 	pairs    *cache[pairKey, int64]
+	memory   memory
+
+	pace pace // of steps
 
 	mutex  sync.Mutex
 	signal chan struct{}
@@ -54,6 +57,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		metasets: newCache[int64, *catalog.Metadata](cachedMetasets),
 		numbers:  newCache[catalog.Digest, int64](cachedNumbers),
 		pairs:    newCache[pairKey, int64](cachedPairs),
+		memory:   memory{present: newCache[catalog.Key, int64](cachedPositions)},
 		signal:   make(chan struct{}),
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
