@@ -23,11 +23,11 @@ var migrations embed.FS
 func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(unhurried))
 	defer db.Close() //nolint:errcheck // nothing of it is used any more
-	files, err := schema(ctx, db)
+	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
-		return fmt.Errorf("open PostgreSQL at %s: %w", where, err)
+		return err
 	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	provider, err := newProvider(db, files)
 	if err != nil {
 		return fmt.Errorf("open PostgreSQL at %s: %w", where, err)
 	}
@@ -44,7 +44,15 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 		return nil
 	}
 	err = alone(ctx, db, func() error {
-		_, err := provider.Up(ctx)
+		files, err := inTermsOf(ctx, db, files)
+		if err != nil {
+			return err
+		}
+		provider, err := newProvider(db, files)
+		if err != nil {
+			return err
+		}
+		_, err = provider.Up(ctx)
 		return err
 	})
 	if err != nil {
@@ -56,15 +64,15 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 // collation is how texts are sorted that lists go by: byte by byte.
 const collation = ` COLLATE "C"`
 
-// schema answers the migrations, in terms of the database: some sort all texts
+func newProvider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
+	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+}
+
+// inTermsOf answers migrations as a database takes them: some sort all texts
 // byte by byte, and have no such collation.
-func schema(ctx context.Context, db *sql.DB) (fs.FS, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
+func inTermsOf(ctx context.Context, db *sql.DB, files fs.FS) (fs.FS, error) {
 	var bytewise bool
-	err = db.QueryRowContext(ctx, "SELECT 'B'"+collation+" < 'a'").Scan(&bytewise)
+	err := db.QueryRowContext(ctx, "SELECT 'B'"+collation+" < 'a'").Scan(&bytewise)
 	if !refused(err) {
 		return files, err
 	}
