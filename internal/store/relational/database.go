@@ -69,6 +69,8 @@ type Dialect struct {
 	List func([]string) any
 	// Ints makes a parameter of a list of numbers.
 	Ints func([]int64) any
+	// Lateral says that it has CROSS JOIN LATERAL.
+	Lateral bool
 	// Regexp tests whether an expression matches a regular expression.
 	Regexp func(expression, parameter string) string
 	// Rows is a table named r of parameters, whose numbers start at first.

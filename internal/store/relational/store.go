@@ -31,6 +31,10 @@ type Store struct {
 	numbers  *cache[catalog.Digest, int64] // of metasets, by digest
 	pairs    *cache[pairKey, int64]
 
+	offsets    offsets
+	turnsMutex sync.Mutex
+	turns      map[*turn]bool // the lists that go on
+
 	mutex  sync.Mutex
 	signal chan struct{}
 }
@@ -55,6 +59,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		metasets: newCache[int64, *catalog.Metadata](cachedMetasets),
 		numbers:  newCache[catalog.Digest, int64](cachedNumbers),
 		pairs:    newCache[pairKey, int64](cachedPairs),
+		turns:    map[*turn]bool{},
 		signal:   make(chan struct{}),
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
