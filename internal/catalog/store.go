@@ -72,6 +72,7 @@ type Record struct {
 	Conditions []tko.Condition // sites, deployments
 
 	Deployments []string // templates, sites: sorted IDs of their deployments; read only if asked for
+	Count       int      // templates, sites: how many there are; read only if a list is asked for it
 }
 
 // Metadata is an entity's metadata and where it came from. The store indexes
@@ -86,6 +87,7 @@ type Metadata struct {
 type Fields struct {
 	Package     bool
 	Deployments bool
+	Counts      bool // lists only
 }
 
 // A Reader reads. Every call sees one consistent snapshot: all of a change or

@@ -157,6 +157,11 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 	if err := s.fillDeployments(ctx, l.turn.run, fields, rows); err != nil {
 		return nil, err
 	}
+	if fields.Counts {
+		if err := l.fillCounts(ctx, rows); err != nil {
+			return nil, err
+		}
+	}
 	if !fields.Package {
 		return rows, nil
 	}
@@ -165,6 +170,38 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 		records[i] = &rows[i].Record
 	}
 	return rows, s.fillPackages(ctx, l.turn.run, records)
+}
+
+// fillCounts gives templates and sites the numbers of their deployments.
+func (l *lister) fillCounts(ctx context.Context, rows []row) error {
+	if kind := l.query.Kind; kind != tko.KindTemplate && kind != tko.KindSite {
+		return nil
+	}
+	name := string(l.query.Kind)
+	column := "e." + name
+	counts := make(map[string]int, len(rows))
+	statement := Statement{
+		SQL: "SELECT r.i, (SELECT count(*) FROM entity e" + l.store.dialect.by("entity_by_"+name) +
+			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " = r.i) FROM {rows}",
+		Columns: []Column{{"i", Text}},
+		Scan: func(from Row) error {
+			var id string
+			var count int
+			err := from.Scan(&id, &count)
+			counts[id] = count
+			return err
+		},
+	}
+	for i := range rows {
+		statement.Rows = append(statement.Rows, []any{rows[i].ID})
+	}
+	if err := l.turn.run(ctx, statement); err != nil {
+		return err
+	}
+	for i := range rows {
+		rows[i].Count = counts[rows[i].ID]
+	}
+	return nil
 }
 
 // matches says whether metadata fulfils what the database didn't see to.

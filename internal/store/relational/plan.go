@@ -209,7 +209,7 @@ func (p *plan) prepare(ctx context.Context) error {
 	p.flag("prepared", q.Prepared)
 	p.flag("approved", q.Approved)
 	if q.CRDs {
-		p.filters = append(p.filters, filter{hidden: plain("e.crds"), way: p.entities(plain("e.crds"))})
+		p.filters = append(p.filters, filter{hidden: plain("e.crds"), way: p.entities("entity_crds", plain("e.crds"))})
 	}
 	for _, r := range []relation{
 		{plan: p, column: "template", kind: tko.KindTemplate, patterns: q.Templates, metadata: q.TemplateMetadata},
@@ -256,16 +256,17 @@ func (b bound) less(other bound) bound {
 	return other
 }
 
-// entities is a way through the records of the kind that fulfil a condition.
-func (p *plan) entities(where ...condition) *way {
-	return &way{table: "entity e", id: "e.id", where: append([]condition{equals("e.kind", string(p.query.Kind))}, where...)}
+// entities is a way through the records of the kind that fulfil a condition,
+// by an index of theirs.
+func (p *plan) entities(index string, where ...condition) *way {
+	return &way{table: "entity e" + p.store.dialect.by(index), id: "e.id", where: append([]condition{equals("e.kind", string(p.query.Kind))}, where...)}
 }
 
 // column adds the filter that a column of the records has a value.
 func (p *plan) column(name, value string) {
 	p.filters = append(p.filters, filter{
 		hidden: equals(hide("e."+name), value),
-		way:    p.entities(plain("e."+name+" <> ''"), equals("e."+name, value)),
+		way:    p.entities("entity_by_"+name, plain("e."+name+" <> ''"), equals("e."+name, value)),
 	})
 }
 
@@ -277,7 +278,7 @@ func (p *plan) flag(name string, wanted *bool) {
 	default:
 		p.filters = append(p.filters, filter{
 			hidden: plain("CASE WHEN e." + name + " THEN 0 ELSE 1 END = 1"),
-			way:    p.entities(plain("NOT e." + name)),
+			way:    p.entities("entity_un"+name, plain("NOT e."+name)),
 		})
 	}
 }
@@ -444,6 +445,9 @@ func (r *relation) prepare(ctx context.Context) error {
 // are found soon.
 func (r *relation) few(ctx context.Context) (list []string, complete bool, err error) {
 	if len(r.keys) == 0 {
+		if few, err := r.fewRecords(ctx); err != nil || !few {
+			return nil, false, err
+		}
 		list, err = r.values(ctx, maxRanges+1)
 		complete = len(list) <= maxRanges
 		return r.matching(list), complete, err
@@ -513,9 +517,14 @@ func (r *relation) all(ctx context.Context) ([]string, error) {
 	return r.matching(slices.Sorted(maps.Keys(found))), nil
 }
 
-// values answers the values of the column from one to the next, as far as they
-// can match the patterns, and the first of them that don't.
-func (r *relation) values(ctx context.Context, limit int) ([]string, error) {
+// table is the records by their column.
+func (r *relation) table() string {
+	return "entity e" + r.plan.store.dialect.by("entity_by_"+r.column)
+}
+
+// between is the condition that the column lies where it can match the
+// patterns: from there on, and not behind it.
+func (r *relation) between() (from, to []condition) {
 	column := "e." + r.column
 	low, high := bound{}, bound{}
 	for _, pattern := range r.patterns {
@@ -523,17 +532,39 @@ func (r *relation) values(ctx context.Context, limit int) ([]string, error) {
 		low = low.greater(bound{id: prefix, inclusive: true, set: prefix != ""})
 		high = high.less(bound{id: next(prefix), set: next(prefix) != ""})
 	}
-	b := &builder{dialect: &r.plan.store.dialect}
-	where := []condition{equals("e.kind", string(r.plan.query.Kind)), plain(column + " <> ''")}
+	to = []condition{equals("e.kind", string(r.plan.query.Kind)), plain(column + " <> ''")}
 	if high.set {
-		where = append(where, func(b *builder) string { return column + " < " + b.arg(high.id) })
+		to = append(to, func(b *builder) string { return column + " < " + b.arg(high.id) })
 	}
-	first := where
+	from = slices.Clip(to)
 	if low.set {
-		first = append(slices.Clip(where), func(b *builder) string { return column + " >= " + b.arg(low.id) })
+		from = append(from, func(b *builder) string { return column + " >= " + b.arg(low.id) })
 	}
+	return from, to
+}
+
+// fewRecords says whether no more than maxCounted records can match the
+// patterns.
+func (r *relation) fewRecords(ctx context.Context) (few bool, err error) {
+	b := &builder{dialect: &r.plan.store.dialect}
+	from, _ := r.between()
+	count := 0
+	err = r.plan.run(ctx, Statement{
+		SQL:  "SELECT count(*) FROM (SELECT 1 FROM " + r.table() + " WHERE " + b.all(from) + " LIMIT " + b.arg(int64(maxCounted+1)) + ") AS found",
+		Args: b.args,
+		Scan: func(from Row) error { return from.Scan(&count) },
+	})
+	return count <= maxCounted, err
+}
+
+// values answers the values of the column from one to the next, as far as they
+// can match the patterns, and the first of them that don't.
+func (r *relation) values(ctx context.Context, limit int) ([]string, error) {
+	column := "e." + r.column
+	b := &builder{dialect: &r.plan.store.dialect}
+	first, where := r.between()
 	least := func(where []condition) string {
-		return "(SELECT " + column + " FROM entity e WHERE " + b.all(where) + " ORDER BY " + column + " LIMIT 1)"
+		return "(SELECT " + column + " FROM " + r.table() + " WHERE " + b.all(where) + " ORDER BY " + column + " LIMIT 1)"
 	}
 	sql := "WITH RECURSIVE d (v) AS (SELECT " + least(first) + " UNION ALL SELECT " +
 		least(append(slices.Clip(where), plain(column+" > d.v"))) + " FROM d WHERE d.v IS NOT NULL) SELECT d.v FROM d WHERE d.v IS NOT NULL"

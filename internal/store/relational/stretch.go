@@ -12,6 +12,9 @@ const (
 	firstStretch = 500
 	fullStretch  = 16_000
 	deepStretch  = 100_000 // if much is left out
+	// sureRounds is how many stretches are chosen anew, before the choice is kept
+	// for as many.
+	sureRounds = 8
 	// patience is how many entries are looked at, if few of them are of use,
 	// before ways are found that it takes long to find.
 	patience = 5000
@@ -34,6 +37,8 @@ type walk struct {
 	size  int   // of the next stretch
 	now   *stretch
 
+	rounds  int // of choosing
+	best    int // the filter whose way was the best one
 	looked  int // at entries
 	matched int // of them
 	found   bool
@@ -46,7 +51,7 @@ func newWalk(p *plan) *walk { return &walk{plan: p, after: p.low, size: firstStr
 func (p *plan) direct() (w *way, ok bool) {
 	switch {
 	case len(p.filters) == 0:
-		return p.entities(), true
+		return p.entities(""), true
 	case len(p.filters) == 1 && p.filters[0].way != nil:
 		return p.filters[0].way, true
 	}
@@ -75,6 +80,7 @@ func (w *walk) stretch(ctx context.Context) (*stretch, error) {
 				return nil, err
 			}
 		}
+		w.rounds = 0
 	}
 	candidates, statements := w.candidates()
 	if err := w.run(ctx, statements...); err != nil {
@@ -87,6 +93,8 @@ func (w *walk) stretch(ctx context.Context) (*stretch, error) {
 			best = s
 		}
 	}
+	w.rounds++
+	w.best = best.by
 	w.looked += w.size
 	if best.many {
 		w.looked += len(best.ids) - w.size
@@ -111,7 +119,13 @@ type candidate interface{ stretch() *stretch }
 // candidates are the ways that there are, and the statements that say how far
 // they lead.
 func (w *walk) candidates() (list []candidate, statements []Statement) {
+	ready := false
 	for i, f := range w.filters {
+		ready = ready || f.find == nil && (f.way != nil || f.ways != nil)
+		// To look at all ways every time would cost more than a wrong choice.
+		if w.rounds > sureRounds && w.rounds%sureRounds != 0 && i != w.best {
+			continue
+		}
 		switch {
 		case f.way != nil:
 			list = append(list, &single{s: stretch{way: f.way, by: i}})
@@ -119,8 +133,8 @@ func (w *walk) candidates() (list []candidate, statements []Statement) {
 			list = append(list, &merged{ways: f.ways, by: i, each: max(2, (w.size+f.ways.count()-1)/f.ways.count())})
 		}
 	}
-	if len(list) == 0 || w.found && !w.deep {
-		list = append(list, &single{s: stretch{way: w.entities(), by: -1}})
+	if len(list) == 0 || !ready && w.found && !w.deep && (w.best < 0 || w.rounds%sureRounds == 0) {
+		list = append(list, &single{s: stretch{way: w.entities(""), by: -1}})
 	}
 	for _, c := range list {
 		switch c := c.(type) {
@@ -201,7 +215,7 @@ func (c *merged) look(w *walk) []Statement {
 				" ORDER BY x.id LIMIT " + b.arg(int64(c.each))
 		}
 		column := "e." + c.ways.column
-		return "SELECT " + number + " AS n, e.id AS id FROM entity e WHERE e.kind = " + b.arg(kind) + " AND " + column + " <> '' AND " +
+		return "SELECT " + number + " AS n, e.id AS id FROM entity e" + b.dialect.by("entity_by_"+c.ways.column) + " WHERE e.kind = " + b.arg(kind) + " AND " + column + " <> '' AND " +
 			column + " = " + value + w.bounds(b, "e.id", w.high) + " ORDER BY e.id LIMIT " + b.arg(int64(c.each))
 	}
 	if w.store.dialect.Lateral {
