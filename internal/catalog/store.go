@@ -73,6 +73,7 @@ type Record struct {
 	Conditions []tko.Condition // sites, deployments
 
 	Deployments []string // templates, sites: sorted IDs of their deployments; read only if asked for
+	Count       int      // templates, sites: how many there are; read only if a list is asked for it
 }
 
 // Leaving says that a deletion of the record has begun and isn't at its end.
@@ -94,6 +95,7 @@ type Metadata struct {
 type Fields struct {
 	Package     bool
 	Deployments bool
+	Counts      bool // lists only
 }
 
 // A Reader reads. Every call sees one consistent snapshot: all of a change or

@@ -80,7 +80,7 @@ func (p *Proxy) Start(t testing.TB, dsn string) string {
 
 // serve passes on what both say until one of them goes.
 func (p *Proxy) serve(client net.Conn, address string) {
-	defer client.Close() //nolint:errcheck // done with
+	defer client.Close()                    //nolint:errcheck // done with
 	server, err := net.Dial("tcp", address) //nolint:noctx // ends with the listener
 	if err != nil {
 		return
