@@ -21,6 +21,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 )
 
+var errUsage = errors.New("see tko-bench -h")
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -38,6 +40,9 @@ type options struct {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "fill" {
+		return fill(ctx, args[1:], os.Stdout, os.Stderr)
+	}
 	var o options
 	flags := flag.NewFlagSet("tko-bench", flag.ContinueOnError)
 	flags.StringVar(&o.stores, "stores", "postgresql,sqlite", "stores to measure")
