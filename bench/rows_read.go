@@ -106,7 +106,7 @@ func (r *run) stream(ctx context.Context) error {
 		case w.parent:
 			failed = fmt.Errorf("the list has the deployment %s, which was created after it began", d.ID)
 		default:
-			if n%every == 0 {
+			if n%every == 0 && d.ID != w.parent && d.ID != w.victims {
 				sampled = append(sampled, d.ID)
 			}
 		}
@@ -260,7 +260,10 @@ func (r *run) firstRows() []step {
 		what := "first row: " + s.what
 		steps = append(steps, step{[]string{what}, func(ctx context.Context) error {
 			took, err := sample(ctx, r.Samples, s.do)
-			if err == nil {
+			switch {
+			case errors.Is(err, errNoRow) && r.Deployments < everyShape:
+				return &notMeasuredError{"nothing in such a small fleet matches"}
+			case err == nil:
 				r.add(latency(what, took, aimFirstRow))
 			}
 			return err
@@ -273,6 +276,10 @@ func (r *run) firstRows() []step {
 		step{[]string{rowDeepOffset}, r.deepByOffset},
 	)
 }
+
+// everyShape is the size of fleets in which every shape of selections surely
+// finds something.
+const everyShape = 20_000
 
 const (
 	rowDeepCursor = "first row: page at 90 % by cursor"
@@ -301,7 +308,7 @@ func (r *run) deepByCursor(ctx context.Context) error {
 
 // deepByOffset reads page after page, as clients do that know offsets only.
 func (r *run) deepByOffset(ctx context.Context) error {
-	size := 100
+	size := min(100, max(1, r.Deployments/50))
 	offset := r.Deployments * 9 / 10
 	end := r.Deployments - size
 	next := func() ([]time.Duration, error) {

@@ -19,7 +19,7 @@ const rowResume = "change feed: resume after missed changes"
 
 const (
 	watchersPerConnection = 100
-	watchedWrites         = 50
+	maxWatchedWrites      = 50
 	watchedPause          = 100 * time.Millisecond
 )
 
@@ -33,12 +33,13 @@ func (r *run) watch(ctx context.Context) error {
 	if about.Position == 0 {
 		return &notMeasuredError{"the server has no change feed"}
 	}
+	writes := min(r.Samples, maxWatchedWrites)
 	name := r.name("watched")
 	w := &watchers{name: name, began: map[string]time.Time{}, failed: make(chan error, 1)}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	w.ready.Add(r.Watchers)
-	w.arrived.Add(r.Watchers * watchedWrites)
+	w.arrived.Add(r.Watchers * writes)
 	for from := 0; from < r.Watchers; from += watchersPerConnection {
 		c, err := client.Dial(client.Options{Address: r.Address})
 		if err != nil {
@@ -52,7 +53,7 @@ func (r *run) watch(ctx context.Context) error {
 	if err := w.until(ctx, &w.ready); err != nil {
 		return err
 	}
-	for i := range watchedWrites {
+	for i := range writes {
 		id := fmt.Sprintf("%s/site-%03d", name, i)
 		w.lock.Lock()
 		w.began[id] = time.Now()

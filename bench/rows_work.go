@@ -28,15 +28,39 @@ func rowAllPrepared(n, preparers int) string {
 // preparers starts preparers, or has those work that run.
 func (r *run) preparers(ctx context.Context, n int) (pids []int, stop func(), err error) {
 	if r.Preparers == nil {
-		return nil, func() {}, nil
+		return nil, func() {}, r.probe(ctx)
 	}
 	return r.Preparers(ctx, n)
 }
 
-var errNotPrepared = &notMeasuredError{"nothing prepares deployments at this server: start a preparer"}
-
-// patience is how long a preparer may take for its first deployment.
-const patience = 20 * time.Second
+// probe finds out whether deployments are prepared here at all, where the
+// preparers aren't ours.
+func (r *run) probe(ctx context.Context) error {
+	if r.Preparers != nil {
+		return nil
+	}
+	if !r.probed {
+		r.probed = true
+		id, err := r.client.CreateDeployment(ctx, tko.NewDeployment{Template: r.fleet.template("upf", Stable)})
+		if err != nil {
+			return err
+		}
+		limited, cancel := context.WithTimeout(ctx, r.Patience)
+		defer cancel()
+		err = r.untilPrepared(limited, id)
+		r.prepares = err == nil
+		if err != nil && limited.Err() == nil {
+			return err
+		}
+		if _, err := r.client.DeleteDeployment(ctx, id); err != nil {
+			return err
+		}
+	}
+	if !r.prepares {
+		return &notMeasuredError{"nothing prepares deployments at this server: start a preparer"}
+	}
+	return ctx.Err()
+}
 
 // drain waits until no deployment that can be prepared waits for it, and
 // answers how many did.
@@ -64,9 +88,7 @@ func (r *run) drain(ctx context.Context) (waited int, took time.Duration, err er
 			return waited, time.Since(began), nil
 		case n != last:
 			last, since = n, time.Now()
-		case time.Since(since) > patience && n == waited:
-			return waited, 0, errNotPrepared
-		case time.Since(since) > patience:
+		case time.Since(since) > r.Patience:
 			return waited, 0, fmt.Errorf("%d of %d deployments can't be prepared: the conditions of deployments say why", n, waited)
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
@@ -102,13 +124,7 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 		made = append(made, id)
-		limited, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		err = r.untilPrepared(limited, id)
-		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return errNotPrepared
-		}
-		return err
+		return r.untilPrepared(ctx, id)
 	}
 	if _, err := sample(ctx, 20, one); err != nil { // warm
 		return err
@@ -161,6 +177,9 @@ spec: {templates: [{template: workload, sites: [sites]}]}
 // placement places a template on sites of its own, with one preparer and then
 // with two.
 func (r *run) placement(ctx context.Context, n int) error {
+	if err := r.probe(ctx); err != nil {
+		return err
+	}
 	name := r.name("placed")
 	if _, err := parallel(ctx, r.Clients, n, func(ctx context.Context, i int) error {
 		_, err := r.client.RegisterSite(ctx, tko.Site{ID: tko.SiteID(fmt.Sprintf("%s/site-%06d", name, i)), Metadata: map[string]string{"fleet": name}})
@@ -248,6 +267,9 @@ func (r *run) place(ctx context.Context, template tko.TemplateID, n, preparers i
 
 // idle looks at a system that has nothing to do.
 func (r *run) idle(ctx context.Context) error {
+	if r.database == nil && r.PID == 0 {
+		return &notMeasuredError{"neither the server's database nor its process is known: give its -dsn and -pid"}
+	}
 	pids, stop, err := r.preparers(ctx, 1)
 	if err != nil {
 		return err

@@ -31,6 +31,7 @@ type Options struct {
 	Dependents  int            // of a template that is deleted
 	Missed      int            // changes after which a watch resumes; all there are if fewer
 	Idle        time.Duration  // how long to look at an idle system
+	Patience    time.Duration  // how long to wait for a sign of a preparer
 	Rows        *regexp.Regexp // which rows to measure; all if nil
 }
 
@@ -69,6 +70,8 @@ type run struct {
 
 	started   time.Time          // the server's process
 	sampled   []tko.DeploymentID // every so many-th of all, in their order
+	probed    bool               // whether deployments are prepared here
+	prepares  bool               // and they are
 	dependent tko.DeploymentID   // the parent of the deployments that depend on one template
 }
 

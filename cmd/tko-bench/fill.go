@@ -46,7 +46,8 @@ func fill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errUsage
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is no flag: see tko-bench fill -h", flags.Arg(0))
+		_, _ = fmt.Fprintf(stderr, "tko-bench: %q is no flag\nSee tko-bench fill -h.\n", flags.Arg(0))
+		return errUsage
 	}
 	o.Tell = func(text string) { _, _ = fmt.Fprintln(stderr, text) }
 	c, err := client.Dial(client.Options{Address: *address, Author: tko.Author{Who: "tko-bench"}})
@@ -63,6 +64,6 @@ func fill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		_, err = fmt.Fprintf(stdout, "All of %d sites and %d deployments are there.\n", f.Sites, f.Deployments)
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "Registered %d sites and created %d deployments in %s.\n", filled.Sites, filled.Created, time.Since(began).Round(time.Second/10))
+	_, err = fmt.Fprintf(stdout, "Registered %d sites and created %d deployments, topologies included, in %s.\n", filled.Sites, filled.Created, time.Since(began).Round(time.Second/10))
 	return err
 }

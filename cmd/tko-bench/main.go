@@ -101,6 +101,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.Missed, "missed", 1_000_000, "changes after which a watch resumes; all there are if fewer")
 	flags.IntVar(&o.Dependents, "dependents", 100_000, "deployments of the template that is deleted")
 	flags.DurationVar(&o.Idle, "idle", 20*time.Second, "how long to look at the idle system")
+	flags.DurationVar(&o.Patience, "patience", 20*time.Second, "with -address: how long to wait for a sign of a preparer")
 	flags.StringVar(&rows, "rows", "", "measure only the rows that match this regular expression")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	if err := flags.Parse(args); err != nil {

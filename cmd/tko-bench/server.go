@@ -34,11 +34,11 @@ func (o *options) own(ctx context.Context, store, dsn string, raw bench.Raw) (ta
 		where = "sqlite:" + target.File
 	}
 	starts := 0
-	start := func(ctx context.Context, args ...string) (*process, error) {
+	start := func(ctx context.Context, args ...string) (*server, error) {
 		starts++
 		return o.start(ctx, filepath.Join(folder, fmt.Sprintf("ready-%d.json", starts)), args...)
 	}
-	serve := func(ctx context.Context) (*process, error) {
+	serve := func(ctx context.Context) (*server, error) {
 		return start(ctx, "--roles=data", "--store="+where, "--listen-grpc=localhost:0", "--listen-web=")
 	}
 	data, err := serve(ctx)
@@ -57,7 +57,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw bench.Raw) (ta
 		return data.GRPC[0], data.command.Process.Pid, data.started, nil
 	}
 	target.Preparers = func(ctx context.Context, n int) (pids []int, stop func(), err error) {
-		var preparers []*process
+		var preparers []*server
 		stop = func() {
 			for _, p := range preparers {
 				p.stop()
@@ -77,8 +77,8 @@ func (o *options) own(ctx context.Context, store, dsn string, raw bench.Raw) (ta
 	return bench.Run(ctx, target, raw, o.Options, o.tell)
 }
 
-// A process is a tko-server.
-type process struct {
+// A server is a tko-server.
+type server struct {
 	GRPC    []string
 	started time.Time
 	command *exec.Cmd
@@ -86,8 +86,8 @@ type process struct {
 }
 
 // start starts a tko-server and waits until it serves.
-func (o *options) start(ctx context.Context, ready string, args ...string) (*process, error) {
-	p := &process{done: make(chan struct{}), started: time.Now()}
+func (o *options) start(ctx context.Context, ready string, args ...string) (*server, error) {
+	p := &server{done: make(chan struct{}), started: time.Now()}
 	//nolint:gosec // the binary that make built
 	p.command = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append(args, "--ready-file="+ready, "--log-level=warn")...)
 	p.command.Stderr = os.Stderr
@@ -114,7 +114,7 @@ func (o *options) start(ctx context.Context, ready string, args ...string) (*pro
 	}
 }
 
-func (p *process) stop() {
-	_ = p.command.Process.Signal(syscall.SIGTERM)
-	<-p.done
+func (s *server) stop() {
+	_ = s.command.Process.Signal(syscall.SIGTERM)
+	<-s.done
 }
