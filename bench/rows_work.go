@@ -75,25 +75,29 @@ func (r *run) drain(ctx context.Context) (waited int, took time.Duration, err er
 		}
 		return n, nil
 	}
-	began := time.Now()
+	began, one := time.Now(), 1
 	if waited, err = count(); err != nil || waited == 0 {
 		return waited, 0, err
 	}
 	for last, since := waited, time.Now(); ; {
+		err := first(r.client.Deployments(ctx, tko.DeploymentSelect{Prepared: &no}, tko.ListOptions{Window: tko.Window{Max: &one}}))
+		if errors.Is(err, errNoRow) {
+			return waited, time.Since(began), nil
+		}
+		if err = errors.Join(err, pause(ctx, 50*time.Millisecond)); err != nil {
+			return waited, 0, err
+		}
+		if time.Since(since) < r.Patience {
+			continue
+		}
 		n, err := count()
 		switch {
 		case err != nil:
 			return waited, 0, err
-		case n == 0:
-			return waited, time.Since(began), nil
-		case n != last:
-			last, since = n, time.Now()
-		case time.Since(since) > r.Patience:
+		case n == last:
 			return waited, 0, fmt.Errorf("%d of %d deployments can't be prepared: the conditions of deployments say why", n, waited)
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return waited, 0, err
-		}
+		last, since = n, time.Now()
 	}
 }
 

@@ -1,6 +1,8 @@
 package bench_test
 
 import (
+	"context"
+	"iter"
 	"regexp"
 	"strings"
 	"testing"
@@ -8,7 +10,10 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/bench"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/grpcapi"
 )
 
 func tiny() bench.Options {
@@ -76,5 +81,64 @@ func TestRunMeasuresOnlyWhatIsAskedFor(t *testing.T) {
 		if !o.Rows.MatchString(row.What) {
 			t.Errorf("%q was not asked for", row.What)
 		}
+	}
+}
+
+// A torn backend lists in chunks of different moments.
+type torn struct{ *catalog.Service }
+
+func (s torn) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	return func(yield func(tko.Deployment, error) bool) {
+		const size = 200
+		chunk := size
+		for o.Window.Max = &chunk; ; {
+			n := 0
+			for d, err := range s.Service.Deployments(ctx, sel, o) {
+				if !yield(d, err) {
+					return
+				}
+				o.Window.After = string(d.ID)
+				n++
+			}
+			if n < size {
+				return
+			}
+			s.awaitChanges(ctx)
+		}
+	}
+}
+
+// awaitChanges waits until something was written, or long enough.
+func (s torn) awaitChanges(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	n := 0
+	for range s.Watch(ctx, -1) {
+		if n++; n == 5 {
+			return
+		}
+	}
+}
+
+func TestRunFindsListsThatAreTorn(t *testing.T) {
+	t.Parallel()
+	address, _ := serveAs(t, func(s *catalog.Service) grpcapi.Backend { return torn{s} })
+	o := tiny()
+	o.Rows = regexp.MustCompile("^stream")
+	table, err := bench.Run(t.Context(), bench.Target{Address: address}, bench.Raw{}, o, func(string) {})
+	if err == nil || len(table.Rows) != 1 || !strings.HasPrefix(table.Rows[0].Missing, "failed: the list has ") {
+		t.Errorf("%+v, %v: want that the list isn't of one moment", table.Rows, err)
+	}
+}
+
+func TestRunFindsWhatIsNotPrepared(t *testing.T) {
+	t.Parallel()
+	address, _ := serve(t)
+	o := tiny()
+	o.Rows = regexp.MustCompile("^create to prepared")
+	target := bench.Target{Address: address, Preparers: func(context.Context, int) ([]int, func(), error) { return nil, func() {}, nil }}
+	table, err := bench.Run(t.Context(), target, bench.Raw{}, o, func(string) {})
+	if err == nil || len(table.Rows) != 1 || !strings.Contains(table.Rows[0].Missing, "can't be prepared") {
+		t.Errorf("%+v, %v: want that deployments can't be prepared", table.Rows, err)
 	}
 }

@@ -56,12 +56,18 @@ func contractOnly() []grpc.ServerOption {
 // serve serves an empty catalog.
 func serve(t *testing.T, options ...grpc.ServerOption) (address string, c *client.Client) {
 	t.Helper()
+	return serveAs(t, func(s *catalog.Service) grpcapi.Backend { return s }, options...)
+}
+
+// serveAs serves an empty catalog through something else.
+func serveAs(t *testing.T, as func(*catalog.Service) grpcapi.Backend, options ...grpc.ServerOption) (address string, c *client.Client) {
+	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	stopping := make(chan struct{})
-	server := grpcapi.NewServer(catalog.New(store, anything{}, catalog.Options{}), grpcapi.Options{Stopping: stopping, ServerOptions: options})
+	server := grpcapi.NewServer(as(catalog.New(store, anything{}, catalog.Options{})), grpcapi.Options{Stopping: stopping, ServerOptions: options})
 	listener, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
 		t.Fatal(err)
