@@ -160,6 +160,7 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 		Updated:            newTime(d.Stamp.Updated),
 		Prepared:           d.Prepared,
 		Approved:           d.Approved,
+		Origin:             d.Origin,
 		PackageFormat:      name,
 		Package:            data,
 		Stamp:              newStamp(d.Stamp),
@@ -180,6 +181,7 @@ func Deployment(m *tkopb.Deployment) (tko.Deployment, error) {
 		Metadata: m.GetMetadata(),
 		Prepared: m.GetPrepared(),
 		Approved: m.GetApproved(),
+		Origin:   m.GetOrigin(),
 		Package:  p,
 		Stamp:    stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
 	}, nil
@@ -202,6 +204,7 @@ func NewListedDeployment(d tko.Deployment, format krm.Format) (*tkopb.ListedDepl
 		Updated:            newTime(d.Stamp.Updated),
 		Prepared:           d.Prepared,
 		Approved:           d.Approved,
+		Origin:             d.Origin,
 		Stamp:              newStamp(d.Stamp),
 		PackageFormat:      name,
 		Package:            data,
@@ -222,6 +225,7 @@ func ListedDeployment(m *tkopb.ListedDeployment) (tko.Deployment, error) {
 		Metadata: m.GetMetadata(),
 		Prepared: m.GetPrepared(),
 		Approved: m.GetApproved(),
+		Origin:   m.GetOrigin(),
 		Package:  p,
 		Stamp:    stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
 	}, nil
