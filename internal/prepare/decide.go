@@ -167,10 +167,7 @@ func unprepared(revision int64, problems []problem, attempt int) tko.Condition {
 		}
 		lines = append(lines, p.message)
 	}
-	message := strings.Join(lines, "; ")
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
-	}
+	message := bounded(strings.Join(lines, "; "))
 	if problems[0].reason != ReasonWaiting {
 		message = fmt.Sprintf("%s (attempt %d)", message, attempt+1)
 	}
@@ -178,6 +175,14 @@ func unprepared(revision int64, problems []problem, attempt int) tko.Condition {
 		Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: problems[0].reason,
 		Message: message, ObservedRevision: revision,
 	}
+}
+
+// bounded is a message of at most the length that conditions take.
+func bounded(message string) string {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	return message
 }
 
 // news says whether a condition says something that the deployment doesn't say
@@ -193,9 +198,9 @@ func news(conditions []tko.Condition, c tko.Condition) bool {
 
 // retryWaiting is when to look again at what waits: the longer it has waited,
 // the less often.
-func retryWaiting(conditions []tko.Condition, now time.Time) time.Duration {
+func retryWaiting(conditions []tko.Condition, typ, reason string, now time.Time) time.Duration {
 	for _, c := range conditions {
-		if c.Type == tko.ConditionPrepared && c.Reason == ReasonWaiting {
+		if c.Type == typ && c.Reason == reason {
 			return min(max(now.Sub(c.LastTransition)/4, minRetryWait), maxRetryWait)
 		}
 	}

@@ -67,7 +67,7 @@ func (l *look) run(ctx context.Context) (work.Result, error) {
 		}
 		return l.unprepared(ctx, append(problems, l.waits...), work.Result{Outcome: tko.WorkFailed})
 	case len(l.waits) > 0:
-		retry := jitter(retryWaiting(l.d.Stamp.Conditions, time.Now()))
+		retry := jitter(retryWaiting(l.d.Stamp.Conditions, tko.ConditionPrepared, ReasonWaiting, time.Now()))
 		return l.unprepared(ctx, l.waits, work.Result{Outcome: tko.WorkLater, Retry: retry})
 	}
 	return l.finish(ctx)
@@ -248,7 +248,7 @@ func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identit
 		}
 		return stepNothing, &waitError{message: fmt.Sprintf("%s waits: plugin %q says that it is prepared, but doesn't annotate it with %s: \"true\"", id, plugin.Name, krm.AnnotationPrepared)}
 	}
-	err = l.commit(tko.WithAuthor(ctx, tko.Author{Who: "preparer", Why: fmt.Sprintf("plugin %s for %s", plugin.Name, id)}), out, nil)
+	err = l.commit(tko.WithAuthor(ctx, tko.Author{Who: topology.Author, Why: fmt.Sprintf("plugin %s for %s", plugin.Name, id)}), out, nil)
 	if errors.Is(err, tko.ErrInvalid) {
 		return stepNothing, pluginFailed(plugin, id, err)
 	}
@@ -289,7 +289,12 @@ func (l *look) commit(ctx context.Context, pkg krm.Package, conditions []tko.Con
 func (l *look) finish(ctx context.Context) (work.Result, error) {
 	pkg, approved, err := finished(l.d, l.d.Package, l.p.options.ManualApprove)
 	if err == nil {
-		err = l.commit(ctx, pkg, conditionsOfFinished(l.d.Stamp.Revision+1, approved))
+		conditions := conditionsOfFinished(l.d.Stamp.Revision+1, approved)
+		if len(topology.Living(pkg)) > 0 {
+			// With it, the next look reviews them.
+			conditions = append(conditions, placedAsSaid())
+		}
+		err = l.commit(ctx, pkg, conditions)
 	}
 	if errors.Is(err, tko.ErrInvalid) {
 		problems := []problem{{reason: ReasonInvalid, message: err.Error()}}
@@ -299,6 +304,9 @@ func (l *look) finish(ctx context.Context) (work.Result, error) {
 		return work.Result{}, err
 	}
 	l.p.log.DebugContext(ctx, "prepared deployment", "deployment", l.d.ID, "approved", approved, "steps", l.steps)
+	if len(topology.Living(pkg)) > 0 {
+		return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)}, nil
+	}
 	return work.Result{Outcome: tko.WorkDone}, nil
 }
 

@@ -27,6 +27,7 @@ type memory struct {
 	sites       map[tko.SiteID]krm.Package
 	plugins     []tko.Plugin
 
+	made       int
 	commits    int
 	statuses   int
 	lists      int
@@ -63,7 +64,8 @@ func (m *memory) write(call string, f func() error) error {
 }
 
 func (m *memory) create(parent tko.DeploymentID, template tko.TemplateID, site tko.SiteID, merge krm.Package) (tko.DeploymentID, error) {
-	id := tko.DeploymentID(fmt.Sprintf("deployment-%05d", len(m.deployments)+1))
+	m.made++
+	id := tko.DeploymentID(fmt.Sprintf("deployment-%05d", m.made))
 	pkg, err := krm.Merge(m.templates[template].Clone(), merge)
 	if err != nil {
 		return "", err
@@ -161,12 +163,44 @@ func (m *memory) CreateChildren(_ context.Context, c tko.NewChildren) (ids []tko
 				return err
 			}
 			created++
+			m.deployments[id].Origin = child.Origin
+			m.deployments[id].Stamp.Who = "preparer"
 			m.origins[key] = string(id)
 			ids = append(ids, id)
 		}
 		return nil
 	})
 	return ids, created, err
+}
+
+func (m *memory) Deployments(_ context.Context, sel tko.DeploymentSelect, _ tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []tko.Deployment
+	for _, id := range slices.Sorted(maps.Keys(m.deployments)) {
+		if m.deployments[id].Parent == sel.Parent {
+			all = append(all, *m.deployments[id])
+		}
+	}
+	return func(yield func(tko.Deployment, error) bool) {
+		for _, d := range all {
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (m *memory) DeleteDeployment(_ context.Context, id tko.DeploymentID) (tko.Deleted, error) {
+	return tko.Deleted{Count: 1}, m.write("delete", func() error {
+		d, ok := m.deployments[id]
+		if !ok {
+			return tko.NotFound(tko.KindDeployment, id)
+		}
+		delete(m.deployments, id)
+		delete(m.origins, string(d.Parent)+"|"+d.Origin)
+		return nil
+	})
 }
 
 func (m *memory) ProvisionSite(_ context.Context, s tko.NewSite) (id tko.SiteID, created bool, err error) {
