@@ -186,7 +186,7 @@ func (l look) patterns() {
 }
 
 func checkPlacement(l look) {
-	if update := l.text("spec", "update"); l.complete && l.has("spec", "budget") && update != "Apply" && update != "Propose" {
+	if update := l.text("spec", "update"); l.complete && l.has("spec", "budget") && (update == "" || update == "Once") {
 		l.add("spec.budget", "means nothing without spec.update: set that to Apply or Propose, or take the budget out")
 	}
 	templates, _ := dig(map[string]any(l.resource), "spec", "templates").([]any)
