@@ -29,6 +29,7 @@ type memory struct {
 
 	made       int
 	commits    int
+	whys       []string // of the commits
 	statuses   int
 	lists      int
 	beforeEach func(call string) error // every write; an error is answered instead
@@ -91,7 +92,7 @@ func (m *memory) Deployment(_ context.Context, id tko.DeploymentID, _ int64) (tk
 	return out, nil
 }
 
-func (m *memory) CommitDeployment(_ context.Context, c tko.DeploymentCommit) (revision int64, err error) {
+func (m *memory) CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (revision int64, err error) {
 	err = m.write("commit", func() error {
 		d, ok := m.deployments[c.ID]
 		if !ok {
@@ -115,6 +116,7 @@ func (m *memory) CommitDeployment(_ context.Context, c tko.DeploymentCommit) (re
 			}
 		}
 		m.commits++
+		m.whys = append(m.whys, tko.AuthorOf(ctx).Why)
 		d.Package = c.Package.Clone()
 		d.Prepared = prepared
 		d.Approved = state.Approved != nil && *state.Approved

@@ -61,6 +61,8 @@ type Options struct {
 	Grace         time.Duration // how long running plugins may go on when Run stops; 5 s if 0
 	MaxIterations int           // rounds over a package in one look; 100 if 0
 	ReviewPause   time.Duration // between two evaluations of the placements of a deployment, at least; 5 s if 0
+	Backoff       time.Duration // after the first failure; 1 s if 0
+	MaxBackoff    time.Duration // at most, after many; 60 s if 0
 	ManualApprove bool          // whether a deployment that says Default waits for approval
 	Log           *slog.Logger  // nowhere if nil
 }
@@ -79,6 +81,12 @@ type Preparer struct {
 func New(data Client, runner Runner, options Options) *Preparer {
 	if options.MaxIterations <= 0 {
 		options.MaxIterations = 100
+	}
+	if options.Backoff <= 0 {
+		options.Backoff = time.Second
+	}
+	if options.MaxBackoff <= 0 {
+		options.MaxBackoff = max(options.Backoff, time.Minute)
 	}
 	if options.ReviewPause <= 0 {
 		options.ReviewPause = 5 * time.Second
