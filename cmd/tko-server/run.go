@@ -154,7 +154,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(data, runner, prepare.Options{
 			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
-			ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
+			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
 	}
