@@ -2,7 +2,6 @@ package krmfn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -49,13 +48,13 @@ func runAsChild(name, memory string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l, err := decodeList(text, krm.Limits{Bytes: math.MaxInt32, Values: math.MaxInt32})
+	l, err := decodeOwn(text, krm.Limits{Bytes: math.MaxInt32, Values: math.MaxInt32})
 	if err != nil {
 		return err
 	}
 	l, failed := runBuiltin(context.Background(), name, l)
 	if failed != nil {
-		l = list{results: []result{{severity: severityError, message: failed.Error()}}}
+		l = list{raw: []any{map[string]any{"severity": severityError, "message": failed.Error()}}}
 	}
 	answer, err := l.encode()
 	if err != nil {
@@ -78,7 +77,7 @@ func (e *Executor) runChild(ctx context.Context, name string, input []byte, time
 		Environment: []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}, Input: input, Timeout: timeout,
 	})
 	if err == nil && out.ExitCode == 2 { // the Go runtime's
-		err = errors.New("it failed, probably because it needs more than " + strconv.FormatInt(e.options.Memory, 10) + " bytes of memory")
+		return Output{}, fmt.Errorf("it failed, probably because it needs more than %d bytes of memory", e.options.Memory)
 	}
 	return out, err
 }

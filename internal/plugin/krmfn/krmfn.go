@@ -163,7 +163,11 @@ func (e *Executor) protocol(ctx context.Context, c Call, builtin string, in list
 	if err != nil {
 		return list{}, &Error{Message: err.Error(), Stderr: out.Stderr, cause: err}
 	}
-	answer, err := decodeList(out.Stdout, e.options.Limits)
+	decode := decodeList
+	if builtin != "" {
+		decode = decodeOwn
+	}
+	answer, err := decode(out.Stdout, e.options.Limits)
 	if out.ExitCode != 0 {
 		if err == nil && refusal(answer.results) != "" {
 			return answer, nil // says more than the exit code

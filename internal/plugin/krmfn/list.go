@@ -14,6 +14,7 @@ type list struct {
 	items   krm.Package
 	config  krm.Resource // nil if there is none
 	results []result
+	raw     any // results as they were written
 }
 
 const (
@@ -33,8 +34,8 @@ func (l list) encode() ([]byte, error) {
 	if l.config != nil {
 		document["functionConfig"] = map[string]any(l.config)
 	}
-	if len(l.results) > 0 {
-		document["results"] = encodeResults(l.results)
+	if l.raw != nil {
+		document["results"] = l.raw
 	}
 	return krm.Encode(krm.YAML, krm.Package{document})
 }
@@ -45,10 +46,29 @@ func decodeList(data []byte, limits krm.Limits) (list, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return list{}, errors.New("it wrote no output: a function writes one ResourceList to stdout")
 	}
-	documents, err := krm.DecodeYAML12(data, krm.Limits{Bytes: limits.Bytes, Depth: limits.Depth, Values: limits.Values})
+	documents, err := krm.DecodeYAML12(data, withoutResources(limits))
 	if err != nil {
 		return list{}, fmt.Errorf("its output is malformed: %w", err)
 	}
+	return readList(documents, limits)
+}
+
+// decodeOwn reads what encode wrote.
+func decodeOwn(data []byte, limits krm.Limits) (list, error) {
+	documents, err := krm.Decode(krm.YAML, data, withoutResources(limits))
+	if err != nil {
+		return list{}, fmt.Errorf("its output is malformed: %w", err)
+	}
+	return readList(documents, limits)
+}
+
+// withoutResources are the limits of a document that holds resources.
+func withoutResources(limits krm.Limits) krm.Limits {
+	limits.Resources = 0
+	return limits
+}
+
+func readList(documents krm.Package, limits krm.Limits) (l list, err error) {
 	if len(documents) != 1 {
 		return list{}, fmt.Errorf("its output has %d documents: a function writes one ResourceList to stdout", len(documents))
 	}
@@ -56,14 +76,14 @@ func decodeList(data []byte, limits krm.Limits) (list, error) {
 	if version := document.Text("apiVersion"); document.Text("kind") != listKind || !slices.Contains(listVersions, version) {
 		return list{}, fmt.Errorf("its output is malformed: it is %.100q of %.100q, not %s of %s", document.Text("kind"), version, listKind, listVersion)
 	}
-	l := list{}
 	if l.items, err = decodeItems(document["items"], limits.Resources); err != nil {
 		return list{}, fmt.Errorf("its output is malformed: %w", err)
 	}
 	if config, ok := document["functionConfig"].(map[string]any); ok {
 		l.config = config
 	}
-	if l.results, err = decodeResults(document["results"]); err != nil {
+	l.raw = document["results"]
+	if l.results, err = decodeResults(l.raw); err != nil {
 		return list{}, fmt.Errorf("its output is malformed: %w", err)
 	}
 	return l, nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,6 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/credentials"
-	"oras.land/oras-go/v2/registry/remote/retry"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -47,7 +47,7 @@ func (e *Executor) folder(name string) string {
 func (e *Executor) fetchModule(ctx context.Context, reference, pull string) (path string, err error) {
 	dir := e.folder("modules")
 	if dir == "" {
-		return "", fmt.Errorf("its module %q can't be fetched: this server has no folder for functions, see --function-cache", reference)
+		return "", fmt.Errorf("its module %q can't be fetched: this server has no folder for functions, see --kpt-cache", reference)
 	}
 	sum := sha256.Sum256([]byte(reference))
 	path = filepath.Join(dir, hex.EncodeToString(sum[:])+".wasm")
@@ -94,7 +94,7 @@ func download(ctx context.Context, reference string) ([]byte, error) {
 		return nil, err
 	}
 	repository.PlainHTTP = loopback(repository.Reference.Host())
-	client := &auth.Client{Client: retry.DefaultClient, Cache: auth.NewCache()}
+	client := &auth.Client{Client: &http.Client{}, Cache: auth.NewCache()}
 	if store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{}); err == nil {
 		client.Credential = credentials.Credential(store)
 	}

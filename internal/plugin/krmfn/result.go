@@ -20,7 +20,7 @@ const (
 const (
 	maxErrors  = 10  // results that become part of an error
 	maxResults = 100 // results of a run that are logged
-	maxText    = 500 // bytes of a text of a result
+	maxText    = 300 // bytes of a text of a result
 )
 
 // A result is what a function says about a resource, or about its work.
@@ -127,14 +127,6 @@ func decodeResults(value any) ([]result, error) {
 		}
 	}
 	return results, nil
-}
-
-func encodeResults(results []result) []any {
-	values := make([]any, len(results))
-	for i, r := range results {
-		values[i] = map[string]any{"severity": r.severity, "message": r.message}
-	}
-	return values
 }
 
 // about is the resource that a result refers to.

@@ -61,8 +61,8 @@ func starlarkRun(ctx context.Context, l list) (list, error) {
 	if l.items, err = decodeItems(changed["items"], 0); err != nil {
 		return list{}, fmt.Errorf("ctx.resource_list: %w", err)
 	}
-	l.results, err = decodeResults(changed["results"])
-	return l, err
+	l.raw = changed["results"]
+	return l, nil
 }
 
 // starlarkError says what went wrong and where.
