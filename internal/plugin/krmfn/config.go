@@ -68,7 +68,7 @@ func wholeConfig(resource krm.Resource, path string, data map[string]any) (krm.R
 func field(resource krm.Resource, property, path string) (any, error) {
 	value, ok := resource.Get(strings.Split(path, ".")...)
 	if !ok || value == nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "%s lacks %s, which is the plugin's property %q: add it there or correct the property", resource.Identity(), path, property)
+		return nil, tko.Errorf(tko.ErrInvalid, "the resource lacks %s, which is the plugin's property %q: add it or correct the property", path, property)
 	}
 	return value, nil
 }
