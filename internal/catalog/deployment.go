@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -222,6 +223,7 @@ func deploymentOf(r Record) (tko.Deployment, error) {
 		Metadata: maps.Clone(r.effective()),
 		Prepared: r.Prepared,
 		Approved: r.Approved,
+		Origin:   strings.TrimPrefix(r.Origin, originOf(r.Parent, "")),
 		Stamp:    r.stamp(),
 	}
 	if r.Package == nil {
@@ -241,8 +243,9 @@ func deploymentPackage(r Record) (krm.Package, error) {
 	return pkg.WithDeployment(r.Template, r.Site, r.Prepared, r.Approved), nil
 }
 
-// ApproveDeployment approves a prepared deployment and answers 1, or 0 if it
-// was approved already. One that isn't prepared is an ErrInvalid.
+// ApproveDeployment approves a prepared deployment, and what its placements
+// propose, and answers 1, or 0 if both were approved already. One that isn't
+// prepared is an ErrInvalid.
 func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error) {
 	if !isDeploymentID(id) {
 		return 0, tko.NotFound(tko.KindDeployment, id)
@@ -256,7 +259,7 @@ func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (a
 			return tko.NotFound(tko.KindDeployment, id)
 		case !r.Prepared:
 			return tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it once it is, its conditions say what it lacks", id)
-		case r.Approved:
+		case r.Approved && !proposes(r):
 			approved = 0
 			return nil
 		}
@@ -270,12 +273,28 @@ func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (a
 	return approved, err
 }
 
-// approval is the write that approves a deployment.
+// proposes says whether the placements of a deployment wait for an approval of
+// what they propose.
+func proposes(r Record) bool {
+	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
+		return c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed
+	})
+}
+
+// approval is the write that approves a deployment, and what its placements
+// propose.
 func approval(ctx context.Context, r Record) Write {
 	expect, position := r.Revision, r.Position
 	r.Approved = true
 	r.Author = author(ctx)
-	r.Conditions = mergeConditions(r.Conditions, flagConditions(r.Conditions, r.Prepared, true), expect+1, time.Now())
+	changed := flagConditions(r.Conditions, r.Prepared, true)
+	for _, c := range r.Conditions {
+		if c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
+			c.Reason, c.ObservedRevision = tko.ReasonChangeApproved, expect+1
+			changed = append(changed, c)
+		}
+	}
+	r.Conditions = mergeConditions(r.Conditions, changed, expect+1, time.Now())
 	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}
 }
 

@@ -46,6 +46,7 @@ type Service struct {
 	validator Validator
 	rules     ruleCache
 	ids       idSource
+	recent    *recent
 }
 
 // New makes a catalog on a store. The store stays the caller's to close.
@@ -57,7 +58,7 @@ func New(store Store, validator Validator, options Options) *Service {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{store: store, options: options, log: options.Log, validator: validator}
+	return &Service{store: store, options: options, log: options.Log, validator: validator, recent: newRecent(store)}
 }
 
 func setDefault[T comparable](value *T, otherwise T) {

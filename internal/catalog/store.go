@@ -73,6 +73,7 @@ type Record struct {
 	Conditions []tko.Condition // sites, deployments
 
 	Deployments []string // templates, sites: sorted IDs of their deployments; read only if asked for
+	Count       int      // templates, sites: how many there are; read only if a list is asked for it
 }
 
 // Leaving says that a deletion of the record has begun and isn't at its end.
@@ -94,6 +95,7 @@ type Metadata struct {
 type Fields struct {
 	Package     bool
 	Deployments bool
+	Counts      bool // lists only
 }
 
 // A Reader reads. Every call sees one consistent snapshot: all of a change or
@@ -324,7 +326,9 @@ func WorkFor(before, after Record) []Work {
 
 func workForDeployment(before, after Record) []Work {
 	var work []Work
-	if after.Revision != 0 && !after.Prepared {
+	// Placements that are evaluated again are looked at when somebody approves
+	// what they propose, and when they are changed.
+	if after.Revision != 0 && (!after.Prepared || hasCondition(after, tko.ConditionPlaced)) {
 		work = append(work, Work{Queue: tko.QueuePrepare, Key: after.ID})
 	}
 	wasThere, isThere := placed(before), placed(after)
@@ -335,6 +339,10 @@ func workForDeployment(before, after Record) []Work {
 		work = append(work, Work{Queue: tko.QueueSchedule, Key: isThere})
 	}
 	return work
+}
+
+func hasCondition(r Record, typ string) bool {
+	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 }
 
 // placed is the site at which a deployment should run, or "".
@@ -351,7 +359,9 @@ func placed(r Record) string {
 // every site, which is the second result.
 func Wakes(before, after Record) (queues []string, allSites bool) {
 	switch max(before.Kind, after.Kind) {
-	case tko.KindTemplate, tko.KindSite:
+	case tko.KindSite:
+		return []string{tko.QueuePrepare}, false // by its metadata it may match now, or no longer
+	case tko.KindTemplate:
 		if before.Revision == 0 {
 			return []string{tko.QueuePrepare}, false
 		}

@@ -64,6 +64,7 @@ func (db *database) makeDialect() relational.Dialect {
 		In:         func(expression, parameter string) string { return expression + " = ANY(" + parameter + ")" },
 		List:       func(list []string) any { return list },
 		Ints:       func(list []int64) any { return list },
+		Lateral:    true,
 		Regexp:     func(expression, parameter string) string { return expression + " ~ " + parameter },
 		Rows:       rowsTable,
 	}

@@ -33,6 +33,10 @@ type Store struct {
 
 	pace pace // of steps
 
+	offsets    offsets
+	turnsMutex sync.Mutex
+	turns      map[*turn]bool // the lists that go on
+
 	mutex  sync.Mutex
 	signal chan struct{}
 }
@@ -58,6 +62,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		numbers:  newCache[catalog.Digest, int64](cachedNumbers),
 		pairs:    newCache[pairKey, int64](cachedPairs),
 		memory:   memory{present: newCache[catalog.Key, int64](cachedPositions)},
+		turns:    map[*turn]bool{},
 		signal:   make(chan struct{}),
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))

@@ -270,5 +270,10 @@ func Start(ctx context.Context) (dsn string, stop func(), err error) {
 		theOne.stop()
 		return "", nil, err
 	}
-	return theOne.database(name), theOne.stop, nil
+	return theOne.database(name), func() {
+		if !theOne.own { // else it goes with the server
+			_ = theOne.exec(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") // at worst it stays
+		}
+		theOne.stop()
+	}, nil
 }
