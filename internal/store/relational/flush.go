@@ -56,6 +56,9 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 		return nil, err
 	}
 	statements := slices.Concat(numbering, indexing, g.blobStatements(), entities, g.logStatements(), g.workStatements(), g.tokenStatements())
+	if n := len(g.changes); n > 0 {
+		g.last = g.changes[n-1].after.Key
+	}
 	g.changes, g.ended, g.dirty = nil, nil, true
 	clear(g.base)
 	return statements, nil

@@ -25,9 +25,10 @@ type group struct {
 
 	base    map[catalog.Key]*row // of what is to be written: as the database has it
 	changes []change
-	ended   []string // tokens
-	dirty   bool     // something was written already
-	undo    []func() // takes back what the call under way has decided
+	ended   []string    // tokens
+	dirty   bool        // something was written already
+	last    catalog.Key // of the last change that was written
+	undo    []func()    // takes back what the call under way has decided
 
 	left       int        // of the records that a step may change (see pace)
 	dependents dependents // of what the call under way deletes
