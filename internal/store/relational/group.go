@@ -498,7 +498,9 @@ func (g *group) descendants(id string) []*row {
 	return found
 }
 
-func compareRows(a, b *row) int {
+func compareRows(a, b *row) int { return compareKeys(a.Key, b.Key) }
+
+func compareKeys(a, b catalog.Key) int {
 	if a.Kind != b.Kind {
 		return compareText(string(a.Kind), string(b.Kind))
 	}
