@@ -348,12 +348,7 @@ func (g *group) below(id string) []*row {
 	return found
 }
 
-func compareRows(a, b *row) int {
-	if a.Kind != b.Kind {
-		return compareText(string(a.Kind), string(b.Kind))
-	}
-	return compareText(a.ID, b.ID)
-}
+func compareRows(a, b *row) int { return compareKeys(a.Key, b.Key) }
 
 // Descendants tells the IDs of the descendants of deployments.
 func (s *Store) Descendants(ctx context.Context, ids []string, tell func(id string)) error {

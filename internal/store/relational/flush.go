@@ -185,9 +185,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, err
 		return nil, err
 	}
 	maps.Copy(sets, missing)
-	slices.SortFunc(differences, func(a, b difference) int {
-		return compareText(string(a.key.Kind)+a.key.ID, string(b.key.Kind)+b.key.ID)
-	})
+	slices.SortFunc(differences, func(a, b difference) int { return compareKeys(a.key, b.key) })
 
 	effective := func(id int64) map[string]string {
 		if set := sets[id]; set != nil {
@@ -315,19 +313,13 @@ func (g *group) entityStatements() ([]Statement, error) {
 		SQL:     "DELETE FROM modification WHERE deployment IN (SELECT r.i FROM {rows})",
 		Columns: []Column{{"i", Text}},
 	}
-	add := Statement{
-		SQL:     "INSERT INTO entity (" + names(entityColumns, "") + ") SELECT " + names(entityColumns, "r.") + " FROM {rows} WHERE true",
-		Columns: entityColumns,
-	}
-	put := Statement{SQL: add.SQL + " ON CONFLICT (kind, id) DO UPDATE SET " + replaced(entityColumns[2:]), Columns: entityColumns}
+	add, put := Statement{SQL: addEntity, Columns: entityColumns}, Statement{SQL: putEntity, Columns: entityColumns}
 	for _, c := range g.changes {
 		if c.op == tko.OpDeleted && c.after.Kind == tko.KindDeployment {
 			tokens.Rows = append(tokens.Rows, []any{c.after.ID})
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(g.base), func(a, b catalog.Key) int {
-		return compareText(string(a.Kind)+a.ID, string(b.Kind)+b.ID)
-	}) {
+	for _, key := range slices.SortedFunc(maps.Keys(g.base), compareKeys) {
 		r := g.state[key]
 		if r == nil {
 			remove.Rows = append(remove.Rows, []any{string(key.Kind), key.ID})
@@ -347,6 +339,12 @@ func (g *group) entityStatements() ([]Statement, error) {
 	return []Statement{remove, tokens, add, put}, nil
 }
 
+var (
+	addEntity = "INSERT INTO entity (" + names(entityColumns, "") + ") SELECT " + names(entityColumns, "r.") + " FROM {rows} WHERE true"
+	putEntity = addEntity + " ON CONFLICT (kind, id) DO UPDATE SET " + replaced(entityColumns[2:])
+	addChange = "INSERT INTO change (" + names(changeColumns, "") + ") SELECT " + names(changeColumns, "r.") + " FROM {rows} WHERE true"
+)
+
 // replaced is the SET of an upsert.
 func replaced(columns []Column) string {
 	var list []byte
@@ -360,11 +358,7 @@ func replaced(columns []Column) string {
 }
 
 func (g *group) logStatements() []Statement {
-	statement := Statement{
-		SQL: "INSERT INTO change (" + names(changeColumns, "") + ") SELECT " + names(changeColumns, "r.") +
-			" FROM {rows} WHERE true",
-		Columns: changeColumns,
-	}
+	statement := Statement{SQL: addChange, Columns: changeColumns}
 	for _, c := range g.changes {
 		r := c.after
 		r.Updated = g.now
