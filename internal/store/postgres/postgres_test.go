@@ -97,6 +97,10 @@ func (a *alternating) Descendants(ctx context.Context, ids []string, tell func(i
 	return a.next().Descendants(ctx, ids, tell)
 }
 
+func (a *alternating) Collect(ctx context.Context, keep catalog.Retention) (catalog.Collected, error) {
+	return a.next().Collect(ctx, keep)
+}
+
 func (a *alternating) Epoch(ctx context.Context) (int64, error) { return a.next().Epoch(ctx) }
 
 func (a *alternating) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.Outcome, error) {
