@@ -37,6 +37,10 @@ func (r *run) name(what string) string {
 }
 
 func (r *run) register(ctx context.Context) error {
+	raw, err := r.raw.insert(ctx)
+	if err != nil {
+		return err
+	}
 	name := r.name("sites")
 	perSecond, err := parallel(ctx, r.Clients, r.Register, func(ctx context.Context, i int) error {
 		s := r.fleet.Site(i)
@@ -46,8 +50,8 @@ func (r *run) register(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		row := rate(rowRegister(r.Clients), perSecond, r.raw.Insert, rawInserts)
-		row.Aim = r.raw.Insert
+		row := rate(rowRegister(r.Clients), perSecond, raw, rawInserts)
+		row.Aim = raw
 		r.add(row)
 	}
 	_, purged := r.client.PurgeSites(ctx, tko.SiteSelect{IDs: []string{name + "/**"}}, false)
@@ -55,6 +59,10 @@ func (r *run) register(ctx context.Context) error {
 }
 
 func (r *run) create(ctx context.Context) error {
+	raw, err := r.raw.insert(ctx)
+	if err != nil {
+		return err
+	}
 	name := r.name("deployments")
 	template := r.fleet.template("upf", Stable)
 	perSecond, err := parallel(ctx, r.Clients, r.Create, func(ctx context.Context, i int) error {
@@ -64,7 +72,7 @@ func (r *run) create(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		row := rate(rowCreate(r.Clients), perSecond, r.raw.Insert, rawInserts)
+		row := rate(rowCreate(r.Clients), perSecond, raw, rawInserts)
 		row.Aim = 5000
 		r.add(row)
 	}
@@ -75,12 +83,16 @@ func (r *run) create(ctx context.Context) error {
 // children creates what the deletes delete: the children of one deployment,
 // all of one template.
 func (r *run) children(ctx context.Context) error {
+	raw, err := r.raw.insert(ctx)
+	if err != nil {
+		return err
+	}
 	before, unknown := r.size(ctx)
 	perSecond, err := r.createDependents(ctx)
 	if err != nil {
 		return err
 	}
-	r.add(rate(rowChildren(r.Dependents), perSecond, r.raw.Insert, rawInserts))
+	r.add(rate(rowChildren(r.Dependents), perSecond, raw, rawInserts))
 	after, err := r.size(ctx)
 	if err = errors.Join(unknown, err); err != nil {
 		return err

@@ -182,12 +182,12 @@ func cell(text string) string {
 }
 
 // JSON writes tables, and raw PostgreSQL's numbers, for machines.
-func JSON(w io.Writer, raw Raw, tables []Table) error {
+func JSON(w io.Writer, raw RawRates, tables []Table) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(struct {
-		Raw    Raw     `json:"raw"`
-		Tables []Table `json:"tables"`
+		Raw    RawRates `json:"raw"`
+		Tables []Table  `json:"tables"`
 	}{raw, tables})
 }
 
