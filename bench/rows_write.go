@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -137,7 +138,7 @@ func (r *run) createDependents(ctx context.Context) (perSecond float64, err erro
 	perSecond, err = parallel(ctx, 4, (r.Dependents+batch-1)/batch, func(ctx context.Context, b int) error {
 		n := tko.NewChildren{Parent: parent, Merge: merge}
 		for i := b * batch; i < min(r.Dependents, (b+1)*batch); i++ {
-			n.Children = append(n.Children, tko.NewChild{Origin: fmt.Sprint(i), Template: template, Site: r.fleet.Site(i % r.fleet.Sites).ID})
+			n.Children = append(n.Children, tko.NewChild{Origin: strconv.Itoa(i), Template: template, Site: r.fleet.Site(i % r.fleet.Sites).ID})
 		}
 		_, _, err := r.client.CreateChildren(ctx, n)
 		return err
