@@ -138,6 +138,9 @@ func explain(err error) error {
 	if !ok {
 		return err
 	}
+	if missing.Leaving {
+		return tko.Errorf(tko.ErrInvalid, "%s %q is being deleted: wait until it is gone, or name another; delete it again if that was interrupted", missing.Key.Kind, missing.Key.ID)
+	}
 	if missing.Key.Kind == tko.KindDeployment {
 		return tko.Errorf(tko.ErrInvalid, "parent deployment %q does not exist: create it first, or leave the parent out", missing.Key.ID)
 	}
