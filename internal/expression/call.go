@@ -178,7 +178,7 @@ func mapGet(m map[string]any, args []any) (any, error) {
 	if len(args) < 1 || len(args) > 2 || typeName(args[0]) != "string" {
 		return nil, errors.New("the method get takes a key, and what to answer without it")
 	}
-	key, _ := args[0].(string) //nolint:errcheck // it is
+	key, _ := args[0].(string)
 	if value, ok := m[key]; ok {
 		return value, nil
 	}

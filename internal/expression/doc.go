@@ -1,5 +1,5 @@
 // Package expression evaluates the expressions of HelmChart parameters, such
-// as {{ get('', 'v1', 'Namespace').metadata.name }}: a small part of Python,
+// as {{ get(”, 'v1', 'Namespace').metadata.name }}: a small part of Python,
 // bounded in length, nesting and the size of whatever it computes.
 //
 // The parser is Starlark's. Its evaluator is not used, because it bounds steps

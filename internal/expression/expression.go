@@ -220,7 +220,7 @@ func asFloat(value any) float64 {
 	if i, ok := value.(int64); ok {
 		return float64(i)
 	}
-	f, _ := value.(float64) //nolint:errcheck // the caller has looked
+	f, _ := value.(float64)
 	return f
 }
 
@@ -461,7 +461,7 @@ func (e evaluation) slice(node *syntax.SliceExpr, depth int) (any, error) {
 		low, high := clamp(bounds, len(runes))
 		return string(runes[low:high]), nil
 	}
-	items, _ := of.([]any) //nolint:errcheck // it is
+	items, _ := of.([]any)
 	low, high := clamp(bounds, len(items))
 	return items[low:high], nil
 }
@@ -676,7 +676,7 @@ func integers2(op syntax.Token, a, b int64) (any, error) {
 
 // floats2 computes with two floats, as Python does.
 func floats2(op syntax.Token, a, b float64) any {
-	switch op { //nolint:exhaustive // the caller has looked
+	switch op {
 	case syntax.PLUS:
 		return a + b
 	case syntax.MINUS:
