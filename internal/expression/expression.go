@@ -599,7 +599,7 @@ func ordered(op syntax.Token, a, b any) (any, error) {
 	default:
 		return nil, fmt.Errorf("%s can't be applied to %s and %s", op, typeName(a), typeName(b))
 	}
-	switch op { //nolint:exhaustive // the caller has looked
+	switch op {
 	case syntax.LT:
 		return order < 0, nil
 	case syntax.LE:
@@ -676,7 +676,7 @@ func integers2(op syntax.Token, a, b int64) (any, error) {
 
 // floats2 computes with two floats, as Python does.
 func floats2(op syntax.Token, a, b float64) any {
-	switch op {
+	switch op { //nolint:exhaustive // the caller has looked
 	case syntax.PLUS:
 		return a + b
 	case syntax.MINUS:

@@ -354,7 +354,7 @@ func (w *worker) quiet() (is bool, err error) {
 	var readErr error
 	if err := conn.Read(func(fd uintptr) bool {
 		n, readErr = syscall.Read(int(fd), make([]byte, 1))
-		return true                                         // whatever it is, don't wait
+		return true // whatever it is, don't wait
 	}); err != nil {
 		return false, err
 	}
@@ -406,11 +406,11 @@ func (w *worker) header() (string, error) {
 	var line []byte
 	for len(line) < maxHeader {
 		c, err := w.answers.ReadByte()
-		if err != nil && len(line) == 0 {
+		switch {
+		case err != nil && len(line) == 0:
 			return "", errGone
-		}
-		if err != nil || c == '\n' {
-			break
+		case err != nil || c == '\n':
+			return string(line), nil //nolint:nilerr // what there is says more
 		}
 		line = append(line, c)
 	}

@@ -25,9 +25,7 @@ MAX_ITEMS = 10_000  # of any list or map on the way
 MAX_RESULT = 1 << 20  # bytes of the result, roughly
 _SYNTAX = "it is not an expression: its syntax is wrong"
 _UNSUPPORTED = "it is not an expression: it has something that is not supported"
-_QUOTED = re.compile(
-    r"""'(?:[^'\\]|\\[\\'"ntr]|\\u[0-9a-fA-F]{4})*'|"(?:[^"\\]|\\[\\'"ntr]|\\u[0-9a-fA-F]{4})*\""""
-)
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\[\\'"ntr]|\\u[0-9a-fA-F]{4})*'|"(?:[^"\\]|\\[\\'"ntr]|\\u[0-9a-fA-F]{4})*\"""")
 _STRANGE = re.compile("[0-9A-Za-z_]\0|\0[ \t]*\0|[^\0\t -~]|[#\\\\'\"]")
 _INTEGER_LITERAL = re.compile(r"0|[1-9][0-9]*")
 _FLOAT_LITERAL = re.compile(r"([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]+)?")
