@@ -40,6 +40,7 @@ type pool struct {
 	mu      sync.Mutex
 	waiting []*worker // those that served last are last
 	closed  bool
+	ending  sync.WaitGroup // those that waited for too long
 }
 
 // worker is a process of a persistent plugin. Only one request is with it at
@@ -61,7 +62,8 @@ type worker struct {
 }
 
 // Close ends the processes that wait for requests; those that have one end
-// with it. The runner goes on, without keeping processes.
+// with it. Nothing is left of them when it returns. The runner goes on,
+// without keeping processes.
 func (r *Runner) Close() {
 	r.pool.mu.Lock()
 	waiting := r.pool.waiting
@@ -71,6 +73,7 @@ func (r *Runner) Close() {
 		w.timer.Stop()
 		w.end()
 	}
+	r.pool.ending.Wait()
 }
 
 // persistent asks a process of the plugin that is there already, or a new one.
@@ -199,10 +202,12 @@ func (p *pool) expire(w *worker) {
 	i := slices.Index(p.waiting, w)
 	if i >= 0 {
 		p.remove(i)
+		p.ending.Add(1)
 	}
 	p.mu.Unlock()
 	if i >= 0 {
 		w.end()
+		p.ending.Done()
 	}
 }
 
