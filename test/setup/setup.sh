@@ -24,3 +24,4 @@ go -C "$(dirname "$0")/../../tools/portable" mod download ||
 yaml() { python3 -c 'import yaml' 2>/dev/null; }
 yaml || { install python3 python3-yaml && yaml; } ||
 	need 'Python 3 with PyYAML (Debian: python3-yaml)' 'an example plugin is written in it'
+"$(dirname "$0")/python.sh" >/dev/null
