@@ -304,8 +304,10 @@ const approveBatch = 100
 
 // ApproveDeployments approves those of the selected deployments that are
 // prepared and not yet approved, and answers how many; with dryRun it changes
-// nothing and answers how many that would be. Deployments that somebody is
-// modifying are passed over: the error, an ErrBusy, says how many and names one.
+// nothing and answers how many that would be. What comes in while it goes on is
+// left alone. After an error, what was approved before it stays approved, and
+// the error says how many that are. Deployments that somebody is modifying are
+// passed over: the error, an ErrBusy, says how many and names one.
 func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error) {
 	if sel.Prepared != nil && !*sel.Prepared || sel.Approved != nil && *sel.Approved {
 		return 0, nil
@@ -316,24 +318,32 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 	if err != nil {
 		return 0, err
 	}
-	selected, err := keysOf(s.store.List(ctx, query))
-	if err != nil {
-		return 0, err
+	list := s.selected(ctx, query)
+	chosen, err := list.freeze()
+	if err != nil || dryRun {
+		return chosen.len(), err
 	}
-	if dryRun {
-		return len(selected), nil
-	}
-	var held []string
-	for keys := range slices.Chunk(selected, approveBatch) {
-		n, busy, err := s.approveAll(ctx, keys)
-		approved += n
-		held = append(held, busy...)
-		if err != nil {
-			return approved, err
+	held, first := 0, ""
+	err = list.each(chosen, func(keys []Key) error {
+		for batch := range slices.Chunk(keys, approveBatch) {
+			n, busy, err := s.approveAll(ctx, batch)
+			approved += n
+			if held += len(busy); first == "" && len(busy) > 0 {
+				first = busy[0]
+			}
+			if err != nil {
+				return err
+			}
 		}
-	}
-	if len(held) > 0 {
-		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again when that has ended", approved, len(held), held[0])
+		return nil
+	})
+	switch {
+	case err != nil && approved > 0:
+		return approved, fmt.Errorf("%d deployments were approved before this; the same again goes on: %w", approved, err)
+	case err != nil:
+		return 0, err
+	case held > 0:
+		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again when that has ended", approved, held, first)
 	}
 	return approved, nil
 }
@@ -341,6 +351,9 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 // approveAll approves those that still are prepared and unapproved: together
 // if they can be, else one by one.
 func (s *Service) approveAll(ctx context.Context, keys []Key) (approved int, held []string, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, nil, err
+	}
 	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
 	if err != nil {
 		return 0, nil, err

@@ -71,7 +71,16 @@ func (f *fake) Template(ctx context.Context, id tko.TemplateID, revision int64) 
 }
 
 func (f *fake) Templates(ctx context.Context, sel tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error] {
-	return items(f.templates, f.got(ctx, "templates %v %v %s", sel.IDs, sel.Metadata, window(o)))
+	listed := slices.Clone(f.templates)
+	for i := range listed {
+		if o.Counts {
+			listed[i].DeploymentCount = len(listed[i].Deployments)
+		}
+		if !o.Deployments {
+			listed[i].Deployments = nil
+		}
+	}
+	return items(listed, f.got(ctx, "templates %v %v %s", sel.IDs, sel.Metadata, window(o)))
 }
 
 func (f *fake) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {

@@ -42,12 +42,12 @@ func startOf(value string) string {
 
 // flush answers the statements that write what was decided since the last
 // flush. It may read, and gives numbers to new metadata.
-func (g *group) flush(ctx context.Context, tx Tx) ([]Statement, error) {
-	numbering, err := g.numberMetadata(ctx, tx)
+func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
+	numbering, err := g.numberMetadata(ctx, run)
 	if err != nil {
 		return nil, err
 	}
-	indexing, err := g.indexMetadata(ctx, tx)
+	indexing, err := g.indexMetadata(ctx, run)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (g *group) flush(ctx context.Context, tx Tx) ([]Statement, error) {
 
 // numberMetadata gives the rows that were written the numbers of their
 // metadata.
-func (g *group) numberMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
+func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, error) {
 	type doc struct {
 		text     string
 		metadata *catalog.Metadata
@@ -107,7 +107,7 @@ func (g *group) numberMetadata(ctx context.Context, tx Tx) ([]Statement, error) 
 		}
 	}
 	if len(read.Rows) > 0 {
-		if err := tx.Run(ctx, read); err != nil {
+		if err := run(ctx, read); err != nil {
 			return nil, fault("look metadata up", err)
 		}
 	}
@@ -147,7 +147,7 @@ func (g *group) numberMetadata(ctx context.Context, tx Tx) ([]Statement, error) 
 }
 
 // indexMetadata brings the index of metadata to what the rows have now.
-func (g *group) indexMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
+func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, error) {
 	type difference struct {
 		key       catalog.Key
 		old, next int64
@@ -178,7 +178,7 @@ func (g *group) indexMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
 			}
 		}
 	}
-	if err := g.store.metadataOf(ctx, tx.Run, missing); err != nil {
+	if err := g.store.metadataOf(ctx, run, missing); err != nil {
 		return nil, err
 	}
 	maps.Copy(sets, missing)
@@ -240,7 +240,7 @@ func (g *group) indexMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
 		lookUp.Rows = append(lookUp.Rows, []any{string(e.pair.kind), e.pair.key, e.pair.hash[:]})
 	}
 	if len(unknown) > 0 {
-		if err := tx.Run(ctx, lookUp); err != nil {
+		if err := run(ctx, lookUp); err != nil {
 			return nil, fault("look metadata entries up", err)
 		}
 	}
@@ -312,11 +312,11 @@ func (g *group) entityStatements() ([]Statement, error) {
 		SQL:     "DELETE FROM modification WHERE deployment IN (SELECT r.i FROM {rows})",
 		Columns: []Column{{"i", Text}},
 	}
-	put := Statement{
-		SQL: "INSERT INTO entity (" + names(entityColumns, "") + ") SELECT " + names(entityColumns, "r.") +
-			" FROM {rows} WHERE true ON CONFLICT (kind, id) DO UPDATE SET " + replaced(entityColumns[2:]),
+	add := Statement{
+		SQL:     "INSERT INTO entity (" + names(entityColumns, "") + ") SELECT " + names(entityColumns, "r.") + " FROM {rows} WHERE true",
 		Columns: entityColumns,
 	}
+	put := Statement{SQL: add.SQL + " ON CONFLICT (kind, id) DO UPDATE SET " + replaced(entityColumns[2:]), Columns: entityColumns}
 	for _, c := range g.changes {
 		if c.op == tko.OpDeleted && c.after.Kind == tko.KindDeployment {
 			tokens.Rows = append(tokens.Rows, []any{c.after.ID})
@@ -334,10 +334,14 @@ func (g *group) entityStatements() ([]Statement, error) {
 		if err != nil {
 			return nil, err
 		}
-		put.Rows = append(put.Rows, append(r.values(), conditions))
+		if values := append(r.values(), conditions); g.base[key] == nil {
+			add.Rows = append(add.Rows, values)
+		} else {
+			put.Rows = append(put.Rows, values)
+		}
 		r.Package = nil
 	}
-	return []Statement{remove, tokens, put}, nil
+	return []Statement{remove, tokens, add, put}, nil
 }
 
 // replaced is the SET of an upsert.
@@ -391,7 +395,6 @@ func (g *group) remember() {
 
 // workStatements write the work that the changes call for.
 func (g *group) workStatements() []Statement {
-	now := micros(g.now)
 	calls := map[catalog.Work]bool{}
 	wakes := map[string]bool{}
 	everywhere := false
@@ -412,24 +415,24 @@ func (g *group) workStatements() []Statement {
 		}
 		everywhere = everywhere || allSites
 	}
-	call := Statement{SQL: callFor("r.queue, r.key", "{rows}"), Args: []any{now}, Columns: []Column{{"queue", Text}, {"key", Text}}}
+	call := Statement{SQL: callFor("r.queue, r.key", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}}}
 	for _, w := range slices.SortedFunc(maps.Keys(calls), func(a, b catalog.Work) int {
 		return compareText(a.Queue+" "+a.Key, b.Queue+" "+b.Key)
 	}) {
 		call.Rows = append(call.Rows, []any{w.Queue, w.Key})
 	}
 	statements := []Statement{call}
-	soon := micros(g.now.Add(catalog.WakeDelay))
+	soon := catalog.WakeDelay.Microseconds()
 	for _, queue := range slices.Sorted(maps.Keys(wakes)) {
 		statements = append(
 			statements,
 			Statement{
-				SQL:  "INSERT INTO wake (queue, at) VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET at = excluded.at",
-				Args: []any{queue, now},
+				SQL:  "INSERT INTO wake (queue, at) VALUES ($1, {now}) ON CONFLICT (queue) DO UPDATE SET at = excluded.at",
+				Args: []any{queue},
 			},
 			Statement{
-				SQL:  "UPDATE work SET due = $1 WHERE queue = $2 AND due > $1 AND lease_until <= $3",
-				Args: []any{soon, queue, now},
+				SQL:  "UPDATE work SET due = {now} + $1 WHERE queue = $2 AND due > (SELECT {now} + $1) AND lease_until <= (SELECT {now})",
+				Args: []any{soon, queue},
 			},
 		)
 	}
@@ -442,15 +445,17 @@ func (g *group) workStatements() []Statement {
 	return statements
 }
 
-// callFor is the statement that calls for work at the time $1. Work that is
-// claimed is seen to when the claim ends.
+// callFor is the statement that calls for work that is due so long from now as
+// $1 says. All times of work are the database's when the statement runs, because
+// they are compared with those of claims. Work that is claimed is seen to when
+// the claim ends.
 func callFor(what, from string, where ...string) string {
 	condition := "true"
 	if len(where) > 0 {
 		condition = where[0]
 	}
 	return "INSERT INTO work (queue, key, generation, due, attempt, last_error, lease_until, claim, claimed, claimed_generation) " +
-		"SELECT " + what + ", 1, CAST($1 AS bigint), 0, '', 0, '', 0, 0 FROM " + from + " WHERE " + condition +
+		"SELECT " + what + ", 1, {now} + CAST($1 AS bigint), 0, '', 0, '', 0, 0 FROM " + from + " WHERE " + condition +
 		" ON CONFLICT (queue, key) DO UPDATE SET generation = work.generation + 1, due = CASE " +
 		"WHEN work.lease_until > {now} THEN work.due WHEN work.due < excluded.due THEN work.due ELSE excluded.due END"
 }
