@@ -24,6 +24,7 @@ type database struct {
 	idleLimit  bool // it ends transactions that are idle
 
 	dialect relational.Dialect
+	texts   relational.Texts
 	readers chan struct{} // of lists; leaves connections to those that are quickly done
 
 	stop func()
@@ -143,7 +144,7 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 		return err
 	}
 	defer conn.Release()
-	return send(ctx, conn.Conn(), db.Dialect(), nil, "", s)
+	return db.send(ctx, conn.Conn(), nil, "", s)
 }
 
 // A transaction begins with its first statements, to save a round trip.
@@ -160,13 +161,13 @@ type transaction struct {
 func (t *transaction) Run(ctx context.Context, statements ...relational.Statement) error {
 	begin := t.begin
 	t.begin = nil
-	return send(ctx, t.conn.Conn(), t.db.Dialect(), begin, "", statements...)
+	return t.db.send(ctx, t.conn.Conn(), begin, "", statements...)
 }
 
 func (t *transaction) Commit(ctx context.Context, statements ...relational.Statement) error {
 	begin := t.begin
 	t.begin = nil
-	err := send(ctx, t.conn.Conn(), t.db.Dialect(), begin, "COMMIT", statements...)
+	err := t.db.send(ctx, t.conn.Conn(), begin, "COMMIT", statements...)
 	if err == nil {
 		t.over = true
 		t.conn.Release()
@@ -201,7 +202,7 @@ const maxRollback = 10 * time.Second
 var errScan = errors.New("a result can't be read")
 
 // send sends statements together, and reads their results.
-func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin []string, end string, statements ...relational.Statement) error {
+func (db *database) send(ctx context.Context, conn *pgx.Conn, begin []string, end string, statements ...relational.Statement) error {
 	batch := new(pgx.Batch)
 	for _, sql := range begin {
 		batch.Queue(sql)
@@ -214,7 +215,7 @@ func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin []str
 		if s.Columns != nil {
 			args = append(args, transpose(s.Columns, s.Rows)...)
 		}
-		query := batch.Queue(s.Render(&d), args...)
+		query := batch.Queue(db.texts.Render(&db.dialect, s), args...)
 		if s.Scan == nil {
 			continue
 		}
@@ -256,17 +257,27 @@ func transpose(columns []relational.Column, rows [][]any) []any {
 		case relational.Bool:
 			arrays[i] = column[bool](rows, i)
 		default:
-			array := make([][]byte, len(rows))
-			for n, row := range rows {
-				array[n], _ = row[i].([]byte) // nil is NULL
-			}
-			arrays[i] = array
+			arrays[i] = column[[]byte](rows, i)
 		}
 	}
 	return arrays
 }
 
-func column[T any](rows [][]any, i int) []*T {
+// column is an array of the values of a column; of pointers only if some are
+// NULL, because they take longer to encode.
+func column[T any](rows [][]any, i int) any {
+	array := make([]T, len(rows))
+	for n, row := range rows {
+		value, ok := row[i].(T)
+		if !ok {
+			return nullable[T](rows, i)
+		}
+		array[n] = value
+	}
+	return array
+}
+
+func nullable[T any](rows [][]any, i int) []*T {
 	array := make([]*T, len(rows))
 	for n, row := range rows {
 		if value, ok := row[i].(T); ok {
