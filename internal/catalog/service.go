@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -45,7 +46,10 @@ type Service struct {
 	log       *slog.Logger
 	validator Validator
 	rules     ruleCache
+	bases     baseMemory
+	rewrites  atomic.Int32 // how many of the registrations to come look first whether there is something
 	ids       idSource
+	recent    *recent
 }
 
 // New makes a catalog on a store. The store stays the caller's to close.
@@ -57,7 +61,7 @@ func New(store Store, validator Validator, options Options) *Service {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{store: store, options: options, log: options.Log, validator: validator}
+	return &Service{store: store, options: options, log: options.Log, validator: validator, recent: newRecent(store)}
 }
 
 func setDefault[T comparable](value *T, otherwise T) {

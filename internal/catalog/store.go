@@ -74,6 +74,7 @@ type Record struct {
 	Conditions []tko.Condition // sites, deployments
 
 	Deployments []string // templates, sites: sorted IDs of their deployments; read only if asked for
+	Count       int      // templates, sites: how many there are; read only if a list is asked for it
 }
 
 // Leaving says that a deletion of the record has begun and isn't at its end.
@@ -95,6 +96,7 @@ type Metadata struct {
 type Fields struct {
 	Package     bool
 	Deployments bool
+	Counts      bool // lists only
 }
 
 // A Reader reads. Every call sees one consistent snapshot: all of a change or
@@ -171,7 +173,27 @@ type Write struct {
 	// Parent's revision, if not 0: ErrConflict if the parent (Record.Parent)
 	// is at another one, or leaving.
 	ParentRevision int64
+	// Epoch, if not nil, is the one as of which the record was validated, and
+	// MadeFrom are records that it was made from, as they were. A *StaleError
+	// says that one of them has moved on.
+	Epoch    *int64
+	MadeFrom []Version
 }
+
+// A Version is a record as it was.
+type Version struct {
+	Key      Key
+	Position int64
+}
+
+// A StaleError says that what a record was made from has moved on: make it
+// again from what is there now.
+type StaleError struct{ What string }
+
+func (e *StaleError) Error() string { return e.What + " has changed meanwhile: try again" }
+
+// Is makes it an ErrConflict.
+func (e *StaleError) Is(target error) bool { return target == tko.ErrConflict }
 
 // Values of Write.Expect.
 const (
@@ -336,7 +358,9 @@ func WorkFor(before, after Record) []Work {
 
 func workForDeployment(before, after Record) []Work {
 	var work []Work
-	if after.Revision != 0 && !after.Prepared {
+	// Placements that are evaluated again are looked at when somebody approves
+	// what they propose, and when they are changed.
+	if after.Revision != 0 && (!after.Prepared || hasCondition(after, tko.ConditionPlaced)) {
 		work = append(work, Work{Queue: tko.QueuePrepare, Key: after.ID})
 	}
 	wasThere, isThere := placed(before), placed(after)
@@ -347,6 +371,10 @@ func workForDeployment(before, after Record) []Work {
 		work = append(work, Work{Queue: tko.QueueSchedule, Key: isThere})
 	}
 	return work
+}
+
+func hasCondition(r Record, typ string) bool {
+	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 }
 
 // placed is the site at which a deployment should run, or "".
@@ -363,7 +391,9 @@ func placed(r Record) string {
 // every site, which is the second result.
 func Wakes(before, after Record) (queues []string, allSites bool) {
 	switch max(before.Kind, after.Kind) {
-	case tko.KindTemplate, tko.KindSite:
+	case tko.KindSite:
+		return []string{tko.QueuePrepare}, false // by its metadata it may match now, or no longer
+	case tko.KindTemplate:
 		if before.Revision == 0 {
 			return []string{tko.QueuePrepare}, false
 		}

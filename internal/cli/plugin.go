@@ -52,7 +52,7 @@ func triggersText(p tko.Plugin) string {
 
 func (a *app) pluginCommand() *cobra.Command {
 	return group("plugin", "Programs that validate, prepare and schedule",
-		a.pluginRegister(), a.pluginGet(), a.pluginDelete(), a.pluginList(), a.pluginPurge())
+		a.pluginNew(), a.pluginRegister(), a.pluginGet(), a.pluginDelete(), a.pluginList(), a.pluginPurge())
 }
 
 func (a *app) pluginRegister() *cobra.Command {

@@ -29,10 +29,15 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOfTwoStoresOnOneDatabase(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) catalog.Store {
-		dsn := pgtest.DSN(t)
-		return &alternating{stores: [2]catalog.Store{open(t, dsn), open(t, dsn)}}
+	r := new(recorder)
+	p := r.proxy(asItIs)
+	t.Run("promises", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) catalog.Store {
+			dsn := pgtest.DSN(t)
+			return &alternating{stores: [2]catalog.Store{open(t, dsn), open(t, p.Start(t, dsn))}}
+		})
 	})
+	t.Run("grammar", r.checkGrammar)
 }
 
 // Whoever locks several rows in an order of their own waits for somebody who

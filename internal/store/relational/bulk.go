@@ -70,7 +70,7 @@ func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 		more: map[catalog.Key]bool{}, whole: map[string]bool{}, open: map[string]bool{}, children: map[string][]string{},
 	}
 	if len(g.changes) > 0 {
-		statements, err := g.flush(ctx, tx)
+		statements, err := g.flush(ctx, tx.Run)
 		if err != nil {
 			return err
 		}
@@ -392,12 +392,7 @@ func (g *group) below(id string) []*row {
 	return found
 }
 
-func compareRows(a, b *row) int {
-	if a.Kind != b.Kind {
-		return compareText(string(a.Kind), string(b.Kind))
-	}
-	return compareText(a.ID, b.ID)
-}
+func compareRows(a, b *row) int { return compareKeys(a.Key, b.Key) }
 
 // Descendants tells the IDs of the descendants of deployments.
 func (s *Store) Descendants(ctx context.Context, ids []string, tell func(id string)) error {

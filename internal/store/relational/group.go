@@ -25,9 +25,10 @@ type group struct {
 
 	base    map[catalog.Key]*row // of what is to be written: as the database has it
 	changes []change
-	ended   []string // tokens
-	dirty   bool     // something was written already
-	undo    []func() // takes back what the call under way has decided
+	ended   []string    // tokens
+	dirty   bool        // something was written already
+	last    catalog.Key // of the last change that was written
+	undo    []func()    // takes back what the call under way has decided
 
 	left       int        // of the records that a step may change (see pace)
 	dependents dependents // of what the call under way deletes
@@ -159,6 +160,9 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			for _, key := range w.Requires {
 				need(key, false)
 			}
+			for _, version := range w.MadeFrom {
+				need(version.Key, false)
+			}
 			if w.Record.Parent != "" && w.ParentRevision != 0 {
 				need(catalog.Key{Kind: w.Record.Kind, ID: w.Record.Parent}, false)
 			}
@@ -262,6 +266,14 @@ func (g *group) check(w *catalog.Write, current *row) error {
 			return &catalog.MissingError{Key: required, Leaving: r != nil}
 		}
 	}
+	if w.Epoch != nil && *w.Epoch != g.head.epoch {
+		return &catalog.StaleError{What: "what packages are validated against"}
+	}
+	for _, version := range w.MadeFrom {
+		if r := g.state[version.Key]; r == nil || r.Position != version.Position {
+			return &catalog.StaleError{What: fmt.Sprintf("%s %q", version.Key.Kind, version.Key.ID)}
+		}
+	}
 	if w.ParentRevision == 0 {
 		return nil
 	}
@@ -337,6 +349,13 @@ func (g *group) endToken(token string) {
 	g.undo = append(g.undo, func() { g.tokens[token], g.ended = m, g.ended[:count] })
 	g.ended = append(g.ended, token)
 	delete(g.tokens, token)
+}
+
+func compareKeys(a, b catalog.Key) int {
+	if a.Kind != b.Kind {
+		return compareText(string(a.Kind), string(b.Kind))
+	}
+	return compareText(a.ID, b.ID)
 }
 
 func compareText(a, b string) int {

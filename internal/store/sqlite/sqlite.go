@@ -227,6 +227,7 @@ func (db *database) Dialect() relational.Dialect {
 		In: func(expression, parameter string) string {
 			return expression + " IN (SELECT value FROM json_each(" + parameter + "))"
 		},
+		By:     func(index string) string { return " INDEXED BY " + index },
 		List:   func(list []string) any { return document(list) },
 		Ints:   func(list []int64) any { return document(list) },
 		Regexp: func(expression, parameter string) string { return expression + " REGEXP " + parameter },
@@ -347,7 +348,10 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 	return c.run(ctx, dialect, s)
 }
 
-var dialect = (&database{}).Dialect()
+var (
+	dialect = (&database{}).Dialect()
+	texts   relational.Texts
+)
 
 type transaction struct {
 	*connection
@@ -422,7 +426,7 @@ func (c *connection) run(ctx context.Context, d relational.Dialect, s relational
 	if s.Idle() {
 		return nil
 	}
-	stmt, err := c.prepare(ctx, s.Render(&d))
+	stmt, err := c.prepare(ctx, texts.Render(&d, s))
 	if err != nil {
 		return err
 	}
