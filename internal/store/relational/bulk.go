@@ -84,7 +84,7 @@ func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 			ids[w.Record.Kind] = append(ids[w.Record.Kind], w.Record.ID)
 		}
 	}
-	left := g.left
+	left := max(0, g.left) // the last step may have gone one further
 	err := g.loadReferrers(ctx, tx, tko.KindTemplate, ids[tko.KindTemplate], &left, tko.KindSite, tko.KindDeployment)
 	if err == nil {
 		err = g.loadReferrers(ctx, tx, tko.KindSite, ids[tko.KindSite], &left, tko.KindDeployment)
