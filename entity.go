@@ -81,6 +81,7 @@ type Deployment struct {
 	Metadata map[string]string
 	Prepared bool
 	Approved bool
+	Origin   string // of a child: what [NewChild] called it; read only
 	Package  krm.Package
 	Stamp    Stamp // read only
 }
@@ -159,6 +160,16 @@ const (
 	ConditionApproved  = "Approved"
 	ConditionScheduled = "Scheduled"
 	ConditionHealthy   = "Healthy"
+	ConditionDeleting  = "Deleting" // only while a deletion is under way, or was interrupted
+	// ConditionPlaced says whether the children of a deployment are as its
+	// placements say. Deployments whose placements are evaluated again have it.
+	ConditionPlaced = "Placed"
+)
+
+// Reasons of the Placed condition that ask for, and give, an approval.
+const (
+	ReasonChangeProposed = "WaitsForApproval" // its message says what would be done
+	ReasonChangeApproved = "ChangeApproved"   // and will be done, if nothing else is wanted by then
 )
 
 // The values of a condition's status.

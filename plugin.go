@@ -21,6 +21,10 @@ const (
 	ExecutorAnsible = "ansible"
 )
 
+// PropertyPersistent is the property that, if it is "true", says that a command plugin serves many
+// requests with one process.
+const PropertyPersistent = "_persistent"
+
 // A Plugin is a program that validates, prepares or schedules the resources
 // of its triggers.
 type Plugin struct {
@@ -71,18 +75,17 @@ func (p Plugin) checkExecutor() error {
 				return Errorf(ErrInvalid, "plugin %q has the argument %.80q: no program can be given a NUL", p.ID(), argument)
 			}
 		}
+		if value, ok := p.Properties[PropertyPersistent]; ok && value != "true" && value != "false" {
+			return Errorf(ErrInvalid, "plugin %q has the property %s=%q: use true or false", p.ID(), PropertyPersistent, value)
+		}
 	case ExecutorKpt:
 		if p.Type != PluginPrepare {
 			return Errorf(ErrInvalid, "plugin %q: the kpt executor can only prepare, not %s", p.ID(), p.Type)
 		}
 		if len(p.Arguments) != 1 || p.Arguments[0] == "" {
-			return Errorf(ErrInvalid, "plugin %q has %d arguments: the kpt executor needs exactly one, the function's image", p.ID(), len(p.Arguments))
+			return Errorf(ErrInvalid, "plugin %q has %d arguments: the kpt executor needs exactly one, the function", p.ID(), len(p.Arguments))
 		}
-		for key, value := range p.Properties {
-			if !strings.HasPrefix(key, "_") && value == "" {
-				return Errorf(ErrInvalid, "plugin %q: the property %q is empty: the kpt executor needs a dotted path into the triggering resource", p.ID(), key)
-			}
-		}
+		return p.checkFunction()
 	case ExecutorAnsible:
 		if p.Type != PluginSchedule {
 			return Errorf(ErrInvalid, "plugin %q: the ansible executor can only schedule, not %s", p.ID(), p.Type)

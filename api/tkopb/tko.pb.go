@@ -1379,8 +1379,10 @@ type Deployment struct {
 	PackageFormat      string                 `protobuf:"bytes,10,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
 	Package            []byte                 `protobuf:"bytes,11,opt,name=package,proto3" json:"package,omitempty"`
 	Stamp              *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Names this child for ever, among its parent's; empty if it was made otherwise.
+	Origin        string `protobuf:"bytes,101,opt,name=origin,proto3" json:"origin,omitempty"` // ignored on writes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Deployment) Reset() {
@@ -1497,6 +1499,13 @@ func (x *Deployment) GetStamp() *Stamp {
 	return nil
 }
 
+func (x *Deployment) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
 type ListedDeployment struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId       string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
@@ -1511,6 +1520,7 @@ type ListedDeployment struct {
 	Stamp              *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
 	PackageFormat      string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
 	Package            []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
+	Origin             string                 `protobuf:"bytes,103,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1627,6 +1637,13 @@ func (x *ListedDeployment) GetPackage() []byte {
 		return x.Package
 	}
 	return nil
+}
+
+func (x *ListedDeployment) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
 }
 
 type CreateDeployment struct {
@@ -4190,7 +4207,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\x122\n" +
 	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\"2\n" +
 	"\fDeploymentID\x12\"\n" +
-	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"\x96\x04\n" +
+	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"\xae\x04\n" +
 	"\n" +
 	"Deployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
@@ -4208,10 +4225,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	" \x01(\tR\rpackageFormat\x12\x18\n" +
 	"\apackage\x18\v \x01(\fR\apackage\x12 \n" +
 	"\x05stamp\x18d \x01(\v2\n" +
-	".tko.StampR\x05stamp\x1a;\n" +
+	".tko.StampR\x05stamp\x12\x16\n" +
+	"\x06origin\x18e \x01(\tR\x06origin\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa2\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xba\x04\n" +
 	"\x10ListedDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
 	"\x12parentDeploymentId\x18\x02 \x01(\tR\x12parentDeploymentId\x12\x1e\n" +
@@ -4227,7 +4245,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12$\n" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
-	"\apackage\x18f \x01(\fR\apackage\x1a;\n" +
+	"\apackage\x18f \x01(\fR\apackage\x12\x16\n" +
+	"\x06origin\x18g \x01(\tR\x06origin\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x03\n" +

@@ -25,6 +25,7 @@ type fake struct {
 	templates   []tko.Template
 	sites       []tko.Site
 	deployments func() []tko.Deployment
+	revisions   map[int64]tko.Stamp // earlier ones of all deployments
 	plugins     []tko.Plugin
 	fail        error
 	hang        bool
@@ -113,6 +114,11 @@ func (f *fake) CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.D
 func (f *fake) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
 	err := f.got(ctx, "deployment %s %d", id, revision)
 	for _, d := range f.deployments() {
+		if was, ok := f.revisions[revision]; ok || revision != 0 && f.revisions != nil {
+			if d.Stamp = was; !ok {
+				continue
+			}
+		}
 		if d.ID == id {
 			return d, err
 		}

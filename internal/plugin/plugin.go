@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -27,21 +29,26 @@ type Options struct {
 	PrepareTimeout  time.Duration // 30 s if 0
 	ScheduleTimeout time.Duration // 300 s if 0
 	MaxOutput       int           // bytes that a plugin may write to stdout; 64 MiB if 0
-	MaxProcesses    int           // plugins that run at the same time; twice the CPUs, at least 4, if 0
+	MaxProcesses    int           // plugins that run at the same time; twice the CPUs, at least 4, if 0; as many persistent ones may wait
+	IdleTime        time.Duration // for which a process of a persistent plugin waits for its next request; 1 min if 0
+	MaxRequests     int           // that one process of a persistent plugin serves; 1,000 if 0
 	PythonEnv       string        // for programs that end with ".py"; DefaultPythonEnv() if empty
 	Environment     []string      // names of further variables of the server's environment that plugins get
 	Dir             string        // where each run has its own directory; the system's for temporary files if empty
 	Limits          krm.Limits    // of what plugins answer
+	Functions       krmfn.Options // of the kpt executor; Run, MaxOutput and Limits follow from the others
 	Log             *slog.Logger  // gets the plugins' log lines; nowhere if nil
 }
 
 // A Runner runs plugins. It is safe for concurrent use.
 type Runner struct {
-	options Options
-	slots   chan struct{}
+	options   Options
+	slots     chan struct{}
+	pool      pool // of persistent plugins
+	functions *krmfn.Executor
 }
 
-// New makes a Runner.
+// New makes a Runner. Close it, so that processes of persistent plugins end.
 func New(o Options) *Runner {
 	o.GRPC.Level2Protocol = orElse(o.GRPC.Level2Protocol, "tcp")
 	o.ValidateTimeout = orElse(o.ValidateTimeout, 30*time.Second)
@@ -49,6 +56,8 @@ func New(o Options) *Runner {
 	o.ScheduleTimeout = orElse(o.ScheduleTimeout, 300*time.Second)
 	o.MaxOutput = orElse(o.MaxOutput, 64<<20)
 	o.MaxProcesses = orElse(o.MaxProcesses, max(4, 2*runtime.NumCPU()))
+	o.IdleTime = orElse(o.IdleTime, time.Minute)
+	o.MaxRequests = orElse(o.MaxRequests, 1000)
 	o.Limits.Bytes = orElse(o.Limits.Bytes, o.MaxOutput)
 	o.Limits.Resources = orElse(o.Limits.Resources, 100_000)
 	if o.PythonEnv == "" {
@@ -57,7 +66,13 @@ func New(o Options) *Runner {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Runner{options: o, slots: make(chan struct{}, o.MaxProcesses)}
+	r := &Runner{
+		options: o, slots: make(chan struct{}, o.MaxProcesses),
+		pool: pool{most: o.MaxProcesses, idle: o.IdleTime, uses: o.MaxRequests},
+	}
+	o.Functions.Run, o.Functions.MaxOutput, o.Functions.Limits = r.process, o.MaxOutput, o.Limits
+	r.functions = krmfn.New(o.Functions)
+	return r
 }
 
 func orElse[T comparable](value, otherwise T) T {
@@ -104,6 +119,9 @@ func (r *Runner) Validate(ctx context.Context, p tko.Plugin, target krm.Identity
 // as prepared itself. Neither is the case if there is an error, which is an
 // [*Error].
 func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error) {
+	if p.Executor == tko.ExecutorKpt {
+		return r.function(ctx, p, target, id, pkg)
+	}
 	output, err := r.run(ctx, job{
 		plugin: p, target: target, timeout: r.options.PrepareTimeout, log: r.options.Log.With("deployment", string(id)),
 		input: map[string]any{"deploymentId": string(id), "deploymentPackage": list(pkg)},
@@ -142,6 +160,16 @@ type job struct {
 	log     *slog.Logger
 }
 
+// slot waits for the plugin's turn.
+func (r *Runner) slot(ctx context.Context) (done func(), err error) {
+	select {
+	case r.slots <- struct{}{}:
+		return func() { <-r.slots }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("it was not run: %w", context.Cause(ctx))
+	}
+}
+
 // run runs a plugin and answers its output, in which there is no error.
 func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 	switch executor := orElse(j.plugin.Executor, tko.ExecutorCommand); {
@@ -155,13 +183,16 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 		return nil, failure(j.plugin, j.target, nil, "it has no arguments: the first must be the program")
 	}
 
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		return nil, failure(j.plugin, j.target, context.Cause(ctx), "it was not run: %s", context.Cause(ctx))
+	done, err := r.slot(ctx)
+	if err != nil {
+		return nil, failure(j.plugin, j.target, err, "%s", err)
 	}
-	data, stderr, err := r.command(ctx, j)
+	defer done()
+	execute := r.command
+	if j.plugin.Properties[tko.PropertyPersistent] == "true" {
+		execute = r.persistent
+	}
+	data, stderr, err := execute(ctx, j)
 	if err != nil {
 		e := failure(j.plugin, j.target, err, "%s", err)
 		e.Stderr = stderr

@@ -252,6 +252,7 @@ var statuses = []struct {
 	{tko.ErrBusy, http.StatusConflict},
 	{tko.ErrDenied, http.StatusForbidden},
 	{tko.ErrGone, http.StatusGone},
+	{tko.ErrUnavailable, http.StatusServiceUnavailable},
 }
 
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {

@@ -237,7 +237,7 @@ func TestFaultsAreLoggedAndNotTold(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]int{
-		tko.ErrInvalid: 400, tko.ErrNotFound: 404, tko.ErrConflict: 409, tko.ErrBusy: 409, tko.ErrDenied: 403, tko.ErrGone: 410,
+		tko.ErrInvalid: 400, tko.ErrNotFound: 404, tko.ErrConflict: 409, tko.ErrBusy: 409, tko.ErrDenied: 403, tko.ErrGone: 410, tko.ErrUnavailable: 503,
 	} {
 		if got := get(t, &fake{err: err}, io.Discard, http.MethodGet, "/api/about").Code; got != want {
 			t.Errorf("%v: status %d, want %d", err, got, want)

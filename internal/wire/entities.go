@@ -165,6 +165,7 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 		Updated:            newTime(d.Stamp.Updated),
 		Prepared:           d.Prepared,
 		Approved:           d.Approved,
+		Origin:             d.Origin,
 		PackageFormat:      name,
 		Package:            data,
 		Stamp:              newStamp(d.Stamp),
@@ -185,6 +186,7 @@ func Deployment(m *tkopb.Deployment) (tko.Deployment, error) {
 		Metadata: m.GetMetadata(),
 		Prepared: m.GetPrepared(),
 		Approved: m.GetApproved(),
+		Origin:   m.GetOrigin(),
 		Package:  p,
 		Stamp:    stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
 	}, nil
@@ -207,6 +209,7 @@ func NewListedDeployment(d tko.Deployment, format krm.Format) (*tkopb.ListedDepl
 		Updated:            newTime(d.Stamp.Updated),
 		Prepared:           d.Prepared,
 		Approved:           d.Approved,
+		Origin:             d.Origin,
 		Stamp:              newStamp(d.Stamp),
 		PackageFormat:      name,
 		Package:            data,
@@ -227,6 +230,7 @@ func ListedDeployment(m *tkopb.ListedDeployment) (tko.Deployment, error) {
 		Metadata: m.GetMetadata(),
 		Prepared: m.GetPrepared(),
 		Approved: m.GetApproved(),
+		Origin:   m.GetOrigin(),
 		Package:  p,
 		Stamp:    stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
 	}, nil

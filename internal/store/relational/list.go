@@ -21,22 +21,14 @@ const (
 // List answers what matches, sorted by ID.
 func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
 	return func(yield func(catalog.Record, error) bool) {
-		l := &lister{store: s, query: query, yield: yield}
 		err := checkQuery(&query)
 		if err == nil && query.Limit == 0 {
 			err = ctx.Err()
 		} else if err == nil {
-			// A lost connection is made again as long as nothing was answered.
-			err = s.retry(ctx, func() error {
-				err := l.list(ctx)
-				if l.began {
-					l.err, err = err, nil
-				}
-				return err
+			err = s.stream(ctx, yield, func(yield func(catalog.Record, error) bool) error {
+				l := &lister{store: s, query: query, yield: yield}
+				return l.list(ctx)
 			})
-		}
-		if err == nil {
-			err = l.err
 		}
 		if err != nil {
 			yield(catalog.Record{}, fault("list", err))
@@ -62,8 +54,7 @@ type lister struct {
 	store *Store
 	query catalog.Query
 	yield func(catalog.Record, error) bool
-	began bool  // something was answered
-	err   error // after that
+	began bool // something was answered
 
 	turn *turn
 	walk *walk

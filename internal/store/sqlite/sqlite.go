@@ -351,7 +351,10 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 	return c.run(ctx, dialect, s)
 }
 
-var dialect = (&database{}).Dialect()
+var (
+	dialect = (&database{}).Dialect()
+	texts   relational.Texts
+)
 
 type transaction struct {
 	*connection
@@ -426,7 +429,7 @@ func (c *connection) run(ctx context.Context, d relational.Dialect, s relational
 	if s.Idle() {
 		return nil
 	}
-	stmt, err := c.prepare(ctx, s.Render(&d))
+	stmt, err := c.prepare(ctx, texts.Render(&d, s))
 	if err != nil {
 		return err
 	}
