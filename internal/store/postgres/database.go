@@ -63,6 +63,7 @@ func (db *database) makeDialect() relational.Dialect {
 		ForUpdate:  "FOR UPDATE",
 		SkipLocked: "FOR UPDATE",
 		In:         func(expression, parameter string) string { return expression + " = ANY(" + parameter + ")" },
+		Among:      amongArray,
 		List:       func(list []string) any { return list },
 		Ints:       func(list []int64) any { return list },
 		Lateral:    true,
@@ -76,6 +77,13 @@ func (db *database) makeDialect() relational.Dialect {
 		d.Notify = []relational.Statement{{SQL: "SELECT pg_notify('" + channel + "', '')"}}
 	}
 	return d
+}
+
+// amongArray makes the server hash a list. An array that is a parameter it
+// would search from its beginning, for every row, and a join would go through
+// the list in its own order.
+func amongArray(expression, parameter string) string {
+	return "(" + expression + " IN (SELECT unnest(" + parameter + "::text[]))) IS TRUE"
 }
 
 var arrayTypes = map[relational.Type]string{
