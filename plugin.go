@@ -76,13 +76,9 @@ func (p Plugin) checkExecutor() error {
 			return Errorf(ErrInvalid, "plugin %q: the kpt executor can only prepare, not %s", p.ID(), p.Type)
 		}
 		if len(p.Arguments) != 1 || p.Arguments[0] == "" {
-			return Errorf(ErrInvalid, "plugin %q has %d arguments: the kpt executor needs exactly one, the function's image", p.ID(), len(p.Arguments))
+			return Errorf(ErrInvalid, "plugin %q has %d arguments: the kpt executor needs exactly one, the function", p.ID(), len(p.Arguments))
 		}
-		for key, value := range p.Properties {
-			if !strings.HasPrefix(key, "_") && value == "" {
-				return Errorf(ErrInvalid, "plugin %q: the property %q is empty: the kpt executor needs a dotted path into the triggering resource", p.ID(), key)
-			}
-		}
+		return p.checkFunction()
 	case ExecutorAnsible:
 		if p.Type != PluginSchedule {
 			return Errorf(ErrInvalid, "plugin %q: the ansible executor can only schedule, not %s", p.ID(), p.Type)

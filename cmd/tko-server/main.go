@@ -7,11 +7,16 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 )
 
 func main() { os.Exit(mainCode()) }
 
 func mainCode() int {
+	if code, is := krmfn.Child(os.Args, os.Stdin, os.Stdout, os.Stderr); is {
+		return code
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return run(ctx, os.Args[1:], os.Stdout, os.Stderr)

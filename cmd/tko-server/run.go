@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
@@ -154,7 +156,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(data, runner, prepare.Options{
 			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
-			ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
+			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
 	}
@@ -249,11 +251,41 @@ func (s *server) plugins() (*plugin.Runner, error) {
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
+		Functions: krmfn.Options{
+			Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
+			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
+		},
 	}
 	if len(s.logs) > 0 {
 		o.LogAddressPort = s.logs[0].Addr().String()
 	}
 	return plugin.New(o), nil
+}
+
+// ownProgram is this program, also after its file was replaced; "" if nobody
+// knows.
+func ownProgram() string {
+	const self = "/proc/self/exe"
+	if _, err := os.Stat(self); err == nil {
+		return self
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return program
+}
+
+// functionCache is the folder of KRM functions' modules, "" for none.
+func functionCache(configured string) string {
+	if configured != "" {
+		return configured
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "tko", "functions")
 }
 
 func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner *plugin.Runner) error {

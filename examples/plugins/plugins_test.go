@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/demo"
 	"github.com/tko-orchestrator/tko/internal/plugin/plugintest"
 )
 
@@ -22,6 +24,27 @@ func build(t *testing.T, name string) string {
 }
 
 func TestNamespace(t *testing.T) { plugintest.Run(t, "testdata/namespace", build(t, "namespace")) }
+
+// The function is part of TKO: what makes it a plugin is in catalog.yaml.
+func TestLabels(t *testing.T) {
+	plugintest.RunPlugin(t, "testdata/labels", registered(t, "workload/labels"))
+}
+
+// registered is a plugin of the catalog.
+func registered(t *testing.T, name string) tko.Plugin {
+	t.Helper()
+	catalog, err := demo.Load("..", map[string]string{"BIN": "", "DEMO": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range catalog.Plugins {
+		if p.Name == name {
+			return tko.Plugin{Name: p.Name, Executor: p.Executor, Arguments: p.Arguments, Properties: p.Properties}
+		}
+	}
+	t.Fatalf("plugin %q is not in the catalog", name)
+	return tko.Plugin{}
+}
 
 func TestPools(t *testing.T) { plugintest.Run(t, "testdata/pools", build(t, "pools")) }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -230,6 +231,7 @@ func deploymentOf(r Record) (tko.Deployment, error) {
 		Metadata: maps.Clone(r.effective()),
 		Prepared: r.Prepared,
 		Approved: r.Approved,
+		Origin:   strings.TrimPrefix(r.Origin, originOf(r.Parent, "")),
 		Stamp:    r.stamp(),
 	}
 	if r.Package == nil {
@@ -249,8 +251,9 @@ func deploymentPackage(r Record) (krm.Package, error) {
 	return pkg.WithDeployment(r.Template, r.Site, r.Prepared, r.Approved), nil
 }
 
-// ApproveDeployment approves a prepared deployment and answers 1, or 0 if it
-// was approved already. One that isn't prepared is an ErrInvalid.
+// ApproveDeployment approves a prepared deployment, and what its placements
+// propose, and answers 1, or 0 if both were approved already. One that isn't
+// prepared is an ErrInvalid.
 func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error) {
 	if !isDeploymentID(id) {
 		return 0, tko.NotFound(tko.KindDeployment, id)
@@ -264,7 +267,7 @@ func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (a
 			return tko.NotFound(tko.KindDeployment, id)
 		case !r.Prepared:
 			return tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it once it is, its conditions say what it lacks", id)
-		case r.Approved:
+		case r.Approved && !proposes(r):
 			approved = 0
 			return nil
 		}
@@ -278,12 +281,28 @@ func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (a
 	return approved, err
 }
 
-// approval is the write that approves a deployment.
+// proposes says whether the placements of a deployment wait for an approval of
+// what they propose.
+func proposes(r Record) bool {
+	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
+		return c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed
+	})
+}
+
+// approval is the write that approves a deployment, and what its placements
+// propose.
 func approval(ctx context.Context, r Record) Write {
 	expect, position := r.Revision, r.Position
 	r.Approved = true
 	r.Author = author(ctx)
-	r.Conditions = mergeConditions(r.Conditions, flagConditions(r.Conditions, r.Prepared, true), expect+1, time.Now())
+	changed := flagConditions(r.Conditions, r.Prepared, true)
+	for _, c := range r.Conditions {
+		if c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
+			c.Reason, c.ObservedRevision = tko.ReasonChangeApproved, expect+1
+			changed = append(changed, c)
+		}
+	}
+	r.Conditions = mergeConditions(r.Conditions, changed, expect+1, time.Now())
 	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}
 }
 
@@ -293,8 +312,10 @@ const approveBatch = 100
 
 // ApproveDeployments approves those of the selected deployments that are
 // prepared and not yet approved, and answers how many; with dryRun it changes
-// nothing and answers how many that would be. Deployments that somebody is
-// modifying are passed over: the error, an ErrBusy, says how many and names one.
+// nothing and answers how many that would be. What comes in while it goes on is
+// left alone. After an error, what was approved before it stays approved, and
+// the error says how many that are. Deployments that somebody is modifying are
+// passed over: the error, an ErrBusy, says how many and names one.
 func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error) {
 	if sel.Prepared != nil && !*sel.Prepared || sel.Approved != nil && *sel.Approved {
 		return 0, nil
@@ -305,24 +326,32 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 	if err != nil {
 		return 0, err
 	}
-	selected, err := keysOf(s.store.List(ctx, query))
-	if err != nil {
-		return 0, err
+	list := s.selected(ctx, query)
+	chosen, err := list.freeze()
+	if err != nil || dryRun {
+		return chosen.len(), err
 	}
-	if dryRun {
-		return len(selected), nil
-	}
-	var held []string
-	for keys := range slices.Chunk(selected, approveBatch) {
-		n, busy, err := s.approveAll(ctx, keys)
-		approved += n
-		held = append(held, busy...)
-		if err != nil {
-			return approved, err
+	held, first := 0, ""
+	err = list.each(chosen, func(keys []Key) error {
+		for batch := range slices.Chunk(keys, approveBatch) {
+			n, busy, err := s.approveAll(ctx, batch)
+			approved += n
+			if held += len(busy); first == "" && len(busy) > 0 {
+				first = busy[0]
+			}
+			if err != nil {
+				return err
+			}
 		}
-	}
-	if len(held) > 0 {
-		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again when that has ended", approved, len(held), held[0])
+		return nil
+	})
+	switch {
+	case err != nil && approved > 0:
+		return approved, fmt.Errorf("%d deployments were approved before this; the same again goes on: %w", approved, err)
+	case err != nil:
+		return 0, err
+	case held > 0:
+		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again when that has ended", approved, held, first)
 	}
 	return approved, nil
 }
@@ -330,6 +359,9 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 // approveAll approves those that still are prepared and unapproved: together
 // if they can be, else one by one.
 func (s *Service) approveAll(ctx context.Context, keys []Key) (approved int, held []string, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, nil, err
+	}
 	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
 	if err != nil {
 		return 0, nil, err

@@ -130,7 +130,7 @@ func siteOf(r Record) (tko.Site, error) {
 		Template:    tko.TemplateID(r.Template),
 		Metadata:    maps.Clone(r.effective()),
 		Package:     pkg,
-		Deployments: deploymentIDs(r.Deployments),
-		Stamp:       r.stamp(),
+		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
+		Stamp: r.stamp(),
 	}, err
 }

@@ -122,8 +122,8 @@ func templateOf(r Record) (tko.Template, error) {
 		ID:          tko.TemplateID(r.ID),
 		Metadata:    maps.Clone(r.effective()),
 		Package:     pkg,
-		Deployments: deploymentIDs(r.Deployments),
-		Stamp:       r.stamp(),
+		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
+		Stamp: r.stamp(),
 	}, err
 }
 

@@ -328,6 +328,7 @@ func TestExitCodes(t *testing.T) {
 			tko.Errorf(client.ErrUnavailable, "the server at [::1]:50050 can't be reached: connection refused"), exitUnavailable,
 			"tko: the server at [::1]:50050 can't be reached: connection refused\nhint: start one with tko-server, or name another with --grpc-address and --grpc-port\n",
 		},
+		"database": {tko.Errorf(client.ErrUnavailable, "the database is away: try again"), exitUnavailable, "tko: the database is away: try again\n"},
 		"ours":      {errors.New("internal"), exitOther, "tko: internal\n"},
 		"many line": {errors.New("a\nb\x1b[2Jc"), exitOther, "tko: a b\uFFFD[2Jc\n"},
 	}

@@ -58,7 +58,7 @@ func preparedText(d tko.Deployment) string {
 
 func (a *app) deploymentCommand() *cobra.Command {
 	return group("deployment", "What runs at sites, and the topologies that make it",
-		a.deploymentCreate(), a.deploymentGet(), a.deploymentDelete(), a.deploymentList(), a.deploymentPurge(),
+		a.deploymentCreate(), a.deploymentGet(), a.deploymentExplain(), a.deploymentDelete(), a.deploymentList(), a.deploymentPurge(),
 		a.deploymentApprove(), a.modCommand())
 }
 
@@ -129,7 +129,7 @@ func (a *app) deploymentGet() *cobra.Command {
 	var revision int64
 	cmd := &cobra.Command{
 		Use:               "get ID",
-		Short:             "Print a deployment's package",
+		Short:             "Print a deployment's package, and why it isn't prepared",
 		Example:           "  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf\n  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --revision 1",
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
@@ -142,6 +142,9 @@ func (a *app) deploymentGet() *cobra.Command {
 			})
 			if err != nil {
 				return err
+			}
+			if text := trouble(d); text != "" && revision == 0 {
+				a.notice("%s", text)
 			}
 			return a.printPackage(d.Package)
 		}),
@@ -261,6 +264,8 @@ func (a *app) deploymentApprove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve [ID]",
 		Short: "Approve a deployment, or all prepared ones that match; without a filter, all",
+		Long: `Approve a deployment, or all prepared ones that match; without a filter, all. With
+an ID, what the placements of a topology propose to change is approved, too.`,
 		Example: `  tko deployment approve 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko deployment approve --site-metadata region=west --dry-run`,
 		Args:              arguments(0, 1),
@@ -300,8 +305,15 @@ func wouldApprove(ctx context.Context, s *session, id tko.DeploymentID) (int, er
 		return 0, err
 	}
 	d, err := s.Deployment(ctx, id, 0)
-	if err != nil || d.Approved {
+	if err != nil {
 		return 0, err
+	}
+	if c, ok := proposal(d); ok {
+		s.app.notice("%s", c.Message)
+		return 1, nil
+	}
+	if d.Approved {
+		return 0, nil
 	}
 	return 1, nil
 }

@@ -55,7 +55,15 @@ func (w *windowFlag) flags(f *pflag.FlagSet) {
 
 // options are the part of the list that is asked for, and what its rows show.
 func (w *windowFlag) options(a *app) tko.ListOptions {
-	return tko.ListOptions{Window: tko.Window{Offset: w.offset, Max: &w.max}, Deployments: a.format() != formatBare}
+	options := tko.ListOptions{Window: tko.Window{Offset: w.offset, Max: &w.max}}
+	switch a.format() {
+	case formatBare:
+	case formatTable, formatWide:
+		options.Counts = true
+	default:
+		options.Deployments = true
+	}
+	return options
 }
 
 const patternHelp = " (* is anything but / and :, ** is anything; may be repeated, all must match)"

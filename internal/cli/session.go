@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -194,6 +195,8 @@ func (s *session) explain(ctx context.Context, err error) error {
 			err:  tko.Errorf(errUnavailable, "the server at %s did not answer within %v", s.target.address, s.app.timeout()),
 			hint: "it may be busy: give it more time with --grpc-timeout SECONDS",
 		}
+	case errors.Is(err, client.ErrUnavailable) && !strings.Contains(err.Error(), "can't be reached"):
+		return tko.Errorf(errUnavailable, "%w", err) // the server is there, and says what is away
 	case errors.Is(err, client.ErrUnavailable):
 		return &hintedError{
 			err:  tko.Errorf(errUnavailable, "%w", err),

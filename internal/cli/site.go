@@ -24,7 +24,7 @@ var siteView = view[tko.Site]{
 	columns: []column[tko.Site]{
 		{name: "ID", text: func(s tko.Site) string { return string(s.ID) }},
 		{name: "TEMPLATE", text: func(s tko.Site) string { return string(s.Template) }},
-		{name: "DEPLOYMENTS", text: func(s tko.Site) string { return strconv.Itoa(len(s.Deployments)) }},
+		{name: "DEPLOYMENTS", text: func(s tko.Site) string { return strconv.Itoa(s.DeploymentCount) }},
 		{name: "SCHEDULED", text: func(s tko.Site) string { return status(s.Stamp.Conditions, tko.ConditionScheduled) }},
 		{name: "AGE", age: func(s tko.Site) time.Time { return s.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(s tko.Site) time.Time { return s.Stamp.Updated }},

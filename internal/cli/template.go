@@ -23,7 +23,7 @@ var templateView = view[tko.Template]{
 	},
 	columns: []column[tko.Template]{
 		{name: "ID", text: func(t tko.Template) string { return string(t.ID) }},
-		{name: "DEPLOYMENTS", text: func(t tko.Template) string { return strconv.Itoa(len(t.Deployments)) }},
+		{name: "DEPLOYMENTS", text: func(t tko.Template) string { return strconv.Itoa(t.DeploymentCount) }},
 		{name: "AGE", age: func(t tko.Template) time.Time { return t.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(t tko.Template) time.Time { return t.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(t tko.Template) string { return strconv.FormatInt(t.Stamp.Revision, 10) }},

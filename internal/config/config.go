@@ -65,6 +65,13 @@ type Config struct {
 	PythonEnv             string
 	PluginEnvironment     []string // names of variables
 
+	KptBuiltin      bool // whether images of the public catalog run built in
+	KptEngine       string
+	KptMemory       int64   // bytes of a function
+	KptCPUs         float64 // of a container
+	KptFetchTimeout time.Duration
+	KptCache        string
+
 	LogFormat string // text, json
 	LogLevel  string // debug, info, warn, error
 	Verbose   int    // more than 0 is debug
@@ -111,6 +118,13 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "plugin processes at once")
 	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, beside PATH, HOME and the like")
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
+
+	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "run images of the public catalog of KRM functions built in, where they are (set-namespace, set-labels, set-annotations, apply-replacements, starlark)")
+	flags.StringVar(&c.KptEngine, "kpt-engine", "", "container engine for KRM functions: podman, docker, nerdctl, or a path (default: the first of them that is there)")
+	flags.Int64Var(&c.KptMemory, "kpt-memory", 512<<20, "memory that a KRM function may use, in bytes")
+	flags.Float64Var(&c.KptCPUs, "kpt-cpus", 1, "CPUs that the container of a KRM function may use")
+	flags.DurationVar(&c.KptFetchTimeout, "kpt-fetch-timeout", 5*time.Minute, "limit of pulling an image or fetching a module of a KRM function")
+	flags.StringVar(&c.KptCache, "kpt-cache", "", "folder for the WebAssembly modules of KRM functions, fetched and compiled (default: in the user's cache folder)")
 
 	flags.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	flags.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
@@ -210,7 +224,7 @@ func (c *Config) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease,
-		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout,
+		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout,
 	} {
 		if d <= 0 {
 			add("--%s is %s: use more than 0", name, d)
@@ -223,6 +237,12 @@ func (c *Config) Validate() error {
 		if n <= 0 {
 			add("--%s is %d: use more than 0", name, n)
 		}
+	}
+	if c.KptMemory < 1<<20 {
+		add("--kpt-memory is %d: use at least %d, a mebibyte", c.KptMemory, 1<<20)
+	}
+	if !(c.KptCPUs > 0) {
+		add("--kpt-cpus is %g: use more than 0", c.KptCPUs)
 	}
 	if len(wrong) == 0 {
 		return nil

@@ -51,23 +51,34 @@ func (r *Runner) command(ctx context.Context, j job) (output []byte, stderr stri
 		return nil, "", fmt.Errorf("it was not run: %w", err)
 	}
 
-	timed, cancel := context.WithTimeoutCause(ctx, j.timeout, fmt.Errorf("it did not end within %s", j.timeout))
+	output, stderr, err = r.communicate(ctx, cmd, input, j.timeout)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("it ended with %s", describe(exit))
+	}
+	if err != nil {
+		return nil, stderr, err
+	}
+	return output, stderr, nil
+}
+
+// communicate runs a command, bounded in time and output. What it wrote is
+// there even if it failed.
+func (r *Runner) communicate(ctx context.Context, cmd *exec.Cmd, input []byte, timeout time.Duration) (stdout []byte, stderr string, err error) {
+	timed, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it did not end within %s", timeout))
 	defer cancel()
 	s := streams{limit: r.options.MaxOutput}
 	err = s.run(timed, cmd, input)
-	stderr = s.stderr.String()
+	stdout, stderr = s.stdout.Bytes(), s.stderr.String()
 	var exit *exec.ExitError
 	switch {
 	case timed.Err() != nil:
-		return nil, stderr, context.Cause(timed)
+		return stdout, stderr, context.Cause(timed)
 	case s.flooded:
-		return nil, stderr, fmt.Errorf("it wrote more than %d bytes to stdout", r.options.MaxOutput)
-	case errors.As(err, &exit):
-		return nil, stderr, fmt.Errorf("it ended with %s", describe(exit))
-	case err != nil:
-		return nil, stderr, fmt.Errorf("it could not be run: %w", err)
+		return stdout, stderr, fmt.Errorf("it wrote more than %d bytes to stdout", r.options.MaxOutput)
+	case err != nil && !errors.As(err, &exit):
+		return stdout, stderr, fmt.Errorf("it could not be run: %w", err)
 	}
-	return s.stdout.Bytes(), stderr, nil
+	return stdout, stderr, err
 }
 
 // program makes the command. The program is found on the PATH that it gets,

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -32,13 +34,15 @@ type Options struct {
 	Environment     []string      // names of further variables of the server's environment that plugins get
 	Dir             string        // where each run has its own directory; the system's for temporary files if empty
 	Limits          krm.Limits    // of what plugins answer
+	Functions       krmfn.Options // of the kpt executor; Run, MaxOutput and Limits follow from the others
 	Log             *slog.Logger  // gets the plugins' log lines; nowhere if nil
 }
 
 // A Runner runs plugins. It is safe for concurrent use.
 type Runner struct {
-	options Options
-	slots   chan struct{}
+	options   Options
+	slots     chan struct{}
+	functions *krmfn.Executor
 }
 
 // New makes a Runner.
@@ -57,7 +61,10 @@ func New(o Options) *Runner {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Runner{options: o, slots: make(chan struct{}, o.MaxProcesses)}
+	r := &Runner{options: o, slots: make(chan struct{}, o.MaxProcesses)}
+	o.Functions.Run, o.Functions.MaxOutput, o.Functions.Limits = r.process, o.MaxOutput, o.Limits
+	r.functions = krmfn.New(o.Functions)
+	return r
 }
 
 func orElse[T comparable](value, otherwise T) T {
@@ -104,6 +111,9 @@ func (r *Runner) Validate(ctx context.Context, p tko.Plugin, target krm.Identity
 // as prepared itself. Neither is the case if there is an error, which is an
 // [*Error].
 func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error) {
+	if p.Executor == tko.ExecutorKpt {
+		return r.function(ctx, p, target, id, pkg)
+	}
 	output, err := r.run(ctx, job{
 		plugin: p, target: target, timeout: r.options.PrepareTimeout, log: r.options.Log.With("deployment", string(id)),
 		input: map[string]any{"deploymentId": string(id), "deploymentPackage": list(pkg)},
@@ -142,6 +152,16 @@ type job struct {
 	log     *slog.Logger
 }
 
+// slot waits for the plugin's turn.
+func (r *Runner) slot(ctx context.Context) (done func(), err error) {
+	select {
+	case r.slots <- struct{}{}:
+		return func() { <-r.slots }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("it was not run: %w", context.Cause(ctx))
+	}
+}
+
 // run runs a plugin and answers its output, in which there is no error.
 func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 	switch executor := orElse(j.plugin.Executor, tko.ExecutorCommand); {
@@ -155,12 +175,11 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 		return nil, failure(j.plugin, j.target, nil, "it has no arguments: the first must be the program")
 	}
 
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		return nil, failure(j.plugin, j.target, context.Cause(ctx), "it was not run: %s", context.Cause(ctx))
+	done, err := r.slot(ctx)
+	if err != nil {
+		return nil, failure(j.plugin, j.target, err, "%s", err)
 	}
+	defer done()
 	data, stderr, err := r.command(ctx, j)
 	if err != nil {
 		e := failure(j.plugin, j.target, err, "%s", err)

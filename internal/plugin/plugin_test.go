@@ -95,7 +95,6 @@ func TestUnsupported(t *testing.T) {
 		plugin tko.Plugin
 		want   string
 	}{
-		"kpt":       {tko.Plugin{Type: "prepare", Executor: "kpt", Arguments: []string{"image"}}, "kpt executor is not built"},
 		"ansible":   {tko.Plugin{Type: "schedule", Executor: "ansible", Arguments: []string{"job"}}, "ansible executor is not built"},
 		"pod":       {tko.Plugin{Type: "validate", Arguments: []string{"true"}, Properties: map[string]string{"_kubernetes.pod": "p"}}, "pods is not built"},
 		"missing":   {tko.Plugin{Type: "validate", Arguments: []string{"/no/such/program"}}, `"/no/such/program" does not exist`},

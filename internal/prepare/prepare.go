@@ -19,6 +19,7 @@ import (
 type Client interface {
 	work.Client
 	topology.Client
+	topology.Children
 	Records
 	Plugins
 }
@@ -59,6 +60,9 @@ type Options struct {
 	Lease         time.Duration // of claims; 30 s if 0
 	Grace         time.Duration // how long running plugins may go on when Run stops; 5 s if 0
 	MaxIterations int           // rounds over a package in one look; 100 if 0
+	ReviewPause   time.Duration // between two evaluations of the placements of a deployment, at least; 5 s if 0
+	Backoff       time.Duration // after the first failure; 1 s if 0
+	MaxBackoff    time.Duration // at most, after many; 60 s if 0
 	ManualApprove bool          // whether a deployment that says Default waits for approval
 	Log           *slog.Logger  // nowhere if nil
 }
@@ -69,6 +73,7 @@ type Preparer struct {
 	runner  Runner
 	options Options
 	plugins *pluginList
+	reviews reviews
 	log     *slog.Logger
 }
 
@@ -76,6 +81,15 @@ type Preparer struct {
 func New(data Client, runner Runner, options Options) *Preparer {
 	if options.MaxIterations <= 0 {
 		options.MaxIterations = 100
+	}
+	if options.Backoff <= 0 {
+		options.Backoff = time.Second
+	}
+	if options.MaxBackoff <= 0 {
+		options.MaxBackoff = max(options.Backoff, time.Minute)
+	}
+	if options.ReviewPause <= 0 {
+		options.ReviewPause = 5 * time.Second
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -116,7 +130,7 @@ const (
 // Prepare looks at the deployment that an item names, and prepares it as far as
 // that goes now. Doing it twice is doing it once.
 func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
-	ctx = tko.WithAuthor(ctx, tko.Author{Who: "preparer"})
+	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author})
 	id := tko.DeploymentID(item.Key)
 	result, err := p.prepare(ctx, id, item.Attempt)
 	if err == nil {
@@ -133,11 +147,13 @@ func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 // prepare looks. The error is one of the data controller's.
 func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int) (work.Result, error) {
 	d, err := p.client.Deployment(ctx, id, 0)
-	if errors.Is(err, tko.ErrNotFound) || err == nil && d.Prepared {
+	switch {
+	case errors.Is(err, tko.ErrNotFound):
 		return work.Result{Outcome: tko.WorkDone}, nil
-	}
-	if err != nil {
+	case err != nil:
 		return work.Result{}, err
+	case d.Prepared:
+		return p.review(ctx, d)
 	}
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
 	if err != nil {

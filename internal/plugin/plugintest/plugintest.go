@@ -39,6 +39,13 @@ func updating() bool {
 // flag -update, want.yaml is written and not compared.
 func Run(t *testing.T, dir string, arguments ...string) {
 	t.Helper()
+	RunPlugin(t, dir, tko.Plugin{Name: filepath.Base(arguments[0]), Executor: tko.ExecutorCommand, Arguments: arguments})
+}
+
+// RunPlugin is Run of a plugin of any executor, such as a KRM function and the
+// properties that its inputs come from. Its type follows from the cases.
+func RunPlugin(t *testing.T, dir string, p tko.Plugin) {
+	t.Helper()
 	cases, err := filepath.Glob(filepath.Join(dir, "*", "in.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -47,14 +54,14 @@ func Run(t *testing.T, dir string, arguments ...string) {
 		t.Fatalf("there are no cases (CASE/in.yaml) in %s", dir)
 	}
 	for _, in := range cases {
-		t.Run(filepath.Base(filepath.Dir(in)), func(t *testing.T) { runCase(t, in, arguments) })
+		t.Run(filepath.Base(filepath.Dir(in)), func(t *testing.T) { runCase(t, in, p) })
 	}
 }
 
-func runCase(t *testing.T, path string, arguments []string) {
+func runCase(t *testing.T, path string, p tko.Plugin) {
 	in := read(t, path)
 	runner := plugin.New(plugin.Options{Dir: t.TempDir()})
-	got := run(t, runner, in, arguments)
+	got := run(t, runner, in, p)
 
 	golden := filepath.Join(filepath.Dir(path), "want.yaml")
 	if updating() {
@@ -72,7 +79,7 @@ func runCase(t *testing.T, path string, arguments []string) {
 	if pkg, ok := got["package"]; ok {
 		in["deploymentPackage"] = pkg
 	}
-	again := run(t, runner, in, arguments)
+	again := run(t, runner, in, p)
 	if _, ok := again["package"]; !ok && again["error"] == nil {
 		// that there is nothing to do any more is as good
 		delete(got, "package")
@@ -105,9 +112,8 @@ func read(t *testing.T, path string) krm.Resource {
 }
 
 // run runs the plugin on an input and makes its answer a document again.
-func run(t *testing.T, runner *plugin.Runner, in krm.Resource, arguments []string) krm.Resource {
+func run(t *testing.T, runner *plugin.Runner, in krm.Resource, p tko.Plugin) krm.Resource {
 	t.Helper()
-	p := tko.Plugin{Name: filepath.Base(arguments[0]), Executor: tko.ExecutorCommand, Arguments: arguments}
 	target := krm.Identity{
 		GVK: krm.GVK{
 			Group:   in.Text("targetResourceIdentifier", "group"),

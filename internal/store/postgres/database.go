@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tko-orchestrator/tko/internal/store/relational"
@@ -21,6 +21,7 @@ type database struct {
 	skipLocked bool // it has FOR UPDATE SKIP LOCKED
 	notify     bool // it has NOTIFY
 	planned    bool // connections keep plans that fit any parameters
+	idleLimit  bool // it ends transactions that are idle
 
 	dialect relational.Dialect
 	texts   relational.Texts
@@ -35,14 +36,23 @@ type database struct {
 const channel = "tko_commit"
 
 // probe finds out what the database can do.
-func (db *database) probe(ctx context.Context) {
-	_, err := db.pool.Exec(ctx, "SELECT key FROM work WHERE queue = '' LIMIT 1 FOR UPDATE SKIP LOCKED")
-	db.skipLocked = err == nil
-	_, err = db.pool.Exec(ctx, "SELECT pg_notify('"+channel+"', '')")
-	db.notify = err == nil
-	var mode string
-	err = db.pool.QueryRow(ctx, "SHOW plan_cache_mode").Scan(&mode)
-	db.planned = err == nil && mode == "force_generic_plan"
+func (db *database) probe(ctx context.Context) (err error) {
+	for _, feature := range []struct {
+		has *bool
+		sql string
+	}{
+		{&db.skipLocked, "SELECT key FROM work WHERE queue = '' LIMIT 1 FOR UPDATE SKIP LOCKED"},
+		{&db.notify, "SELECT pg_notify('" + channel + "', '')"},
+		{&db.idleLimit, "SHOW idle_in_transaction_session_timeout"},
+		{&db.planned, "SHOW plan_cache_mode"},
+	} {
+		_, err := db.pool.Exec(ctx, feature.sql)
+		if err != nil && !refused(err) {
+			return err
+		}
+		*feature.has = err == nil
+	}
+	return nil
 }
 
 func (db *database) Dialect() relational.Dialect { return db.dialect }
@@ -55,6 +65,7 @@ func (db *database) makeDialect() relational.Dialect {
 		In:         func(expression, parameter string) string { return expression + " = ANY(" + parameter + ")" },
 		List:       func(list []string) any { return list },
 		Ints:       func(list []int64) any { return list },
+		Lateral:    true,
 		Regexp:     func(expression, parameter string) string { return expression + " ~ " + parameter },
 		Rows:       rowsTable,
 	}
@@ -115,9 +126,14 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 	begin := []string{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
 	switch {
 	case mode == relational.Write:
-		begin = []string{"BEGIN ISOLATION LEVEL READ COMMITTED"}
-	case mode == relational.List && db.planned:
-		begin = append(begin, "SET LOCAL plan_cache_mode = auto") // what is selected matters more than planning costs
+		begin[0] = "BEGIN ISOLATION LEVEL READ COMMITTED"
+	case mode == relational.List:
+		if db.idleLimit { // whoever takes the rows may be slow
+			begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
+		}
+		if db.planned { // what is selected matters more than planning costs
+			begin = append(begin, "SET LOCAL plan_cache_mode = auto")
+		}
 	}
 	return &transaction{db: db, conn: conn, mode: mode, begin: begin, release: release}, nil
 }
@@ -158,8 +174,8 @@ func (t *transaction) Commit(ctx context.Context, statements ...relational.State
 		t.release()
 		return nil
 	}
-	if failure := (*pgconn.PgError)(nil); t.mode != relational.Write || errors.As(err, &failure) && failure.Severity != "FATAL" || pgconn.SafeToRetry(err) || errors.Is(err, errScan) {
-		return err // it was answered, or never sent
+	if t.mode != relational.Write || answered(err) {
+		return err
 	}
 	return &relational.UnknownOutcomeError{Err: err}
 }
@@ -172,11 +188,16 @@ func (t *transaction) Rollback() {
 	// Not begun, nothing to end. Else a connection on which this fails is
 	// thrown away by the pool, because it is in a transaction.
 	if t.begin == nil {
-		_, _ = t.conn.Exec(context.Background(), "ROLLBACK")
+		ctx, cancel := context.WithTimeout(context.Background(), maxRollback)
+		_, _ = t.conn.Exec(ctx, "ROLLBACK")
+		cancel()
 	}
 	t.conn.Release()
 	t.release()
 }
+
+// maxRollback is how long the end of a transaction may take that is not to be.
+const maxRollback = 10 * time.Second
 
 var errScan = errors.New("a result can't be read")
 
@@ -214,7 +235,14 @@ func (db *database) send(ctx context.Context, conn *pgx.Conn, begin []string, en
 	if batch.Len() == 0 {
 		return nil
 	}
-	return conn.SendBatch(ctx, batch).Close()
+	err := conn.SendBatch(ctx, batch).Close()
+	switch {
+	case isCode(err, codeReadOnly): // it is no longer the primary: the next connection may find who is
+		_ = conn.Close(ctx)
+	case isCode(err, codeStatementEnded) && ctx.Err() == nil:
+		return &relational.AwayError{Text: "the database took longer than a statement may: ask for less at a time, or raise statement_timeout in the DSN", Cause: err}
+	}
+	return err
 }
 
 // transpose makes an array of every column.

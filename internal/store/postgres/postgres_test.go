@@ -88,6 +88,10 @@ func (a *alternating) List(ctx context.Context, query catalog.Query) iter.Seq2[c
 	return a.next().List(ctx, query)
 }
 
+func (a *alternating) Descendants(ctx context.Context, ids []string, tell func(id string)) error {
+	return a.next().Descendants(ctx, ids, tell)
+}
+
 func (a *alternating) Epoch(ctx context.Context) (int64, error) { return a.next().Epoch(ctx) }
 
 func (a *alternating) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.Outcome, error) {

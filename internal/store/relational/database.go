@@ -71,12 +71,24 @@ type Dialect struct {
 	List func([]string) any
 	// Ints makes a parameter of a list of numbers.
 	Ints func([]int64) any
+	// By makes a table of a statement be read by an index, if the database can
+	// be told so. May be nil.
+	By func(index string) string
+	// Lateral says that it has CROSS JOIN LATERAL.
+	Lateral bool
 	// Regexp tests whether an expression matches a regular expression.
 	Regexp func(expression, parameter string) string
 	// Rows is a table named r of parameters, whose numbers start at first.
 	Rows func(columns []Column, first int) string
 	// Notify is run at the end of transactions after which others should look.
 	Notify []Statement
+}
+
+func (d *Dialect) by(index string) string {
+	if d.By == nil || index == "" {
+		return ""
+	}
+	return d.By(index)
 }
 
 // A Type is a type of columns.

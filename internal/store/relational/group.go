@@ -29,6 +29,9 @@ type group struct {
 	dirty   bool     // something was written already
 	undo    []func() // takes back what the call under way has decided
 
+	left       int        // of the records that a step may change (see pace)
+	dependents dependents // of what the call under way deletes
+
 	learned []func() // what to put into caches once it is committed
 	written map[catalog.Digest]bool
 }
@@ -56,7 +59,7 @@ type change struct {
 
 func newGroup(s *Store) *group {
 	return &group{
-		store: s, state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
+		store: s, left: s.pace.step(), state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
 		tokens: map[string]modification{}, held: map[string]time.Time{}, base: map[catalog.Key]*row{}, written: map[catalog.Digest]bool{},
 	}
 }
@@ -192,69 +195,6 @@ func (g *group) learn(r *row) {
 	}
 }
 
-// loadDependents reads what the deletions of a call change beside what they
-// delete. What was decided before is written first, to be seen.
-func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
-	if len(g.changes) > 0 {
-		statements, err := g.flush(ctx, tx.Run)
-		if err != nil {
-			return err
-		}
-		if err := tx.Run(ctx, statements...); err != nil {
-			return err
-		}
-	}
-	var found []*row
-	scan := func(from Row) error {
-		r := new(row)
-		if err := r.scanEntity(from); err != nil {
-			return err
-		}
-		found = append(found, r)
-		return nil
-	}
-	columns := names(entityColumns, "e.")
-	referrers := func(column string, kind tko.Kind) Statement {
-		return Statement{
-			SQL:     "SELECT " + columns + " FROM {rows} CROSS JOIN entity e WHERE e.kind = '" + string(kind) + "' AND e." + column + " = r.i AND e." + column + " <> ''",
-			Columns: []Column{{"i", Text}}, Scan: scan,
-		}
-	}
-	ofTemplate, sitesOfTemplate := referrers("template", tko.KindDeployment), referrers("template", tko.KindSite)
-	ofSite := referrers("site", tko.KindDeployment)
-	descendants := Statement{
-		SQL: "WITH RECURSIVE d (id) AS (SELECT e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.id = r.i UNION " +
-			"SELECT e.id FROM d CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.parent = d.id AND e.parent <> '') " +
-			"SELECT " + columns + " FROM d CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.id = d.id",
-		Columns: []Column{{"i", Text}}, Scan: scan,
-	}
-	for i := range c.writes {
-		w := &c.writes[i]
-		if w.Op != tko.OpDeleted {
-			continue
-		}
-		id := []any{w.Record.ID}
-		switch w.Record.Kind {
-		case tko.KindTemplate:
-			ofTemplate.Rows, sitesOfTemplate.Rows = append(ofTemplate.Rows, id), append(sitesOfTemplate.Rows, id)
-		case tko.KindSite:
-			ofSite.Rows = append(ofSite.Rows, id)
-		case tko.KindDeployment:
-			descendants.Rows = append(descendants.Rows, id)
-		default: // nothing depends on plugins
-		}
-	}
-	if err := tx.Run(ctx, ofTemplate, sitesOfTemplate, ofSite, descendants); err != nil {
-		return fault("read what depends on what is deleted", err)
-	}
-	for _, r := range found {
-		if _, ok := g.state[r.Key]; !ok { // what is known already is as new
-			g.learn(r)
-		}
-	}
-	return nil
-}
-
 // decide applies the writes of one call, all or none.
 func (g *group) decide(writes []catalog.Write) ([]catalog.Outcome, error) {
 	g.undo = g.undo[:0]
@@ -318,8 +258,8 @@ func (g *group) check(w *catalog.Write, current *row) error {
 		return tko.Errorf(tko.ErrConflict, "%s %q is no longer at position %d: read it again", key.Kind, key.ID, w.Position)
 	}
 	for _, required := range w.Requires {
-		if g.state[required] == nil {
-			return &catalog.MissingError{Key: required}
+		if r := g.state[required]; r == nil || r.Leaving() {
+			return &catalog.MissingError{Key: required, Leaving: r != nil}
 		}
 	}
 	if w.Epoch != nil && *w.Epoch != g.head.epoch {
@@ -336,6 +276,9 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	parent := g.state[catalog.Key{Kind: key.Kind, ID: w.Record.Parent}]
 	if parent == nil {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is gone: read it again", w.Record.Parent, key.Kind, key.ID)
+	}
+	if parent.Leaving() {
+		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is being deleted: read it again", w.Record.Parent, key.Kind, key.ID)
 	}
 	if parent.Revision != w.ParentRevision {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is at revision %d, not %d: read it again",
@@ -402,109 +345,6 @@ func (g *group) endToken(token string) {
 	g.undo = append(g.undo, func() { g.tokens[token], g.ended = m, g.ended[:count] })
 	g.ended = append(g.ended, token)
 	delete(g.tokens, token)
-}
-
-func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
-	outcome := catalog.Outcome{Key: w.Record.Key}
-	if current == nil {
-		return outcome
-	}
-	switch current.Kind {
-	case tko.KindTemplate:
-		for _, r := range g.where(func(r *row) bool { return r.Template == current.ID }) {
-			after := *r
-			after.Template = ""
-			g.dissociate(w, r, after)
-		}
-	case tko.KindSite:
-		for _, r := range g.where(func(r *row) bool { return r.Site == current.ID }) {
-			after := *r
-			after.Site = ""
-			g.dissociate(w, r, after)
-		}
-	case tko.KindDeployment:
-		for _, r := range g.descendants(current.ID) {
-			g.remove(w, r)
-			outcome.Descendants++
-		}
-	default: // nothing depends on plugins
-	}
-	outcome.Position = g.remove(w, current)
-	outcome.Revision = current.Revision
-	outcome.Deleted = 1 + outcome.Descendants
-	return outcome
-}
-
-func (g *group) dissociate(w *catalog.Write, before *row, after row) {
-	after.Revision++
-	after.Updated = g.now
-	after.Author = w.Record.Author
-	g.change(tko.OpWritten, *before, after)
-}
-
-func (g *group) remove(w *catalog.Write, r *row) (position int64) {
-	after := *r
-	after.Author = w.Record.Author
-	after.Updated = g.now
-	for token, m := range g.tokens {
-		if r.Kind == tko.KindDeployment && m.deployment == r.ID {
-			g.endToken(token)
-		}
-	}
-	newest, until := g.newest[r.Key], g.held[r.ID]
-	g.undo = append(g.undo, func() { g.newest[r.Key], g.held[r.ID] = newest, until })
-	delete(g.held, r.ID)
-	g.newest[r.Key] = r.Revision
-	return g.change(tko.OpDeleted, *r, after)
-}
-
-// where answers the rows for which a condition holds, in the order of IDs.
-func (g *group) where(holds func(*row) bool) []*row {
-	var found []*row
-	for _, r := range g.state {
-		if r != nil && holds(r) {
-			found = append(found, r)
-		}
-	}
-	slices.SortFunc(found, compareRows)
-	return found
-}
-
-// descendants answers the deployments below one, the deepest first.
-func (g *group) descendants(id string) []*row {
-	children := map[string][]*row{}
-	for _, r := range g.state {
-		if r != nil && r.Kind == tko.KindDeployment && r.Parent != "" {
-			children[r.Parent] = append(children[r.Parent], r)
-		}
-	}
-	var found []*row
-	seen := map[string]bool{id: true}
-	for level := []string{id}; len(level) > 0; {
-		var next []*row
-		for _, parent := range level {
-			next = append(next, children[parent]...)
-		}
-		slices.SortFunc(next, compareRows)
-		level = nil
-		for _, r := range next {
-			if !seen[r.ID] {
-				seen[r.ID] = true
-				found, level = append(found, r), append(level, r.ID)
-			}
-		}
-	}
-	slices.Reverse(found)
-	return found
-}
-
-func compareRows(a, b *row) int { return compareKeys(a.Key, b.Key) }
-
-func compareKeys(a, b catalog.Key) int {
-	if a.Kind != b.Kind {
-		return compareText(string(a.Kind), string(b.Kind))
-	}
-	return compareText(a.ID, b.ID)
 }
 
 func compareText(a, b string) int {

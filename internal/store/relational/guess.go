@@ -2,6 +2,7 @@ package relational
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"time"
 
@@ -31,8 +32,9 @@ const (
 )
 
 // guessed says whether a group was decided and written from memory; if not,
-// nothing was written, and it is to be done under the lock.
-func (s *Store) guess(ctx context.Context, calls []*call) (written bool, err error) {
+// nothing was written, and it is to be done under the lock. If the outcome is
+// unknown, lost is set.
+func (s *Store) guess(ctx context.Context, calls []*call, lost **group) (written bool, err error) {
 	m := &s.memory
 	if !m.good || !guessable(calls) {
 		return false, nil
@@ -56,6 +58,9 @@ func (s *Store) guess(ctx context.Context, calls []*call) (written bool, err err
 	if err != nil {
 		return false, err
 	}
+	for i, c := range calls {
+		c.outcomes, c.err = outcomes[i], nil
+	}
 	tx, err := s.db.Begin(ctx, Write)
 	if err != nil {
 		return false, err
@@ -73,8 +78,12 @@ func (s *Store) guess(ctx context.Context, calls []*call) (written bool, err err
 		},
 	}
 	if err := tx.Commit(ctx, append(append([]Statement{move}, statements...), s.dialect.Notify...)...); err != nil {
-		unknown := (*UnknownOutcomeError)(nil)
-		if errors.As(err, &unknown) || s.db.Transient(err) {
+		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
+			m.good = false
+			*lost = g
+			return false, err
+		}
+		if s.db.Transient(err) {
 			m.good = false
 			return false, err
 		}
@@ -83,9 +92,6 @@ func (s *Store) guess(ctx context.Context, calls []*call) (written bool, err err
 		return false, nil //nolint:nilerr // what is wrong, the transaction under the lock says
 	}
 	m.missed = 0
-	for i, c := range calls {
-		c.outcomes, c.err = outcomes[i], nil
-	}
 	g.remember()
 	m.note(g)
 	return true, nil
@@ -110,19 +116,24 @@ func guessable(calls []*call) bool {
 func (g *group) recall(ctx context.Context, calls []*call) (ok bool, err error) {
 	ok = true
 	look := Statement{
-		SQL:     "SELECT r.k, r.i, h.position, e.position FROM {rows} CROSS JOIN head h LEFT JOIN entity e ON e.kind = r.k AND e.id = r.i",
+		SQL:     "SELECT r.k, r.i, h.position, e.position, e.conditions FROM {rows} CROSS JOIN head h LEFT JOIN entity e ON e.kind = r.k AND e.id = r.i",
 		Columns: []Column{{"k", Text}, {"i", Text}},
 		Scan: func(from Row) error {
 			var key catalog.Key
 			var kind string
 			var position int64
 			var there *int64
-			err := from.Scan(&kind, &key.ID, &position, &there)
-			key.Kind = tko.Kind(kind)
-			if ok = ok && position == g.head.position; there != nil {
-				g.state[key] = standIn(key, *there)
+			var conditions sql.NullString
+			if err := from.Scan(&kind, &key.ID, &position, &there, &conditions); err != nil {
+				return err
 			}
-			return err
+			key.Kind = tko.Kind(kind)
+			if ok = ok && position == g.head.position; there == nil {
+				return nil
+			}
+			r := standIn(key, *there)
+			g.state[key] = r
+			return r.readConditions(conditions)
 		},
 	}
 	need := func(key catalog.Key) {
@@ -158,7 +169,7 @@ func (g *group) recall(ctx context.Context, calls []*call) (ok bool, err error) 
 	return ok, err
 }
 
-// standIn is a row of which nothing but its being there matters.
+// standIn is a row of which nothing but its being there, and staying, matters.
 func standIn(key catalog.Key, position int64) *row {
 	return &row{Record: catalog.Record{Key: key, Revision: 1, Position: position}}
 }
@@ -167,7 +178,7 @@ func standIn(key catalog.Key, position int64) *row {
 func (m *memory) note(g *group) {
 	for key, r := range g.state {
 		m.present.drop(key)
-		if r != nil {
+		if r != nil && !r.Leaving() {
 			m.present.put(key, r.Position, 1)
 		}
 	}

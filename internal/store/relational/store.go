@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
@@ -31,6 +30,12 @@ type Store struct {
 	numbers  *cache[catalog.Digest, int64] // of metasets, by digest
 	pairs    *cache[pairKey, int64]
 	memory   memory
+
+	pace pace // of steps
+
+	offsets    offsets
+	turnsMutex sync.Mutex
+	turns      map[*turn]bool // the lists that go on
 
 	mutex  sync.Mutex
 	signal chan struct{}
@@ -57,6 +62,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		numbers:  newCache[catalog.Digest, int64](cachedNumbers),
 		pairs:    newCache[pairKey, int64](cachedPairs),
 		memory:   memory{present: newCache[catalog.Key, int64](cachedPositions)},
+		turns:    map[*turn]bool{},
 		signal:   make(chan struct{}),
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
@@ -93,46 +99,35 @@ func (s *Store) Wake() {
 
 var errClosed = errors.New("the store is closed")
 
-// attempts is how often a transaction is begun before its error is given up to.
-const attempts = 6
-
-// retry runs a transaction again as long as that may help.
-func (s *Store) retry(ctx context.Context, run func() error) error {
-	wait := 5 * time.Millisecond
-	for attempt := 1; ; attempt++ {
-		err := run()
-		if err == nil || attempt == attempts || !s.db.Transient(err) {
-			return err
-		}
+// write runs a transaction that writes: the statements that fn answers are its
+// end. fn may run more than once, even after its transaction has happened, if
+// the connection was lost before the database could say so: then it must find
+// that out and do nothing again. It holds locks by then that the lost
+// transaction had, so that is over.
+func (s *Store) write(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
+	lost := false
+	return s.retry(ctx, func() error {
+		err := s.tryWrite(ctx, fn)
 		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
-			return err
+			lost = true
+		} else if lost && s.db.Transient(err) {
+			return &UnknownOutcomeError{Err: err}
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-			wait *= 4
-		case <-ctx.Done():
-			timer.Stop()
-			return err
-		}
-	}
+		return err
+	})
 }
 
-// write runs a transaction that writes: the statements that fn answers are its
-// end. fn may run more than once.
-func (s *Store) write(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
-	return s.retry(ctx, func() error {
-		tx, err := s.db.Begin(ctx, Write)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback()
-		last, err := fn(tx)
-		if err != nil {
-			return err
-		}
-		return tx.Commit(ctx, last...)
-	})
+func (s *Store) tryWrite(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
+	tx, err := s.db.Begin(ctx, Write)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	last, err := fn(tx)
+	if err != nil {
+		return err
+	}
+	return tx.Commit(ctx, last...)
 }
 
 // run runs statements that read, each in a snapshot of its own.

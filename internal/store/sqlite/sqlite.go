@@ -227,6 +227,7 @@ func (db *database) Dialect() relational.Dialect {
 		In: func(expression, parameter string) string {
 			return expression + " IN (SELECT value FROM json_each(" + parameter + "))"
 		},
+		By:     func(index string) string { return " INDEXED BY " + index },
 		List:   func(list []string) any { return document(list) },
 		Ints:   func(list []int64) any { return document(list) },
 		Regexp: func(expression, parameter string) string { return expression + " REGEXP " + parameter },

@@ -1,0 +1,73 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// function has a KRM function prepare a deployment's package. Functions know
+// nothing of preparation: the triggering resource is marked for them, and has
+// been prepared too if they removed it.
+func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error) {
+	if len(p.Arguments) != 1 {
+		return false, nil, failure(p, target, nil, "it has %d arguments: the kpt executor needs exactly one, the function", len(p.Arguments))
+	}
+	function, err := tko.ParseFunction(p.Arguments[0])
+	if err != nil {
+		return false, nil, failure(p, target, err, "%s", err)
+	}
+	done, err := r.slot(ctx)
+	if err != nil {
+		return false, nil, failure(p, target, err, "%s", err)
+	}
+	defer done()
+	out, err = r.functions.Run(ctx, krmfn.Call{
+		Function: function, Properties: p.Properties, Target: target, Package: pkg, Timeout: r.options.PrepareTimeout,
+		Log: r.options.Log.With("deployment", string(id), "plugin", p.ID(), "resource", target.String()),
+	})
+	if err != nil {
+		e := failure(p, target, err, "%s", bounded(err.Error(), maxMessage))
+		if failed, ok := errors.AsType[*krmfn.Error](err); ok {
+			e.Refused, e.Stderr = failed.Results, failed.Stderr
+		}
+		return false, nil, e
+	}
+	if resource := out.Find(target); resource != nil {
+		resource.SetPrepared()
+	}
+	return true, out, nil
+}
+
+// process runs a program for functions: as a plugin's is run, but its exit code
+// is no error.
+func (r *Runner) process(ctx context.Context, p krmfn.Process) (krmfn.Output, error) {
+	dir, err := os.MkdirTemp(r.options.Dir, "tko-function-")
+	if err != nil {
+		return krmfn.Output{}, fmt.Errorf("it was not run: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	cmd, err := r.program(p.Arguments, dir)
+	if err != nil {
+		return krmfn.Output{}, err
+	}
+	cmd.Env = append(cmd.Env, p.Environment...)
+	if p.Name != "" {
+		cmd.Args = append([]string{p.Name}, p.Arguments[1:]...)
+	}
+	stdout, stderr, err := r.communicate(ctx, cmd, p.Input, p.Timeout)
+	out := krmfn.Output{Stdout: stdout, Stderr: stderr}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		if out.ExitCode = exit.ExitCode(); out.ExitCode < 0 {
+			return out, fmt.Errorf("it ended with %s", describe(exit))
+		}
+		return out, nil
+	}
+	return out, err
+}

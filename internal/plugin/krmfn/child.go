@@ -1,0 +1,83 @@
+package krmfn
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"runtime/debug"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// childName is what a program is told that it is called when it is to be a
+// built-in function.
+const childName = "tko-krm-function"
+
+// headroom is what the program itself needs beside the function.
+const headroom = 128 << 20
+
+// Child is what a program that can be [Options].Self calls first. If it was
+// started to be a built-in function, Child is that, and the program is to end
+// with the exit code.
+func Child(args []string, in io.Reader, out, stderr io.Writer) (code int, is bool) {
+	if len(args) != 3 || args[0] != childName {
+		return 0, false
+	}
+	if err := runAsChild(args[1], args[2], in, out); err != nil {
+		_, _ = fmt.Fprintln(stderr, err)
+		return 1, true
+	}
+	return 0, true
+}
+
+func runAsChild(name, memory string, in io.Reader, out io.Writer) error {
+	limit, err := strconv.ParseInt(memory, 10, 64)
+	if err != nil {
+		return err
+	}
+	debug.SetMemoryLimit(limit / 2)
+	most := uint64(limit) + headroom //nolint:gosec // it is no less than 0
+	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+		return fmt.Errorf("limiting memory: %w", err)
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return err
+	}
+	l, err := decodeOwn(text, krm.Limits{Bytes: math.MaxInt32, Values: math.MaxInt32})
+	if err != nil {
+		return err
+	}
+	l, failed := runBuiltin(context.Background(), name, l)
+	if failed != nil {
+		l = list{raw: []any{map[string]any{"severity": severityError, "message": failed.Error()}}}
+	}
+	answer, err := l.encode()
+	if err != nil {
+		return err
+	}
+	if _, err := out.Write(answer); err != nil {
+		return err
+	}
+	return failed
+}
+
+// runChild runs a built-in function in a process of its own, which may use so
+// much memory and no more.
+func (e *Executor) runChild(ctx context.Context, name string, input []byte, timeout time.Duration) (Output, error) {
+	if e.options.Self == "" {
+		return Output{}, fmt.Errorf("the built-in function %q can't be run by this program", name)
+	}
+	out, err := e.options.Run(ctx, Process{
+		Arguments: []string{e.options.Self, name, strconv.FormatInt(e.options.Memory, 10)}, Name: childName,
+		Environment: []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}, Input: input, Timeout: timeout,
+	})
+	if err == nil && out.ExitCode == 2 { // the Go runtime's
+		return Output{}, fmt.Errorf("it failed, probably because it needs more than %d bytes of memory", e.options.Memory)
+	}
+	return out, err
+}

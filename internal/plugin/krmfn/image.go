@@ -1,0 +1,188 @@
+package krmfn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// Container engines, in the order in which they are looked for. They take the
+// same options but for a few.
+var engines = []string{"podman", "docker", "nerdctl"}
+
+const (
+	nobody        = "65534:65534" // by number: an image need not know users
+	engineFailed  = 125           // exit code when it is the engine that failed
+	removeTimeout = 20 * time.Second
+)
+
+// engine is the container engine's program.
+func (e *Executor) engine() (string, error) {
+	if e.options.Engine != "" {
+		return e.options.Engine, nil
+	}
+	for _, name := range engines {
+		if _, err := exec.LookPath(name); err == nil {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("its image can't be run: install one of %s on this server, or use exec:, wasm: or builtin:", strings.Join(engines, ", "))
+}
+
+// runImage runs a function in a container that has nothing but its image.
+func (e *Executor) runImage(ctx context.Context, c Call, input []byte) (Output, error) {
+	engine, err := e.engine()
+	if err != nil {
+		return Output{}, err
+	}
+	image := c.Function.Name
+	if err := e.fetchImage(ctx, engine, image, c.Properties[tko.FunctionPull]); err != nil {
+		return Output{}, err
+	}
+	name := "tko-function-" + uuid.NewString()
+	arguments := e.containerArguments(engine, name, c.Timeout)
+	out, err := e.runEngine(ctx, c.Timeout, input, append(append([]string{engine}, arguments...), image)...)
+	if err != nil {
+		// Only the client of the engine is gone.
+		_, rmErr := e.runEngine(context.WithoutCancel(ctx), removeTimeout, nil, engine, "rm", "--force", name)
+		return out, errors.Join(err, rmErr)
+	}
+	if out.ExitCode == engineFailed {
+		e.know(image, false)
+		return out, fmt.Errorf("its container could not be run by %s", filepath.Base(engine))
+	}
+	if out.ExitCode == 137 { // SIGKILL: nobody but the kernel sends it
+		return out, fmt.Errorf("it was killed, probably because it needs more than %d bytes of memory", e.options.Memory)
+	}
+	return out, nil
+}
+
+func (e *Executor) containerArguments(engine, name string, timeout time.Duration) []string {
+	memory := strconv.FormatInt(e.options.Memory, 10)
+	arguments := []string{
+		"run", "--rm", "--interactive", "--pull=never", "--name=" + name, "--hostname=function",
+		"--network=none", "--read-only", "--tmpfs=/tmp:rw,nosuid,nodev,noexec,size=64m",
+		"--user=" + nobody, "--cap-drop=all", "--security-opt=no-new-privileges",
+		"--memory=" + memory, "--memory-swap=" + memory, "--cpus=" + strconv.FormatFloat(e.options.CPUs, 'f', -1, 64),
+		"--pids-limit=256", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024",
+	}
+	base := filepath.Base(engine)
+	if base != "nerdctl" {
+		arguments = append(arguments, "--log-driver=none") // else the engine keeps what it writes
+	}
+	if base == "podman" {
+		// podman ends it even if we are gone
+		arguments = append(arguments, "--read-only-tmpfs=false", "--timeout="+strconv.Itoa(int(timeout.Seconds())+10))
+	}
+	return arguments
+}
+
+// fetchImage sees to it that an image is there, as the pull policy says.
+func (e *Executor) fetchImage(ctx context.Context, engine, image, pull string) error {
+	if pull != "always" && e.known(image) {
+		return nil
+	}
+	unlock, err := e.fetches.lock(ctx, image)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if pull != "always" {
+		if e.known(image) {
+			return nil
+		}
+		out, err := e.runEngine(ctx, e.options.Fetch, nil, engine, "image", "inspect", "--format={{.Id}}", image)
+		if err != nil {
+			return err
+		}
+		if out.ExitCode == 0 {
+			e.know(image, true)
+			return nil
+		}
+	}
+	if pull == "never" {
+		return fmt.Errorf("its image %q is not on this server, and its property %s is never: pull it by hand, or change the property", image, tko.FunctionPull)
+	}
+	out, err := e.runEngine(ctx, e.options.Fetch, nil, engine, "pull", "--quiet", image)
+	if err != nil {
+		return fmt.Errorf("pulling its image %q: %w", image, err)
+	}
+	if out.ExitCode != 0 {
+		return fmt.Errorf("its image %q can't be pulled: %s", image, short(out.Stderr))
+	}
+	e.know(image, true)
+	return nil
+}
+
+func (e *Executor) known(image string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.images[image]
+}
+
+func (e *Executor) know(image string, there bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if there {
+		e.images[image] = true
+	} else {
+		delete(e.images, image)
+	}
+}
+
+func (e *Executor) runEngine(ctx context.Context, timeout time.Duration, input []byte, arguments ...string) (Output, error) {
+	return e.options.Run(ctx, Process{Arguments: arguments, Input: input, Timeout: timeout, Environment: engineEnvironment(os.Environ())})
+}
+
+// engineEnvironment is what a container engine needs of the server's
+// environment: where it is, its settings, and proxies. Containers get nothing
+// of it.
+func engineEnvironment(environment []string) []string {
+	kept := []string{"TMPDIR=" + os.TempDir()}
+	for _, variable := range environment {
+		name, _, _ := strings.Cut(variable, "=")
+		switch upper := strings.ToUpper(name); {
+		case strings.HasPrefix(name, "DOCKER_"), strings.HasPrefix(name, "CONTAINER"), strings.HasPrefix(name, "NERDCTL_"),
+			strings.HasPrefix(name, "XDG_"), name == "REGISTRY_AUTH_FILE", name == "DBUS_SESSION_BUS_ADDRESS",
+			upper == "HTTP_PROXY", upper == "HTTPS_PROXY", upper == "NO_PROXY":
+			kept = append(kept, variable)
+		}
+	}
+	return kept
+}
+
+// catalogFunctions are the functions of the public catalog that are built in,
+// and the highest minor version 0.MINOR that they are compatible with.
+var catalogFunctions = map[string]int{
+	"apply-replacements": 1, "set-annotations": 1, "set-labels": 2, "set-namespace": 4, "starlark": 5,
+}
+
+var catalogs = []string{"gcr.io/kpt-fn/", "ghcr.io/kptdev/krm-functions-catalog/"}
+
+// catalogImage says which built-in function an image is the same as: one of
+// the public catalog, by a version. A digest names what it names.
+func catalogImage(image string) (name string, ok bool) {
+	for _, catalog := range catalogs {
+		rest, found := strings.CutPrefix(image, catalog)
+		if !found {
+			continue
+		}
+		name, version, _ := strings.Cut(rest, ":v0.")
+		minor, _, _ := strings.Cut(version, ".")
+		n, err := strconv.Atoi(minor)
+		if most, known := catalogFunctions[name]; known && err == nil && 1 <= n && n <= most {
+			return name, !strings.Contains(version, "@")
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,201 @@
+package krmfn_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The test's program is the built-in functions' process too.
+func TestMain(m *testing.M) {
+	if code, is := krmfn.Child(os.Args, os.Stdin, os.Stdout, os.Stderr); is {
+		os.Exit(code)
+	}
+	dir, err := os.MkdirTemp("", "krmfn-")
+	if err != nil {
+		panic(err)
+	}
+	built = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+var built string // folder of what was built
+
+// program builds testdata/fn for this machine.
+var program = sync.OnceValues(func() (string, error) { return build("fn", "CGO_ENABLED=0") })
+
+// wasm builds it as a WebAssembly module.
+var wasm = sync.OnceValues(func() (string, error) { return build("fn.wasm", "GOOS=wasip1", "GOARCH=wasm") })
+
+func build(name string, environment ...string) (string, error) {
+	path := filepath.Join(built, name)
+	command := exec.Command("go", "build", "-trimpath", "-ldflags=-s", "-o", path, "./testdata/fn")
+	command.Env = append(os.Environ(), environment...)
+	if out, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+}
+
+func must(t *testing.T, get func() (string, error)) string {
+	t.Helper()
+	s, err := get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// container builds an image of testdata/fn in a storage of the test's own.
+func container(t *testing.T) (image string) {
+	t.Helper()
+	if _, err := exec.LookPath("podman"); err != nil {
+		t.Fatal("install podman and runc: functions are tested in containers")
+	}
+	dir := t.TempDir()
+	engine := "[engine]\ncgroup_manager = \"cgroupfs\"\n"
+	if _, err := exec.LookPath("runc"); err == nil {
+		engine += "runtime = \"runc\"\n" // another one may not know the machine's cgroups
+	}
+	write(t, filepath.Join(dir, "containers.conf"), engine, 0o600)
+	write(t, filepath.Join(dir, "storage.conf"), fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n", dir+"/root", dir+"/run"), 0o600)
+	t.Setenv("CONTAINERS_CONF", dir+"/containers.conf")
+	t.Setenv("CONTAINERS_STORAGE_CONF", dir+"/storage.conf")
+	folder := filepath.Join(dir, "image")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile(must(t, program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(folder, "fn"), string(code), 0o755)
+	write(t, filepath.Join(folder, "Dockerfile"), "FROM scratch\nCOPY fn /fn\nENTRYPOINT [\"/fn\"]\n", 0o600)
+	image = "localhost/test/fn:v1"
+	out, err := exec.CommandContext(t.Context(), "podman", "build", "--quiet", "--tag", image, folder).CombinedOutput()
+	if err != nil {
+		t.Fatalf("podman can't build an image on this machine: install podman and runc and let this user run them: %v\n%s", err, out)
+	}
+	return image
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// script makes an executable file.
+func script(t *testing.T, text string) string {
+	t.Helper()
+	return write(t, filepath.Join(t.TempDir(), "function"), "#!/bin/sh\n"+text+"\n", 0o755)
+}
+
+var target = krm.Identity{GVK: krm.GVK{Group: "x.plugin.nephio.org", Version: "v1", Kind: "X"}, Name: "x"}
+
+// input is a package with a triggering resource of a spec.
+func input(t *testing.T, spec, rest string) krm.Package {
+	t.Helper()
+	return parse(t, "apiVersion: x.plugin.nephio.org/v1\nkind: X\nmetadata: {name: x}\nspec: "+spec+"\n---\n"+rest)
+}
+
+func parse(t *testing.T, text string) krm.Package {
+	t.Helper()
+	pkg, err := krm.Decode(krm.YAML, []byte(text), krm.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pkg
+}
+
+func function(argument string, properties ...string) tko.Plugin {
+	p := tko.Plugin{Type: tko.PluginPrepare, Name: "f", Executor: tko.ExecutorKpt, Arguments: []string{argument}, Properties: map[string]string{}}
+	for _, property := range properties {
+		key, value, _ := strings.Cut(property, "=")
+		p.Properties[key] = value
+	}
+	return p
+}
+
+// self makes this program the one that runs built-in functions.
+func self(t *testing.T, o plugin.Options) plugin.Options {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Functions.Self = path
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	t.Cleanup(func() {
+		if left, _ := os.ReadDir(o.Dir); len(left) > 0 {
+			t.Errorf("%s was left behind", left[0].Name())
+		}
+	})
+	return o
+}
+
+// prepare runs a function on a package, which stays as it was.
+func prepare(t *testing.T, r *plugin.Runner, p tko.Plugin, pkg krm.Package) (krm.Package, error) {
+	t.Helper()
+	before := text(t, pkg)
+	prepared, out, err := r.Prepare(t.Context(), p, target, "d", pkg)
+	if text(t, pkg) != before {
+		t.Error("the package that was given was changed")
+	}
+	if err != nil {
+		if _, ok := errors.AsType[*plugin.Error](err); !ok || prepared || out != nil {
+			t.Errorf("got %v %v, want a *plugin.Error and nothing else: %v", prepared, out, err)
+		}
+		return nil, err
+	}
+	if !prepared {
+		t.Error("a function that succeeds has prepared")
+	}
+	return out, nil
+}
+
+func text(t *testing.T, pkg krm.Package) string {
+	t.Helper()
+	data, err := krm.Encode(krm.YAML, pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// log collects what is logged.
+type log struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *log) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

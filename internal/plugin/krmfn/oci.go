@@ -1,0 +1,146 @@
+package krmfn
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/credentials"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// wasmLayers are the media types of layers that are WebAssembly modules.
+var wasmLayers = map[string]bool{
+	"application/wasm":                                  true, // the artifacts of the CNCF's working group
+	"application/vnd.wasm.content.layer.v1+wasm":        true,
+	"application/vnd.module.wasm.content.layer.v1+wasm": true,
+}
+
+// folder is a folder of the cache that exists, "" if there is no cache.
+func (e *Executor) folder(name string) string {
+	if e.options.Cache == "" {
+		return ""
+	}
+	dir := filepath.Join(e.options.Cache, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return ""
+	}
+	return dir
+}
+
+// fetchModule sees to it that a module of a registry is there, as the pull
+// policy says, and answers the file.
+func (e *Executor) fetchModule(ctx context.Context, reference, pull string) (path string, err error) {
+	dir := e.folder("modules")
+	if dir == "" {
+		return "", fmt.Errorf("its module %q can't be fetched: this server has no folder for functions, see --kpt-cache", reference)
+	}
+	sum := sha256.Sum256([]byte(reference))
+	path = filepath.Join(dir, hex.EncodeToString(sum[:])+".wasm")
+	_, err = os.Stat(path)
+	switch {
+	case err == nil && pull != "always":
+		return path, nil
+	case err != nil && pull == "never":
+		return "", fmt.Errorf("its module %q is not on this server, and its property %s is never: change the property", reference, tko.FunctionPull)
+	}
+	timed, cancel := context.WithTimeoutCause(ctx, e.options.Fetch, fmt.Errorf("it did not come within %s", e.options.Fetch))
+	defer cancel()
+	code, err := download(timed, reference)
+	if timed.Err() != nil {
+		err = context.Cause(timed)
+	}
+	if err != nil {
+		return "", fmt.Errorf("its module %q can't be fetched: %w", reference, err)
+	}
+	return path, replaceFile(path, code)
+}
+
+// replaceFile writes a file whole or not at all.
+func replaceFile(path string, data []byte) error {
+	temporary, err := os.CreateTemp(filepath.Dir(path), "new-")
+	if err != nil {
+		return err
+	}
+	_, err = temporary.Write(data)
+	err = errors.Join(err, temporary.Close())
+	if err == nil {
+		err = os.Rename(temporary.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(temporary.Name())
+	}
+	return err
+}
+
+// download gets the one module of an OCI artifact, whose digest is checked.
+func download(ctx context.Context, reference string) ([]byte, error) {
+	repository, err := remote.NewRepository(reference)
+	if err != nil {
+		return nil, err
+	}
+	repository.PlainHTTP = loopback(repository.Reference.Host())
+	client := &auth.Client{Client: &http.Client{}, Cache: auth.NewCache()}
+	if store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{}); err == nil {
+		client.Credential = credentials.Credential(store)
+	}
+	repository.Client = client
+	tag := repository.Reference.ReferenceOrDefault()
+	descriptor, stream, err := repository.FetchReference(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stream.Close() }()
+	if descriptor.Size > 4<<20 {
+		return nil, fmt.Errorf("its manifest has %d bytes", descriptor.Size)
+	}
+	text, err := content.ReadAll(stream, descriptor)
+	if err != nil {
+		return nil, err
+	}
+	var manifest ocispec.Manifest
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		return nil, fmt.Errorf("its manifest: %w", err)
+	}
+	var layers []ocispec.Descriptor
+	for _, layer := range manifest.Layers {
+		if wasmLayers[layer.MediaType] {
+			layers = append(layers, layer)
+		}
+	}
+	if len(layers) != 1 {
+		return nil, tko.Errorf(tko.ErrInvalid, "it has %d layers of application/wasm: a function is an artifact with one", len(layers))
+	}
+	if layers[0].Size > maxModule {
+		return nil, tko.Errorf(tko.ErrInvalid, "it has %d bytes: at most %d are taken", layers[0].Size, maxModule)
+	}
+	blob, err := repository.Blobs().Fetch(ctx, layers[0])
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = blob.Close() }()
+	return content.ReadAll(io.Reader(blob), layers[0])
+}
+
+// loopback says whether a registry is on this machine, where there is no TLS.
+func loopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

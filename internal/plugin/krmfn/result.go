@@ -1,0 +1,174 @@
+package krmfn
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The severities of results.
+const (
+	severityError   = "error"
+	severityWarning = "warning"
+	severityInfo    = "info"
+)
+
+const (
+	maxErrors  = 10  // results that become part of an error
+	maxResults = 100 // results of a run that are logged
+	maxText    = 300 // bytes of a text of a result
+)
+
+// A result is what a function says about a resource, or about its work.
+type result struct {
+	severity string
+	message  string
+	resource string // as krm.Identity writes it, with the namespace; may be empty
+	field    string // dotted path; may be empty
+	current  string // of the field
+	proposed string
+}
+
+// String is `MESSAGE (apps/v1 Deployment "web", spec.replicas)`.
+func (r result) String() string {
+	message := r.message
+	if message == "" {
+		message = "a result without a message"
+	}
+	var where []string
+	if r.resource != "" {
+		where = append(where, r.resource)
+	}
+	if r.field != "" {
+		field := r.field
+		if r.current != "" {
+			field += " is " + r.current
+		}
+		if r.proposed != "" {
+			field += ", should be " + r.proposed
+		}
+		where = append(where, field)
+	}
+	if len(where) == 0 {
+		return message
+	}
+	return fmt.Sprintf("%s (%s)", message, strings.Join(where, ", "))
+}
+
+// refusal is what the results of severity error say, "" if there are none.
+func refusal(results []result) string {
+	var messages []string
+	more := 0
+	for _, r := range results {
+		switch {
+		case r.severity != severityError:
+		case len(messages) == maxErrors:
+			more++
+		default:
+			messages = append(messages, r.String())
+		}
+	}
+	if more > 0 {
+		messages = append(messages, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(messages, "; ")
+}
+
+func logResults(ctx context.Context, log *slog.Logger, results []result) {
+	if log == nil {
+		return
+	}
+	for i, r := range results {
+		if i == maxResults {
+			log.WarnContext(ctx, "function had too many results", "dropped_results", len(results)-maxResults)
+			return
+		}
+		level := slog.LevelInfo
+		if r.severity == severityWarning {
+			level = slog.LevelWarn
+		}
+		log.Log(ctx, level, "function result", "severity", r.severity, "about", r.resource, "field", r.field, "result", r.message)
+	}
+}
+
+func decodeResults(value any) ([]result, error) {
+	if value == nil {
+		return nil, nil
+	}
+	// Version v1alpha1 had an object with a name and items.
+	if old, ok := value.(map[string]any); ok {
+		value = old["items"]
+	}
+	values, ok := value.([]any)
+	if !ok && value != nil {
+		return nil, fmt.Errorf("results is %s, not a list", typeName(value))
+	}
+	results := make([]result, len(values))
+	for i, value := range values {
+		m, ok := value.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("results[%d] is %s, not a map", i, typeName(value))
+		}
+		r := krm.Resource(m)
+		results[i] = result{
+			severity: severityInfo, message: short(r["message"]), resource: about(r),
+			field: get(r, "field", "path"), current: get(r, "field", "currentValue"), proposed: get(r, "field", "proposedValue"),
+		}
+		switch severity, ok := r["severity"]; {
+		case !ok || severity == nil || severity == "" || severity == severityInfo:
+		case severity == severityError || severity == severityWarning:
+			results[i].severity = r.Text("severity")
+		default:
+			return nil, fmt.Errorf("results[%d].severity is %q: it can be error, warning or info", i, short(severity))
+		}
+	}
+	return results, nil
+}
+
+// about is the resource that a result refers to.
+func about(r krm.Resource) string {
+	ref, ok := r["resourceRef"].(map[string]any)
+	if !ok {
+		return ""
+	}
+	reference := krm.Resource(ref)
+	id := krm.Identity{GVK: krm.ParseGVK(short(ref["apiVersion"]), short(ref["kind"])), Name: short(ref["name"])}
+	s := id.String()
+	if namespace := reference.Text("namespace"); namespace != "" {
+		s += fmt.Sprintf(" in namespace %q", short(namespace))
+	}
+	return s
+}
+
+func get(r krm.Resource, path ...string) string {
+	value, _ := r.Get(path...)
+	return short(value)
+}
+
+// short is a value as text that fits in a message.
+func short(value any) string {
+	var s string
+	switch value := value.(type) {
+	case nil:
+		return ""
+	case string:
+		s = value
+	case map[string]any, []any:
+		s = compact(value)
+	default:
+		s = fmt.Sprint(value)
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= maxText {
+		return s
+	}
+	cut := maxText
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
