@@ -131,6 +131,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	defer runner.Close()
 
 	// The APIs outlive the controllers, so that these can give back their work.
 	apis, stopAPIs := context.WithCancel(context.WithoutCancel(ctx))

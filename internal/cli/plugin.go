@@ -52,7 +52,7 @@ func triggersText(p tko.Plugin) string {
 
 func (a *app) pluginCommand() *cobra.Command {
 	return group("plugin", "Programs that validate, prepare and schedule",
-		a.pluginRegister(), a.pluginGet(), a.pluginDelete(), a.pluginList(), a.pluginPurge())
+		a.pluginNew(), a.pluginRegister(), a.pluginGet(), a.pluginDelete(), a.pluginList(), a.pluginPurge())
 }
 
 func (a *app) pluginRegister() *cobra.Command {
@@ -63,7 +63,9 @@ func (a *app) pluginRegister() *cobra.Command {
 		Use:   "register TYPE NAME ARGUMENT...",
 		Short: "Write a plugin, or write it anew",
 		Long: `Write a plugin, or write it anew. TYPE is validate, prepare or schedule; the
-ARGUMENTs are the program and its arguments, or what else the executor takes.
+ARGUMENTs are the program and its arguments, or what else the executor takes:
+kpt one KRM function (an image, exec:PATH, wasm:PATH, wasm:oci://REFERENCE or
+builtin:NAME), ansible one job template.
 Put -- before arguments that begin with a dash.`,
 		Example: `  tko plugin register validate free5gc/smf /opt/plugins/smf.py -g free5gc.plugin.nephio.org,v1alpha1,SMF
   tko plugin register prepare namespace gcr.io/kpt-fn/set-namespace:v0.4 -e kpt \

@@ -74,6 +74,7 @@ func TestWrongSettings(t *testing.T) {
 		"package format":  {why: "there are two", args: []string{"--package-format=json"}, want: []string{"json", "cbor"}},
 		"log":             {why: "words that are known", args: []string{"--log-level=loud", "--log-format=xml"}, want: []string{"loud", "xml"}},
 		"empty for gRPC":  {why: "the API is what a data controller is", args: []string{"--listen-grpc="}, want: []string{"--listen-grpc"}},
+		"functions":       {why: "nothing could run", args: []string{"--kpt-memory=5", "--kpt-cpus=NaN", "--kpt-fetch-timeout=0s"}, want: []string{"--kpt-memory", "--kpt-cpus", "--kpt-fetch-timeout"}},
 		"negative number": {why: "nothing would be done", args: []string{"--preparer-concurrency=-1"}, want: []string{"--preparer-concurrency"}},
 	}
 	for name, test := range tests {
