@@ -162,4 +162,3 @@ func everything(ctx context.Context, c *client.Client, i, round int) (tko.Deploy
 	}
 	return id, nil
 }
-

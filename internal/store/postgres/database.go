@@ -132,10 +132,11 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		return nil, err
 	}
 	begin := []string{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
-	switch {
-	case mode == relational.Write:
+	switch mode {
+	case relational.Read:
+	case relational.Write:
 		begin[0] = "BEGIN ISOLATION LEVEL READ COMMITTED"
-	case mode == relational.List:
+	case relational.List:
 		if db.idleLimit { // whoever takes the rows may be slow
 			begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
 		}

@@ -271,7 +271,17 @@ func Collect(t *testing.T, open func(t *testing.T) catalog.Store) {
 				}
 				text := fmt.Sprint("content ", (n/3+int64(i))%3)
 				time.Sleep(2 * time.Millisecond) // SQLite is not fair to the collector otherwise
-				if _, err := store.Commit(w.ctx(), site(id, expect(n), withPackage(text), metadata("text", text))); err != nil {
+				content := func(wr *catalog.Write) { withPackage(text)(wr); metadata("text", text)(wr) }
+				if _, err := store.Commit(w.ctx(), site(id, expect(n), content)); err != nil {
+					t.Error(err)
+					return
+				}
+				// New records are written in ways of their own.
+				if _, err := store.Commit(w.ctx(), site(fmt.Sprint(id, "-", n), content)); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := store.Commit(w.ctx(), deleted(siteKey(fmt.Sprint(id, "-", n-3)))); err != nil {
 					t.Error(err)
 					return
 				}
@@ -295,7 +305,7 @@ func Collect(t *testing.T, open func(t *testing.T) catalog.Store) {
 			t.Error(err)
 		}
 	}
-	if found != 2 {
+	if found < 2*3 {
 		t.Errorf("%d sites", found)
 	}
 }
