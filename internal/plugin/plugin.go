@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
+	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -34,6 +35,7 @@ type Options struct {
 	Environment     []string      // names of further variables of the server's environment that plugins get
 	Dir             string        // where each run has its own directory; the system's for temporary files if empty
 	Limits          krm.Limits    // of what plugins answer
+	Kubeconfig      string        // of the cluster of plugins that run in pods; see pod.Options
 	Functions       krmfn.Options // of the kpt executor; Run, MaxOutput and Limits follow from the others
 	Log             *slog.Logger  // gets the plugins' log lines; nowhere if nil
 }
@@ -43,6 +45,7 @@ type Runner struct {
 	options   Options
 	slots     chan struct{}
 	functions *krmfn.Executor
+	pods      *pod.Executor
 }
 
 // New makes a Runner.
@@ -61,7 +64,10 @@ func New(o Options) *Runner {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{options: o, slots: make(chan struct{}, o.MaxProcesses)}
+	r := &Runner{
+		options: o, slots: make(chan struct{}, o.MaxProcesses),
+		pods: pod.New(pod.Options{Kubeconfig: o.Kubeconfig, MaxOutput: o.MaxOutput}),
+	}
 	o.Functions.Run, o.Functions.MaxOutput, o.Functions.Limits = r.process, o.MaxOutput, o.Limits
 	r.functions = krmfn.New(o.Functions)
 	return r
@@ -168,9 +174,6 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 	case executor != tko.ExecutorCommand:
 		return nil, failure(j.plugin, j.target, nil,
 			"the %s executor is not built into this server yet: use the command executor", executor)
-	case j.plugin.Properties["_kubernetes.pod"] != "":
-		return nil, failure(j.plugin, j.target, nil,
-			`running commands in pods is not built into this server yet: remove the property "_kubernetes.pod" to run it beside the server`)
 	case len(j.plugin.Arguments) == 0:
 		return nil, failure(j.plugin, j.target, nil, "it has no arguments: the first must be the program")
 	}
@@ -180,7 +183,11 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 		return nil, failure(j.plugin, j.target, err, "%s", err)
 	}
 	defer done()
-	data, stderr, err := r.command(ctx, j)
+	run := r.command
+	if j.plugin.Properties[podProperty] != "" {
+		run = r.inPod
+	}
+	data, stderr, err := run(ctx, j)
 	if err != nil {
 		e := failure(j.plugin, j.target, err, "%s", err)
 		e.Stderr = stderr
