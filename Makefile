@@ -50,6 +50,7 @@ generate: $(BIN)/buf ## make the generated code anew
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf lint
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf generate
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf generate test/wire/contract --template test/wire/buf.gen.yaml
+	sdk/python/generate.sh
 
 .PHONY: format
 format: $(BIN)/golangci-lint ## format the code

@@ -52,7 +52,10 @@ type Template struct {
 	Metadata    map[string]string
 	Package     krm.Package
 	Deployments []DeploymentID // made from it, sorted; read only
-	Stamp       Stamp          // read only
+	// DeploymentCount is how many are made from it: only in lists that were
+	// asked for it. Read only.
+	DeploymentCount int
+	Stamp           Stamp // read only
 }
 
 // A Site is where deployments run. Its package is completely valid.
@@ -62,7 +65,10 @@ type Site struct {
 	Metadata    map[string]string
 	Package     krm.Package
 	Deployments []DeploymentID // at it, sorted; read only
-	Stamp       Stamp          // read only
+	// DeploymentCount is how many are there: only in lists that were asked for
+	// it. Read only.
+	DeploymentCount int
+	Stamp           Stamp // read only
 }
 
 // A Deployment is a package that should run at a site, or a topology whose
@@ -75,6 +81,7 @@ type Deployment struct {
 	Metadata map[string]string
 	Prepared bool
 	Approved bool
+	Origin   string // of a child: what [NewChild] called it; read only
 	Package  krm.Package
 	Stamp    Stamp // read only
 }
@@ -153,6 +160,16 @@ const (
 	ConditionApproved  = "Approved"
 	ConditionScheduled = "Scheduled"
 	ConditionHealthy   = "Healthy"
+	ConditionDeleting  = "Deleting" // only while a deletion is under way, or was interrupted
+	// ConditionPlaced says whether the children of a deployment are as its
+	// placements say. Deployments whose placements are evaluated again have it.
+	ConditionPlaced = "Placed"
+)
+
+// Reasons of the Placed condition that ask for, and give, an approval.
+const (
+	ReasonChangeProposed = "WaitsForApproval" // its message says what would be done
+	ReasonChangeApproved = "ChangeApproved"   // and will be done, if nothing else is wanted by then
 )
 
 // The values of a condition's status.

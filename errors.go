@@ -23,6 +23,9 @@ var (
 	ErrDenied = errors.New("denied")
 	// ErrGone: changes that old are no longer kept. List again.
 	ErrGone = errors.New("gone")
+	// ErrUnavailable: the server or its database is away. The same request may
+	// work later, or may have worked.
+	ErrUnavailable = errors.New("unavailable")
 )
 
 // A Finding is one thing that is wrong with a package.

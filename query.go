@@ -50,4 +50,5 @@ type ListOptions struct {
 	Window      Window
 	Packages    bool // with the packages
 	Deployments bool // with the IDs of the deployments of templates and sites
+	Counts      bool // with their numbers, which is cheaper
 }

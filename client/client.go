@@ -21,9 +21,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// ErrUnavailable is the kind of errors of a server that can't be reached or is
-// about to stop: the same call may work later, or may have worked.
-var ErrUnavailable = wire.ErrUnavailable
+// ErrUnavailable is the kind of errors of a server that can't be reached, is
+// about to stop or can't reach its database: the same call may work later, or
+// may have worked.
+var ErrUnavailable = tko.ErrUnavailable
 
 // DefaultAddress is where a server listens unless told otherwise.
 const DefaultAddress = "localhost:50050"
@@ -160,7 +161,7 @@ func (c *Client) failed(err error) error {
 	// What gRPC says of a connection is for its developers.
 	text := err.Error()
 	_, cause, dialing := strings.Cut(text, "Error while dialing: ")
-	if !dialing && !isUnavailable(err) {
+	if !dialing && (!isUnavailable(err) || wire.Said(err)) {
 		return err
 	}
 	if dialing {

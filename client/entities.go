@@ -58,6 +58,7 @@ func (c *Client) Templates(ctx context.Context, s tko.TemplateSelect, o tko.List
 		WithPackages:           o.Packages,
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		WithoutDeploymentIds:   !o.Deployments,
+		WithDeploymentCounts:   o.Counts,
 	}, wire.ListedTemplate)
 }
 
@@ -110,6 +111,7 @@ func (c *Client) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions)
 		WithPackages:           o.Packages,
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		WithoutDeploymentIds:   !o.Deployments,
+		WithDeploymentCounts:   o.Counts,
 	}, wire.ListedSite)
 }
 

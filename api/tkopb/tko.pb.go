@@ -554,16 +554,17 @@ func (x *Template) GetStamp() *Stamp {
 }
 
 type ListedTemplate struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TemplateId    string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
-	Metadata      map[string]string      `protobuf:"bytes,2,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Updated       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=updated,proto3" json:"updated,omitempty"`
-	DeploymentIds []string               `protobuf:"bytes,4,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
-	Stamp         *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
-	PackageFormat string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"` // when packages were asked for
-	Package       []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	TemplateId      string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	Metadata        map[string]string      `protobuf:"bytes,2,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Updated         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=updated,proto3" json:"updated,omitempty"`
+	DeploymentIds   []string               `protobuf:"bytes,4,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
+	Stamp           *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	PackageFormat   string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"` // when packages were asked for
+	Package         []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
+	DeploymentCount uint64                 `protobuf:"varint,103,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"` // when counts were asked for
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListedTemplate) Reset() {
@@ -643,6 +644,13 @@ func (x *ListedTemplate) GetPackage() []byte {
 		return x.Package
 	}
 	return nil
+}
+
+func (x *ListedTemplate) GetDeploymentCount() uint64 {
+	if x != nil {
+		return x.DeploymentCount
+	}
+	return 0
 }
 
 type GetTemplate struct {
@@ -772,6 +780,7 @@ type ListTemplates struct {
 	WithPackages           bool                   `protobuf:"varint,100,opt,name=withPackages,proto3" json:"withPackages,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,101,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	WithoutDeploymentIds   bool                   `protobuf:"varint,102,opt,name=withoutDeploymentIds,proto3" json:"withoutDeploymentIds,omitempty"` // leaves deploymentIds empty: cheaper
+	WithDeploymentCounts   bool                   `protobuf:"varint,103,opt,name=withDeploymentCounts,proto3" json:"withDeploymentCounts,omitempty"` // fills deploymentCount: cheaper than deploymentIds
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -837,6 +846,13 @@ func (x *ListTemplates) GetPreferredPackageFormat() string {
 func (x *ListTemplates) GetWithoutDeploymentIds() bool {
 	if x != nil {
 		return x.WithoutDeploymentIds
+	}
+	return false
+}
+
+func (x *ListTemplates) GetWithDeploymentCounts() bool {
+	if x != nil {
+		return x.WithDeploymentCounts
 	}
 	return false
 }
@@ -986,17 +1002,18 @@ func (x *Site) GetStamp() *Stamp {
 }
 
 type ListedSite struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
-	TemplateId    string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
-	Metadata      map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Updated       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated,proto3" json:"updated,omitempty"`
-	DeploymentIds []string               `protobuf:"bytes,5,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
-	Stamp         *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
-	PackageFormat string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
-	Package       []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	SiteId          string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	TemplateId      string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	Metadata        map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Updated         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated,proto3" json:"updated,omitempty"`
+	DeploymentIds   []string               `protobuf:"bytes,5,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
+	Stamp           *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	PackageFormat   string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
+	Package         []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
+	DeploymentCount uint64                 `protobuf:"varint,103,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"` // when counts were asked for
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListedSite) Reset() {
@@ -1083,6 +1100,13 @@ func (x *ListedSite) GetPackage() []byte {
 		return x.Package
 	}
 	return nil
+}
+
+func (x *ListedSite) GetDeploymentCount() uint64 {
+	if x != nil {
+		return x.DeploymentCount
+	}
+	return 0
 }
 
 type GetSite struct {
@@ -1220,6 +1244,7 @@ type ListSites struct {
 	WithPackages           bool                   `protobuf:"varint,100,opt,name=withPackages,proto3" json:"withPackages,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,101,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	WithoutDeploymentIds   bool                   `protobuf:"varint,102,opt,name=withoutDeploymentIds,proto3" json:"withoutDeploymentIds,omitempty"`
+	WithDeploymentCounts   bool                   `protobuf:"varint,103,opt,name=withDeploymentCounts,proto3" json:"withDeploymentCounts,omitempty"` // fills deploymentCount: cheaper than deploymentIds
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1289,6 +1314,13 @@ func (x *ListSites) GetWithoutDeploymentIds() bool {
 	return false
 }
 
+func (x *ListSites) GetWithDeploymentCounts() bool {
+	if x != nil {
+		return x.WithDeploymentCounts
+	}
+	return false
+}
+
 type DeploymentID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId  string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
@@ -1347,8 +1379,10 @@ type Deployment struct {
 	PackageFormat      string                 `protobuf:"bytes,10,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
 	Package            []byte                 `protobuf:"bytes,11,opt,name=package,proto3" json:"package,omitempty"`
 	Stamp              *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Names this child for ever, among its parent's; empty if it was made otherwise.
+	Origin        string `protobuf:"bytes,101,opt,name=origin,proto3" json:"origin,omitempty"` // ignored on writes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Deployment) Reset() {
@@ -1465,6 +1499,13 @@ func (x *Deployment) GetStamp() *Stamp {
 	return nil
 }
 
+func (x *Deployment) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
 type ListedDeployment struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId       string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
@@ -1479,6 +1520,7 @@ type ListedDeployment struct {
 	Stamp              *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
 	PackageFormat      string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
 	Package            []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
+	Origin             string                 `protobuf:"bytes,103,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1595,6 +1637,13 @@ func (x *ListedDeployment) GetPackage() []byte {
 		return x.Package
 	}
 	return nil
+}
+
+func (x *ListedDeployment) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
 }
 
 type CreateDeployment struct {
@@ -4068,7 +4117,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xea\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x03\n" +
 	"\x0eListedTemplate\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
@@ -4079,7 +4128,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12$\n" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
-	"\apackage\x18f \x01(\fR\apackage\x1a;\n" +
+	"\apackage\x18f \x01(\fR\apackage\x12(\n" +
+	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x01\n" +
@@ -4095,13 +4145,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06dryRun\x18d \x01(\bR\x06dryRun\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf2\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x02\n" +
 	"\rListTemplates\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12,\n" +
 	"\x06select\x18\x02 \x01(\v2\x14.tko.SelectTemplatesR\x06select\x12\"\n" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
 	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x122\n" +
-	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\" \n" +
+	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\x122\n" +
+	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\" \n" +
 	"\x06SiteID\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\"\xee\x02\n" +
 	"\x04Site\x12\x16\n" +
@@ -4118,7 +4169,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfa\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x03\n" +
 	"\n" +
 	"ListedSite\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x1e\n" +
@@ -4131,7 +4182,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12$\n" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
-	"\apackage\x18f \x01(\fR\apackage\x1a;\n" +
+	"\apackage\x18f \x01(\fR\apackage\x12(\n" +
+	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"u\n" +
@@ -4146,15 +4198,16 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06dryRun\x18d \x01(\bR\x06dryRun\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xea\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x02\n" +
 	"\tListSites\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12(\n" +
 	"\x06select\x18\x02 \x01(\v2\x10.tko.SelectSitesR\x06select\x12\"\n" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
 	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x122\n" +
-	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\"2\n" +
+	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\x122\n" +
+	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\"2\n" +
 	"\fDeploymentID\x12\"\n" +
-	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"\x96\x04\n" +
+	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"\xae\x04\n" +
 	"\n" +
 	"Deployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
@@ -4172,10 +4225,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	" \x01(\tR\rpackageFormat\x12\x18\n" +
 	"\apackage\x18\v \x01(\fR\apackage\x12 \n" +
 	"\x05stamp\x18d \x01(\v2\n" +
-	".tko.StampR\x05stamp\x1a;\n" +
+	".tko.StampR\x05stamp\x12\x16\n" +
+	"\x06origin\x18e \x01(\tR\x06origin\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa2\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xba\x04\n" +
 	"\x10ListedDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
 	"\x12parentDeploymentId\x18\x02 \x01(\tR\x12parentDeploymentId\x12\x1e\n" +
@@ -4191,7 +4245,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12$\n" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
-	"\apackage\x18f \x01(\fR\apackage\x1a;\n" +
+	"\apackage\x18f \x01(\fR\apackage\x12\x16\n" +
+	"\x06origin\x18g \x01(\tR\x06origin\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x03\n" +

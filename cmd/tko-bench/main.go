@@ -1,17 +1,17 @@
-// Command tko-bench measures TKO on its stores, and raw PostgreSQL beside it in
-// the same run. It prints Markdown.
+// Command tko-bench measures TKO on its stores, or any server of tko.Data, and
+// raw PostgreSQL beside it in the same run. It prints Markdown or JSON.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,140 +21,207 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 )
 
-func main() {
+func main() { os.Exit(mainCode()) }
+
+func mainCode() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errUsage):
+		return 2
+	default:
 		fmt.Fprintln(os.Stderr, "tko-bench:", err)
-		os.Exit(1) //nolint:gocritic // nothing is left to be stopped
+		return 1
 	}
 }
+
+// errUsage is wrong flags, of which the user was told.
+var errUsage = errors.New("see tko-bench -h")
+
+const usage = `Usage: tko-bench [flags]
+       tko-bench fill [flags]
+
+Measures TKO as a client sees it, through tko.Data, and raw PostgreSQL beside it in the same run: ratios travel between
+machines, seconds don't. Prints a table on the standard output, and what it is at on the standard error.
+
+Without -address it starts what it measures: for each of -stores a tko-server with an empty database of its own, which it
+fills with a fleet of -deployments (see tko-bench fill -h), and preparers when it needs them. PostgreSQL must be installed, or
+TKO_TEST_POSTGRES be the DSN of somebody who may create databases.
+
+  tko-bench -deployments 1000000 -stores postgresql
+  tko-bench -deployments 100000 -rows 'first row|get'
+
+With -address it measures a server that runs, which it fills, too, and writes to: don't use one that matters. Rows that need a
+method that this server doesn't have say so. With -dsn and -pid it also looks at the server's database and process.
+
+  tko-bench -address localhost:50050 -dsn postgres://tko@localhost/tko -pid 4711
+
+Exit codes: 0 measured, 1 failed, or some rows did; 2 wrong flags.
+
+`
 
 type options struct {
 	bench.Options
-	stores     string
-	placements string
-	bin        string
+	stores  string
+	bin     string
+	address string
+	dsn     string
+	pid     int
+	json    bool
+
+	tell func(string)
 }
 
-func run(ctx context.Context, args []string) error {
-	var o options
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{tell: func(text string) { _, _ = fmt.Fprintln(stderr, text) }}
+	var placements, rows string
 	flags := flag.NewFlagSet("tko-bench", flag.ContinueOnError)
-	flags.StringVar(&o.stores, "stores", "postgresql,sqlite", "stores to measure")
-	flags.IntVar(&o.Clients, "clients", 16, "clients that write and read at once")
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		_, _ = io.WriteString(stderr, usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&o.address, "address", "", "of the gRPC API of a server to measure")
+	flags.StringVar(&o.dsn, "dsn", "", "with -address: of the server's PostgreSQL, for raw numbers, transactions and disk")
+	flags.IntVar(&o.pid, "pid", 0, "with -address: of the server's process on this machine, for memory and processor time")
+	flags.StringVar(&o.stores, "stores", "postgresql,sqlite", "without -address: the stores to measure")
+	flags.StringVar(&o.bin, "bin", "bin", "without -address: folder of tko-server")
+	flags.IntVar(&o.Deployments, "deployments", 100_000, "of the fleet")
+	flags.IntVar(&o.Sites, "sites", 0, "of the fleet (default: one for 50 deployments)")
+	flags.Uint64Var(&o.Seed, "seed", 1, "of the fleet")
+	flags.IntVar(&o.Clients, "clients", 16, "that write and read at once")
 	flags.IntVar(&o.Register, "register", 5000, "sites to register one by one")
-	flags.IntVar(&o.Create, "create", 10000, "deployments to create one by one")
-	flags.IntVar(&o.Deployments, "deployments", 100_000, "deployments in all, for lists")
-	flags.StringVar(&o.placements, "placements", "1000,10000", "sites of each placement")
-	flags.IntVar(&o.Samples, "samples", 200, "samples of each latency")
-	flags.StringVar(&o.bin, "bin", "bin", "folder of the binaries")
+	flags.IntVar(&o.Create, "create", 10_000, "deployments to create one by one")
+	flags.StringVar(&placements, "placements", "10000", "sites of each placement, separated by commas")
+	flags.IntVar(&o.Samples, "samples", 200, "of each latency, fewer where they take long")
+	flags.IntVar(&o.Watchers, "watchers", 1000, "of the change feed")
+	flags.IntVar(&o.Missed, "missed", 1_000_000, "changes after which a watch resumes; all there are if fewer")
+	flags.IntVar(&o.Dependents, "dependents", 100_000, "deployments of the template that is deleted")
+	flags.DurationVar(&o.Idle, "idle", 20*time.Second, "how long to look at the idle system")
+	flags.DurationVar(&o.Patience, "patience", 20*time.Second, "with -address: how long to wait for a sign of a preparer")
+	flags.StringVar(&rows, "rows", "", "measure only the rows that match this regular expression")
+	flags.BoolVar(&o.json, "json", false, "print JSON")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			return nil
+			return nil, err
 		}
-		return err
+		return nil, errUsage
 	}
-	for text := range strings.SplitSeq(o.placements, ",") {
+	if err := o.check(flags, placements, rows); err != nil {
+		_, _ = fmt.Fprintf(stderr, "tko-bench: %v\nSee tko-bench -h.\n", err)
+		return nil, errUsage
+	}
+	return o, nil
+}
+
+func (o *options) check(flags *flag.FlagSet, placements, rows string) (err error) {
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q is no flag", flags.Arg(0))
+	}
+	for text := range strings.SplitSeq(placements, ",") {
+		if text == "" {
+			continue
+		}
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			return fmt.Errorf("-placements %q: give numbers, separated by commas", o.placements)
+		if err != nil || n < 1 {
+			return fmt.Errorf("-placements %q: give numbers from 1 up, separated by commas", placements)
 		}
 		o.Placements = append(o.Placements, n)
 	}
-	tell := func(text string) { fmt.Fprintln(os.Stderr, text) }
-
-	dsn, stop, err := pgtest.Start(ctx)
-	if err != nil {
-		return err
+	for name, value := range map[string]int{
+		"deployments": o.Deployments, "clients": o.Clients, "register": o.Register, "create": o.Create, "samples": o.Samples,
+		"watchers": o.Watchers, "missed": o.Missed, "dependents": o.Dependents,
+	} {
+		if value < 1 {
+			return fmt.Errorf("-%s %d: give a number from 1 up", name, value)
+		}
 	}
-	defer stop()
-	tell("raw PostgreSQL")
-	raw, err := bench.MeasureRaw(ctx, dsn, o.Options)
-	if err != nil {
-		return err
+	if o.Sites < 1 {
+		o.Sites = max(1, o.Deployments/50)
 	}
-	tell(fmt.Sprintf("  %.0f INSERTs/s, %.0f rows/s", raw.Insert, raw.Stream))
-
-	var tables []bench.Table
+	if o.address == "" && (o.dsn != "" || o.pid != 0) {
+		return errors.New("-dsn and -pid are of the server at -address: give that, too")
+	}
+	if rows != "" {
+		if o.Rows, err = regexp.Compile(rows); err != nil {
+			return fmt.Errorf("-rows: %w", err)
+		}
+	}
 	for store := range strings.SplitSeq(o.stores, ",") {
-		table, err := o.measure(ctx, store, dsn, raw, tell)
+		if !slices.Contains([]string{storePostgreSQL, storeSQLite}, store) {
+			return fmt.Errorf("-stores %q: there are %s and %s", o.stores, storePostgreSQL, storeSQLite)
+		}
+	}
+	return nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "fill" {
+		return fill(ctx, args[1:], stdout, stderr)
+	}
+	o, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	raw, tables, failed := o.measure(ctx)
+	if len(tables) == 0 {
+		return failed
+	}
+	if o.json {
+		return errors.Join(failed, bench.JSON(stdout, raw, tables))
+	}
+	if _, err := fmt.Fprintf(stdout, "%s\n\n", raw); err != nil {
+		return err
+	}
+	return errors.Join(failed, bench.Markdown(stdout, tables))
+}
+
+// measure answers what raw PostgreSQL did, a table for each server, and what
+// failed.
+func (o *options) measure(ctx context.Context) (rates bench.RawRates, tables []bench.Table, failed error) {
+	dsn := o.dsn
+	if o.address == "" {
+		var stop func()
+		var err error
+		if dsn, stop, err = pgtest.Start(ctx); err != nil {
+			return rates, nil, err
+		}
+		defer stop()
+	}
+	var raw *bench.Raw
+	if dsn != "" {
+		var err error
+		if raw, err = bench.OpenRaw(ctx, dsn, o.Options); err != nil {
+			return rates, nil, fmt.Errorf("raw PostgreSQL: %w", err)
+		}
+		defer func() { failed = errors.Join(failed, raw.Close(context.WithoutCancel(ctx))) }()
+	}
+	if o.address != "" {
+		table, err := bench.Run(ctx, bench.Target{Address: o.address, PID: o.pid, DSN: o.dsn}, raw, o.Options, o.tell)
+		return raw.Rates(), appendIfAny(tables, table), err
+	}
+	for store := range strings.SplitSeq(o.stores, ",") {
+		table, err := o.own(ctx, store, dsn, raw)
+		tables = appendIfAny(tables, table)
 		if err != nil {
-			return fmt.Errorf("%s: %w", store, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", store, err))
 		}
-		tables = append(tables, table)
-	}
-	fmt.Printf("Raw PostgreSQL in the same run: %.0f single-row INSERT transactions/s with %d clients, %.0f rows/s of SELECT.\n\n",
-		raw.Insert, o.Clients, raw.Stream)
-	return bench.Markdown(os.Stdout, tables)
-}
-
-func (o options) measure(ctx context.Context, store, dsn string, raw bench.Raw, tell func(string)) (bench.Table, error) {
-	folder, err := os.MkdirTemp("", "tko-bench-")
-	if err != nil {
-		return bench.Table{}, err
-	}
-	defer func() { _ = os.RemoveAll(folder) }()
-	where := dsn
-	if store == "sqlite" {
-		where = "sqlite:" + filepath.Join(folder, "tko.db")
-	}
-	data, err := o.start(ctx, folder, "data", "--roles=data", "--store="+where, "--listen-grpc=localhost:0", "--listen-web=")
-	if err != nil {
-		return bench.Table{}, err
-	}
-	defer data.stop()
-	return bench.Run(ctx, bench.Target{
-		Address: data.GRPC[0], PID: data.command.Process.Pid,
-		Controllers: func() (func(), error) {
-			preparer, err := o.start(ctx, folder, "preparer", "--roles=preparer", "--data="+data.GRPC[0])
-			if err != nil {
-				return nil, err
-			}
-			return preparer.stop, nil
-		},
-	}, raw, o.Options, tell)
-}
-
-// A process is a tko-server.
-type process struct {
-	GRPC    []string
-	command *exec.Cmd
-	done    chan struct{}
-}
-
-func (o options) start(ctx context.Context, folder, name string, args ...string) (*process, error) {
-	ready := filepath.Join(folder, name+".json")
-	if err := os.Remove(ready); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	p := &process{done: make(chan struct{})}
-	//nolint:gosec // the binary that make built
-	p.command = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append(args, "--ready-file="+ready)...)
-	p.command.Stderr = os.Stderr
-	p.command.Args = append(p.command.Args, "--log-level=warn")
-	if err := p.command.Start(); err != nil {
-		return nil, fmt.Errorf("%w: build it with make build", err)
-	}
-	go func() {
-		_ = p.command.Wait()
-		close(p.done)
-	}()
-	for {
-		if data, err := os.ReadFile(ready); err == nil && json.Unmarshal(data, p) == nil { //nolint:gosec // our own file
-			return p, nil
-		}
-		select {
-		case <-p.done:
-			return nil, fmt.Errorf("tko-server %s did not start", strings.Join(args, " "))
-		case <-ctx.Done():
-			p.stop()
-			return nil, ctx.Err()
-		case <-time.After(10 * time.Millisecond):
+		if ctx.Err() != nil {
+			break
 		}
 	}
+	return raw.Rates(), tables, failed
 }
 
-func (p *process) stop() {
-	_ = p.command.Process.Signal(syscall.SIGTERM)
-	<-p.done
+func appendIfAny(tables []bench.Table, t bench.Table) []bench.Table {
+	if len(t.Rows) == 0 {
+		return tables
+	}
+	return append(tables, t)
 }

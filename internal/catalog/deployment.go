@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -16,15 +17,23 @@ import (
 // given one merged in, and answers its ID. IDs made by one Service sort in the
 // order of creation. A prepared one is validated completely, others partially.
 // An unknown template, site or parent is an ErrInvalid.
-func (s *Service) CreateDeployment(ctx context.Context, request tko.NewDeployment) (tko.DeploymentID, error) {
+func (s *Service) CreateDeployment(ctx context.Context, request tko.NewDeployment) (id tko.DeploymentID, err error) {
 	if request.Parent != "" && !isDeploymentID(request.Parent) {
 		return "", explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: string(request.Parent)}})
 	}
-	base, err := s.base(ctx, string(request.Template))
+	err = onGrounds(ctx, func(on *grounds) error {
+		id, err = s.createOn(ctx, on, request)
+		return err
+	})
+	return id, err
+}
+
+func (s *Service) createOn(ctx context.Context, on *grounds, request tko.NewDeployment) (tko.DeploymentID, error) {
+	base, err := s.base(ctx, on, string(request.Template))
 	if err != nil {
 		return "", err
 	}
-	n, err := s.newRecord(ctx, base, request)
+	n, err := s.newRecord(ctx, on, base, request)
 	if err != nil {
 		return "", err
 	}
@@ -35,7 +44,7 @@ func (s *Service) CreateDeployment(ctx context.Context, request tko.NewDeploymen
 	if request.Parent != "" {
 		n.requires = append(n.requires, deploymentKey(request.Parent))
 	}
-	outcomes, err := s.commit(ctx, n.write(ctx, ids[0]))
+	outcomes, err := s.commit(ctx, on.write(n.write(ctx, ids[0])))
 	if err != nil {
 		return "", err
 	}
@@ -49,14 +58,14 @@ type newRecord struct {
 }
 
 // newRecord derives and validates a new deployment.
-func (s *Service) newRecord(ctx context.Context, base base, request tko.NewDeployment) (newRecord, error) {
+func (s *Service) newRecord(ctx context.Context, on *grounds, base base, request tko.NewDeployment) (newRecord, error) {
 	d, err := draftNew(base.pkg, request)
 	if err != nil {
 		return newRecord{}, err
 	}
 	inherited := base.metadata
 	if d.template != string(request.Template) {
-		if inherited, err = s.templateMetadata(ctx, d.template); err != nil {
+		if inherited, err = s.templateMetadata(ctx, on, d.template); err != nil {
 			return newRecord{}, err
 		}
 	}
@@ -67,7 +76,7 @@ func (s *Service) newRecord(ctx context.Context, base base, request tko.NewDeplo
 	if err != nil {
 		return newRecord{}, err
 	}
-	c, err := s.validDraft(ctx, d)
+	c, err := s.validDraft(ctx, on, d)
 	if err != nil {
 		return newRecord{}, err
 	}
@@ -97,13 +106,13 @@ func (n newRecord) write(ctx context.Context, id string) Write {
 }
 
 // validDraft has a draft validated and encodes it.
-func (s *Service) validDraft(ctx context.Context, d draft) (content, error) {
+func (s *Service) validDraft(ctx context.Context, on *grounds, d draft) (content, error) {
 	c, err := contentOf(d.pkg.WithoutDeploymentState())
 	if err != nil {
 		return content{}, err
 	}
 	c.pkg = d.pkg
-	return c, s.validateDraft(ctx, d, c)
+	return c, s.validateDraft(ctx, on, d, c)
 }
 
 // MaxChildren is how many children one call of CreateChildren may create.
@@ -166,11 +175,11 @@ func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (
 // firstChild derives and validates what the children of one template have in
 // common: everything but the site.
 func (s *Service) firstChild(ctx context.Context, request tko.NewChildren, template tko.TemplateID) (newRecord, error) {
-	base, err := s.base(ctx, string(template))
+	base, err := s.base(ctx, nil, string(template))
 	if err != nil {
 		return newRecord{}, err
 	}
-	return s.newRecord(ctx, base, tko.NewDeployment{Parent: request.Parent, Template: template, Merge: request.Merge})
+	return s.newRecord(ctx, nil, base, tko.NewDeployment{Parent: request.Parent, Template: template, Merge: request.Merge})
 }
 
 func checkChildren(request tko.NewChildren) error {
@@ -222,6 +231,7 @@ func deploymentOf(r Record) (tko.Deployment, error) {
 		Metadata: maps.Clone(r.effective()),
 		Prepared: r.Prepared,
 		Approved: r.Approved,
+		Origin:   strings.TrimPrefix(r.Origin, originOf(r.Parent, "")),
 		Stamp:    r.stamp(),
 	}
 	if r.Package == nil {
@@ -241,8 +251,9 @@ func deploymentPackage(r Record) (krm.Package, error) {
 	return pkg.WithDeployment(r.Template, r.Site, r.Prepared, r.Approved), nil
 }
 
-// ApproveDeployment approves a prepared deployment and answers 1, or 0 if it
-// was approved already. One that isn't prepared is an ErrInvalid.
+// ApproveDeployment approves a prepared deployment, and what its placements
+// propose, and answers 1, or 0 if both were approved already. One that isn't
+// prepared is an ErrInvalid.
 func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error) {
 	if !isDeploymentID(id) {
 		return 0, tko.NotFound(tko.KindDeployment, id)
@@ -256,7 +267,7 @@ func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (a
 			return tko.NotFound(tko.KindDeployment, id)
 		case !r.Prepared:
 			return tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it once it is, its conditions say what it lacks", id)
-		case r.Approved:
+		case r.Approved && !proposes(r):
 			approved = 0
 			return nil
 		}
@@ -270,12 +281,28 @@ func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (a
 	return approved, err
 }
 
-// approval is the write that approves a deployment.
+// proposes says whether the placements of a deployment wait for an approval of
+// what they propose.
+func proposes(r Record) bool {
+	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
+		return c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed
+	})
+}
+
+// approval is the write that approves a deployment, and what its placements
+// propose.
 func approval(ctx context.Context, r Record) Write {
 	expect, position := r.Revision, r.Position
 	r.Approved = true
 	r.Author = author(ctx)
-	r.Conditions = mergeConditions(r.Conditions, flagConditions(r.Conditions, r.Prepared, true), expect+1, time.Now())
+	changed := flagConditions(r.Conditions, r.Prepared, true)
+	for _, c := range r.Conditions {
+		if c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
+			c.Reason, c.ObservedRevision = tko.ReasonChangeApproved, expect+1
+			changed = append(changed, c)
+		}
+	}
+	r.Conditions = mergeConditions(r.Conditions, changed, expect+1, time.Now())
 	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}
 }
 
@@ -285,8 +312,10 @@ const approveBatch = 100
 
 // ApproveDeployments approves those of the selected deployments that are
 // prepared and not yet approved, and answers how many; with dryRun it changes
-// nothing and answers how many that would be. Deployments that somebody is
-// modifying are passed over: the error, an ErrBusy, says how many and names one.
+// nothing and answers how many that would be. What comes in while it goes on is
+// left alone. After an error, what was approved before it stays approved, and
+// the error says how many that are. Deployments that somebody is modifying are
+// passed over: the error, an ErrBusy, says how many and names one.
 func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error) {
 	if sel.Prepared != nil && !*sel.Prepared || sel.Approved != nil && *sel.Approved {
 		return 0, nil
@@ -297,24 +326,32 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 	if err != nil {
 		return 0, err
 	}
-	selected, err := keysOf(s.store.List(ctx, query))
-	if err != nil {
-		return 0, err
+	list := s.selected(ctx, query)
+	chosen, err := list.freeze()
+	if err != nil || dryRun {
+		return chosen.len(), err
 	}
-	if dryRun {
-		return len(selected), nil
-	}
-	var held []string
-	for keys := range slices.Chunk(selected, approveBatch) {
-		n, busy, err := s.approveAll(ctx, keys)
-		approved += n
-		held = append(held, busy...)
-		if err != nil {
-			return approved, err
+	held, first := 0, ""
+	err = list.each(chosen, func(keys []Key) error {
+		for batch := range slices.Chunk(keys, approveBatch) {
+			n, busy, err := s.approveAll(ctx, batch)
+			approved += n
+			if held += len(busy); first == "" && len(busy) > 0 {
+				first = busy[0]
+			}
+			if err != nil {
+				return err
+			}
 		}
-	}
-	if len(held) > 0 {
-		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again when that has ended", approved, len(held), held[0])
+		return nil
+	})
+	switch {
+	case err != nil && approved > 0:
+		return approved, fmt.Errorf("%d deployments were approved before this; the same again goes on: %w", approved, err)
+	case err != nil:
+		return 0, err
+	case held > 0:
+		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again when that has ended", approved, held, first)
 	}
 	return approved, nil
 }
@@ -322,6 +359,9 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 // approveAll approves those that still are prepared and unapproved: together
 // if they can be, else one by one.
 func (s *Service) approveAll(ctx context.Context, keys []Key) (approved int, held []string, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, nil, err
+	}
 	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
 	if err != nil {
 		return 0, nil, err

@@ -49,10 +49,14 @@ func isDeploymentID[ID ~string](id ID) bool {
 func newUID() string { return uuid.NewString() }
 
 // originOf names what is made exactly once: within whom, and what it is
-// called there.
+// called there. What is short and plain can be read again.
 func originOf(within, origin string) string {
-	sum := sha256.Sum256([]byte(within + "/" + origin))
-	return hex.EncodeToString(sum[:])
+	const long = 120
+	if len(origin) > long || !storable(origin) {
+		sum := sha256.Sum256([]byte(origin))
+		origin = "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return within + "/" + origin
 }
 
 // maxOrigin is the limit of the length of origins, in bytes.

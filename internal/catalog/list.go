@@ -150,7 +150,7 @@ func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (Query, error) {
 func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, error) {
 	p := patternParser{}
 	query := p.query(tko.KindDeployment, options)
-	query.Fields.Deployments = false
+	query.Fields.Deployments, query.Fields.Counts = false, false
 	query.Templates = p.ids("template ID", sel.Templates)
 	query.Sites = p.ids("site ID", sel.Sites)
 	query.Metadata = p.metadata("metadata", sel.Metadata)
@@ -173,7 +173,7 @@ func (p *patternParser) query(kind tko.Kind, options tko.ListOptions) Query {
 		After:  options.Window.After,
 		Offset: options.Window.Offset,
 		Limit:  limitOf(options.Window),
-		Fields: Fields{Package: options.Packages, Deployments: options.Deployments},
+		Fields: Fields{Package: options.Packages, Deployments: options.Deployments, Counts: options.Counts},
 	}
 }
 

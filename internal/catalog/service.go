@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -45,7 +46,10 @@ type Service struct {
 	log       *slog.Logger
 	validator Validator
 	rules     ruleCache
+	bases     baseMemory
+	rewrites  atomic.Int32 // how many of the registrations to come look first whether there is something
 	ids       idSource
+	recent    *recent
 }
 
 // New makes a catalog on a store. The store stays the caller's to close.
@@ -57,7 +61,7 @@ func New(store Store, validator Validator, options Options) *Service {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{store: store, options: options, log: options.Log, validator: validator}
+	return &Service{store: store, options: options, log: options.Log, validator: validator, recent: newRecent(store)}
 }
 
 func setDefault[T comparable](value *T, otherwise T) {
@@ -136,6 +140,9 @@ func explain(err error) error {
 	missing, ok := errors.AsType[*MissingError](err)
 	if !ok {
 		return err
+	}
+	if missing.Leaving {
+		return tko.Errorf(tko.ErrInvalid, "%s %q is being deleted: wait until it is gone, or name another; delete it again if that was interrupted", missing.Key.Kind, missing.Key.ID)
 	}
 	if missing.Key.Kind == tko.KindDeployment {
 		return tko.Errorf(tko.ErrInvalid, "parent deployment %q does not exist: create it first, or leave the parent out", missing.Key.ID)

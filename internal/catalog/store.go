@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -24,6 +25,7 @@ type Store interface {
 	Tokens
 	Queue
 	Feed
+	Collector
 	Lifecycle
 }
 
@@ -72,6 +74,14 @@ type Record struct {
 	Conditions []tko.Condition // sites, deployments
 
 	Deployments []string // templates, sites: sorted IDs of their deployments; read only if asked for
+	Count       int      // templates, sites: how many there are; read only if a list is asked for it
+}
+
+// Leaving says that a deletion of the record has begun and isn't at its end.
+func (r *Record) Leaving() bool {
+	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
+		return c.Type == tko.ConditionDeleting && c.Status == tko.ConditionTrue
+	})
 }
 
 // Metadata is an entity's metadata and where it came from. The store indexes
@@ -86,6 +96,7 @@ type Metadata struct {
 type Fields struct {
 	Package     bool
 	Deployments bool
+	Counts      bool // lists only
 }
 
 // A Reader reads. Every call sees one consistent snapshot: all of a change or
@@ -103,6 +114,10 @@ type Reader interface {
 	// snapshot, however long the caller takes and whatever is written
 	// meanwhile. It holds no more than a chunk of the result in memory.
 	List(ctx context.Context, query Query) iter.Seq2[Record, error]
+	// Descendants tells the IDs of all descendants of deployments, in no order,
+	// some perhaps more than once, and none that was asked for. tell must not
+	// use the store.
+	Descendants(ctx context.Context, ids []string, tell func(id string)) error
 	// Epoch is the position of the newest change to what packages are
 	// validated against: plugins, and templates with CRDs.
 	Epoch(ctx context.Context) (int64, error)
@@ -152,13 +167,33 @@ type Write struct {
 	// has run out. Without one, OpWritten of a deployment that somebody holds a
 	// token of is ErrBusy.
 	Token string
-	// Requires must exist, too: their IDs are what the record refers to.
-	// A *MissingError names the first that doesn't.
+	// Requires must exist, too, and not be leaving: their IDs are what the
+	// record refers to. A *MissingError names the first that doesn't, or is.
 	Requires []Key
 	// Parent's revision, if not 0: ErrConflict if the parent (Record.Parent)
-	// is at another one.
+	// is at another one, or leaving.
 	ParentRevision int64
+	// Epoch, if not nil, is the one as of which the record was validated, and
+	// MadeFrom are records that it was made from, as they were. A *StaleError
+	// says that one of them has moved on.
+	Epoch    *int64
+	MadeFrom []Version
 }
+
+// A Version is a record as it was.
+type Version struct {
+	Key      Key
+	Position int64
+}
+
+// A StaleError says that what a record was made from has moved on: make it
+// again from what is there now.
+type StaleError struct{ What string }
+
+func (e *StaleError) Error() string { return e.What + " has changed meanwhile: try again" }
+
+// Is makes it an ErrConflict.
+func (e *StaleError) Is(target error) bool { return target == tko.ErrConflict }
 
 // Values of Write.Expect.
 const (
@@ -166,10 +201,19 @@ const (
 	Any    int64 = -1
 )
 
-// A MissingError says that a record that a write refers to doesn't exist.
-type MissingError struct{ Key Key }
+// A MissingError says that a record that a write refers to doesn't exist, or
+// is about to go.
+type MissingError struct {
+	Key     Key
+	Leaving bool // a deletion of it has begun
+}
 
-func (e *MissingError) Error() string { return string(e.Key.Kind) + " " + e.Key.ID + " does not exist" }
+func (e *MissingError) Error() string {
+	if e.Leaving {
+		return string(e.Key.Kind) + " " + e.Key.ID + " is being deleted"
+	}
+	return string(e.Key.Kind) + " " + e.Key.ID + " does not exist"
+}
 
 // Is makes it an ErrInvalid.
 func (e *MissingError) Is(target error) bool { return target == tko.ErrInvalid }
@@ -183,7 +227,14 @@ type Outcome struct {
 	// OpDeleted: the records that went, this one included; 0 if it wasn't there.
 	Deleted     int
 	Descendants int
+	Dissociated int // OpDeleted: the records that referred to it and no longer do
+	// OpDeleted: this was a step, and the record is still there. Commit again.
+	More bool
 }
+
+// MaxStep is how many records one commit changes beside those of its writes,
+// at most: far fewer, if that takes long.
+const MaxStep = 2000
 
 // A Writer writes.
 type Writer interface {
@@ -193,10 +244,18 @@ type Writer interface {
 	// one call must differ.
 	//
 	// With each change it writes the record's revision, a change in the log and
-	// the work that [WorkFor] says. Deleting a template or site takes it from
-	// the sites and deployments that refer to it, each a change of its own.
-	// Deleting a deployment deletes its descendants. Tokens of what is deleted
-	// are no longer known.
+	// the work that [WorkFor] says. Tokens of what is deleted are no longer known.
+	//
+	// Deleting a template or site takes it from the sites and deployments that
+	// refer to it, each a change of its own. Deleting a deployment deletes its
+	// descendants, children before their parents. What that changes beside the
+	// writes themselves is bounded, so that others can write meanwhile: a
+	// deletion that is not at its end answers More, and is committed again
+	// until it is. The record goes last, in a commit that leaves nothing that
+	// refers to it. Between two commits of a deletion everything is as
+	// if less had referred to the record, and the record says that it is
+	// leaving ([Record.Leaving]): nothing new can refer to it. Whoever deletes it again
+	// goes on where the last one stopped.
 	Commit(ctx context.Context, writes ...Write) ([]Outcome, error)
 }
 
@@ -245,6 +304,36 @@ type Feed interface {
 	Signal() <-chan struct{}
 }
 
+// Retention is what is kept of the past.
+type Retention struct {
+	// Changes is how long all of the past is kept: every change in the log, and
+	// every revision. 0: for ever.
+	Changes time.Duration
+	// Revisions is how many of a record's newest revisions are kept longer, for as
+	// long as the record is there. 0: all.
+	Revisions int
+}
+
+// Collected is what a collection removed.
+type Collected struct {
+	Changes   int  // entries of the log: revisions, conditions and deletions
+	Packages  int  // that no revision has any more
+	Metadata  int  // the same
+	Tokens    int  // whose time ran out long ago
+	Elsewhere bool // nothing was done, because another store on the database is collecting
+}
+
+// A Collector forgets the past.
+type Collector interface {
+	// Collect removes what need not be kept, in small transactions with pauses
+	// between them, so that others hardly notice. The log stays complete after
+	// some position: Changes after an older one is ErrGone. What a revision that
+	// is kept needs stays: its package and metadata, whoever writes them at the
+	// same time, through whatever store. So does what a good token is for. It
+	// may be ended at any time: the next one goes on. Only one of the stores on a database does it at a time.
+	Collect(ctx context.Context, keep Retention) (Collected, error)
+}
+
 // Work is an item that a change calls for.
 type Work struct {
 	Queue string
@@ -269,7 +358,9 @@ func WorkFor(before, after Record) []Work {
 
 func workForDeployment(before, after Record) []Work {
 	var work []Work
-	if after.Revision != 0 && !after.Prepared {
+	// Placements that are evaluated again are looked at when somebody approves
+	// what they propose, and when they are changed.
+	if after.Revision != 0 && (!after.Prepared || hasCondition(after, tko.ConditionPlaced)) {
 		work = append(work, Work{Queue: tko.QueuePrepare, Key: after.ID})
 	}
 	wasThere, isThere := placed(before), placed(after)
@@ -280,6 +371,10 @@ func workForDeployment(before, after Record) []Work {
 		work = append(work, Work{Queue: tko.QueueSchedule, Key: isThere})
 	}
 	return work
+}
+
+func hasCondition(r Record, typ string) bool {
+	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 }
 
 // placed is the site at which a deployment should run, or "".
@@ -296,7 +391,9 @@ func placed(r Record) string {
 // every site, which is the second result.
 func Wakes(before, after Record) (queues []string, allSites bool) {
 	switch max(before.Kind, after.Kind) {
-	case tko.KindTemplate, tko.KindSite:
+	case tko.KindSite:
+		return []string{tko.QueuePrepare}, false // by its metadata it may match now, or no longer
+	case tko.KindTemplate:
 		if before.Revision == 0 {
 			return []string{tko.QueuePrepare}, false
 		}

@@ -42,8 +42,7 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 		after = head
 	}
 	for {
-		signal := s.store.Signal()
-		changes, err := s.store.Changes(ctx, after, watchBatch)
+		changes, wait, err := s.recent.after(ctx, after)
 		if err != nil {
 			return err
 		}
@@ -62,7 +61,7 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-signal:
+		case <-wait:
 		}
 	}
 }

@@ -58,7 +58,7 @@ func preparedText(d tko.Deployment) string {
 
 func (a *app) deploymentCommand() *cobra.Command {
 	return group("deployment", "What runs at sites, and the topologies that make it",
-		a.deploymentCreate(), a.deploymentGet(), a.deploymentDelete(), a.deploymentList(), a.deploymentPurge(),
+		a.deploymentCreate(), a.deploymentGet(), a.deploymentExplain(), a.deploymentDelete(), a.deploymentList(), a.deploymentPurge(),
 		a.deploymentApprove(), a.modCommand())
 }
 
@@ -129,7 +129,7 @@ func (a *app) deploymentGet() *cobra.Command {
 	var revision int64
 	cmd := &cobra.Command{
 		Use:               "get ID",
-		Short:             "Print a deployment's package",
+		Short:             "Print a deployment's package, and why it isn't prepared",
 		Example:           "  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf\n  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --revision 1",
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
@@ -143,6 +143,9 @@ func (a *app) deploymentGet() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if text := trouble(d); text != "" && revision == 0 {
+				a.notice("%s", text)
+			}
 			return a.printPackage(d.Package)
 		}),
 	}
@@ -151,7 +154,8 @@ func (a *app) deploymentGet() *cobra.Command {
 }
 
 func (a *app) deploymentDelete() *cobra.Command {
-	return &cobra.Command{
+	var dryRun bool
+	cmd := &cobra.Command{
 		Use:               "delete ID",
 		Short:             "Delete a deployment and all its descendants",
 		Example:           "  tko deployment delete 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf",
@@ -161,15 +165,29 @@ func (a *app) deploymentDelete() *cobra.Command {
 			if err := expectID("deployment ID", args[0]); err != nil {
 				return err
 			}
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+				if dryRun {
+					return wouldDelete(ctx, s, tko.DeploymentID(args[0]))
+				}
 				return s.DeleteDeployment(ctx, tko.DeploymentID(args[0]))
 			})
 			if err != nil {
 				return err
 			}
-			return a.deleted("deployment", "deployments", d, false)
+			return a.deleted("deployment", "deployments", d, dryRun)
 		}),
 	}
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
+}
+
+// wouldDelete counts a deployment and its descendants.
+func wouldDelete(ctx context.Context, s *session, id tko.DeploymentID) (tko.Deleted, error) {
+	if _, err := s.Deployment(ctx, id, 0); err != nil {
+		return tko.Deleted{}, err
+	}
+	d, err := s.PurgeDeployments(ctx, tko.DeploymentSelect{Parent: id}, true)
+	return tko.Deleted{Count: d.Count + 1, Descendants: d.Count}, err
 }
 
 // deploymentFilter are the flags that select deployments.
@@ -241,7 +259,7 @@ func (a *app) deploymentPurge() *cobra.Command {
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
 				return s.PurgeDeployments(ctx, filter.selection(), dryRun)
 			})
 			if err != nil {
@@ -261,6 +279,8 @@ func (a *app) deploymentApprove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve [ID]",
 		Short: "Approve a deployment, or all prepared ones that match; without a filter, all",
+		Long: `Approve a deployment, or all prepared ones that match; without a filter, all. With
+an ID, what the placements of a topology propose to change is approved, too.`,
 		Example: `  tko deployment approve 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko deployment approve --site-metadata region=west --dry-run`,
 		Args:              arguments(0, 1),
@@ -272,7 +292,7 @@ func (a *app) deploymentApprove() *cobra.Command {
 		if len(args) > 0 && given(cmd.Flags(), "parent", "metadata", "template-id", "template-metadata", "site-id", "site-metadata", "prepared", "approved") {
 			return usageError(cmd, tko.Errorf(errUsage, "an ID and filters don't go together"))
 		}
-		approved, err := call(ctx, s, func(ctx context.Context) (int, error) {
+		approved, err := callLong(ctx, s, func(ctx context.Context) (int, error) {
 			switch {
 			case len(args) == 0:
 				return s.ApproveDeployments(ctx, filter.selection(), dryRun)
@@ -300,8 +320,15 @@ func wouldApprove(ctx context.Context, s *session, id tko.DeploymentID) (int, er
 		return 0, err
 	}
 	d, err := s.Deployment(ctx, id, 0)
-	if err != nil || d.Approved {
+	if err != nil {
 		return 0, err
+	}
+	if c, ok := proposal(d); ok {
+		s.app.notice("%s", c.Message)
+		return 1, nil
+	}
+	if d.Approved {
+		return 0, nil
 	}
 	return 1, nil
 }

@@ -25,6 +25,7 @@ type fake struct {
 	templates   []tko.Template
 	sites       []tko.Site
 	deployments func() []tko.Deployment
+	revisions   map[int64]tko.Stamp // earlier ones of all deployments
 	plugins     []tko.Plugin
 	fail        error
 	hang        bool
@@ -70,7 +71,16 @@ func (f *fake) Template(ctx context.Context, id tko.TemplateID, revision int64) 
 }
 
 func (f *fake) Templates(ctx context.Context, sel tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error] {
-	return items(f.templates, f.got(ctx, "templates %v %v %s", sel.IDs, sel.Metadata, window(o)))
+	listed := slices.Clone(f.templates)
+	for i := range listed {
+		if o.Counts {
+			listed[i].DeploymentCount = len(listed[i].Deployments)
+		}
+		if !o.Deployments {
+			listed[i].Deployments = nil
+		}
+	}
+	return items(listed, f.got(ctx, "templates %v %v %s", sel.IDs, sel.Metadata, window(o)))
 }
 
 func (f *fake) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {
@@ -104,6 +114,11 @@ func (f *fake) CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.D
 func (f *fake) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
 	err := f.got(ctx, "deployment %s %d", id, revision)
 	for _, d := range f.deployments() {
+		if was, ok := f.revisions[revision]; ok || revision != 0 && f.revisions != nil {
+			if d.Stamp = was; !ok {
+				continue
+			}
+		}
 		if d.ID == id {
 			return d, err
 		}

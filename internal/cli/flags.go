@@ -55,7 +55,15 @@ func (w *windowFlag) flags(f *pflag.FlagSet) {
 
 // options are the part of the list that is asked for, and what its rows show.
 func (w *windowFlag) options(a *app) tko.ListOptions {
-	return tko.ListOptions{Window: tko.Window{Offset: w.offset, Max: &w.max}, Deployments: a.format() != formatBare}
+	options := tko.ListOptions{Window: tko.Window{Offset: w.offset, Max: &w.max}}
+	switch a.format() {
+	case formatBare:
+	case formatTable, formatWide:
+		options.Counts = true
+	default:
+		options.Deployments = true
+	}
+	return options
 }
 
 const patternHelp = " (* is anything but / and :, ** is anything; may be repeated, all must match)"
@@ -93,6 +101,19 @@ func parseTrigger(text string) (krm.GVK, error) {
 		return krm.GVK{}, tko.Errorf(errUsage, "the trigger %q is none: use GROUP,VERSION,KIND (the group of core kinds is empty: ,v1,ConfigMap)", text)
 	}
 	return krm.GVK{Group: parts[0], Version: parts[1], Kind: parts[2]}, nil
+}
+
+// wouldDeleteOne counts, by a purge that is only tried, what a deletion would
+// delete. IDs are patterns that match only themselves: they have no wildcards.
+func wouldDeleteOne(kind tko.Kind, id, name string, count func() (tko.Deleted, error)) (tko.Deleted, error) {
+	if err := tko.CheckID(string(kind)+" ID", name); err != nil {
+		return tko.Deleted{}, err
+	}
+	d, err := count()
+	if err == nil && d.Count == 0 {
+		err = tko.NotFound(kind, id)
+	}
+	return d, err
 }
 
 // deleted says how many entities went.

@@ -221,11 +221,16 @@ func metadataText(m map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
+// conditionsText is what conditions say, and what is in the way in full.
 func conditionsText(conditions []tko.Condition) string {
+	const most = 300
 	var parts []string
 	for _, c := range conditions {
 		text := c.Type + "=" + c.Status
-		if c.Reason != "" {
+		switch {
+		case c.Status == tko.ConditionFalse && c.Message != "":
+			text += "(" + cut(strings.TrimPrefix(c.Reason+": "+c.Message, ": "), most) + ")"
+		case c.Reason != "":
 			text += "(" + c.Reason + ")"
 		}
 		parts = append(parts, text)

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -145,6 +146,25 @@ func call[T any](ctx context.Context, s *session, ask func(ctx context.Context) 
 	return result, s.explain(ctx, err)
 }
 
+// slow is after how long a command says that it is still at it.
+const slow = 5 * time.Second
+
+// callLong asks the server for what may take long, however long it takes,
+// unless a time limit was given. What was done when it ends stays done.
+func callLong[T any](ctx context.Context, s *session, ask func(ctx context.Context) (T, error)) (T, error) {
+	if s.app.globals.impatient {
+		return call(ctx, s, ask)
+	}
+	began := time.Now()
+	patience := time.AfterFunc(slow, func() {
+		s.app.notice("this takes a while; when it is interrupted, what was done stays done, and the same command goes on")
+	})
+	defer patience.Stop()
+	result, err := ask(ctx)
+	s.app.log.DebugContext(ctx, "asked", "took", time.Since(began), "err", err)
+	return result, s.explain(ctx, err)
+}
+
 // each goes through a list. The time limit is for each row, not for all.
 func each[T any](ctx context.Context, s *session, list func(ctx context.Context) iter.Seq2[T, error], row func(T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -194,6 +214,8 @@ func (s *session) explain(ctx context.Context, err error) error {
 			err:  tko.Errorf(errUnavailable, "the server at %s did not answer within %v", s.target.address, s.app.timeout()),
 			hint: "it may be busy: give it more time with --grpc-timeout SECONDS",
 		}
+	case errors.Is(err, client.ErrUnavailable) && !strings.Contains(err.Error(), "can't be reached"):
+		return tko.Errorf(errUnavailable, "%w", err) // the server is there, and says what is away
 	case errors.Is(err, client.ErrUnavailable):
 		return &hintedError{
 			err:  tko.Errorf(errUnavailable, "%w", err),

@@ -66,6 +66,7 @@ func (d *data) ListTemplates(m *tkopb.ListTemplates, s grpc.ServerStreamingServe
 		Window:      wire.Window(m.GetWindow()),
 		Packages:    m.GetWithPackages(),
 		Deployments: !m.GetWithoutDeploymentIds(),
+		Counts:      m.GetWithDeploymentCounts(),
 	}
 	for t, err := range d.backend.Templates(s.Context(), wire.TemplateSelect(m.GetSelect()), options) {
 		if err != nil {
@@ -125,6 +126,7 @@ func (d *data) ListSites(m *tkopb.ListSites, s grpc.ServerStreamingServer[tkopb.
 		Window:      wire.Window(m.GetWindow()),
 		Packages:    m.GetWithPackages(),
 		Deployments: !m.GetWithoutDeploymentIds(),
+		Counts:      m.GetWithDeploymentCounts(),
 	}
 	for site, err := range d.backend.Sites(s.Context(), wire.SiteSelect(m.GetSelect()), options) {
 		if err != nil {

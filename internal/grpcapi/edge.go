@@ -45,10 +45,16 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 	return handle(authored, m)
 }
 
-// withDeadline gives a call a deadline, if it has none.
+// withDeadline gives a call a deadline, if it has none. Deletions and approvals
+// take as long as there is something to do: they end when the client goes.
 func (e *edge) withDeadline(ctx context.Context, m any) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
+	}
+	switch m.(type) {
+	case *tkopb.TemplateID, *tkopb.SiteID, *tkopb.DeploymentID, *tkopb.ApproveDeployments,
+		*tkopb.SelectTemplates, *tkopb.SelectSites, *tkopb.SelectDeployments, *tkopb.SelectPlugins:
+		return context.WithCancel(ctx)
 	}
 	timeout := e.timeout
 	if claim, ok := m.(*tkopb.ClaimWork); ok {
@@ -94,6 +100,9 @@ func (e *edge) done(ctx context.Context, method string, start time.Time, panicke
 
 func (e *edge) status(ctx context.Context, method string, err error) error {
 	if st := wire.Status(err, errorSize(ctx)); st != nil {
+		if cause := innermost(err); st.Code() == codes.Unavailable && cause.Error() != err.Error() {
+			e.log.WarnContext(ctx, "call failed for now", "method", method, "err", err, "cause", cause)
+		}
 		return st.Err()
 	}
 	if own, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // gRPC's own, never one that the backend wrapped
@@ -108,6 +117,17 @@ func (e *edge) status(ctx context.Context, method string, err error) error {
 		return status.Errorf(codes.Unavailable, "the server can't reach its store now, see the server's log (id %s)", id)
 	}
 	return internal(id)
+}
+
+// innermost is what an error came from.
+func innermost(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
 }
 
 func internal(id string) error {

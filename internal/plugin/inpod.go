@@ -5,12 +5,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 )
 
-// The properties of command plugins that run in pods.
+// Further properties of command plugins that run in pods.
 const (
-	podProperty       = "_kubernetes.pod"
 	namespaceProperty = "_kubernetes.namespace" // tko if it isn't there
 	containerProperty = "_kubernetes.container" // named as the pod if it isn't there
 )
@@ -23,8 +23,8 @@ func (r *Runner) inPod(ctx context.Context, j job) (output []byte, stderr string
 	}
 	properties := j.plugin.Properties
 	return r.pods.Run(ctx, pod.Command{
-		Namespace: cmp.Or(properties[namespaceProperty], "tko"), Pod: properties[podProperty],
-		Container: cmp.Or(properties[containerProperty], properties[podProperty]),
+		Namespace: cmp.Or(properties[namespaceProperty], "tko"), Pod: properties[tko.PropertyPod],
+		Container: cmp.Or(properties[containerProperty], properties[tko.PropertyPod]),
 		Arguments: j.plugin.Arguments, Input: input, Timeout: j.timeout,
 	})
 }

@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ const (
 	ReasonInvalid           = "Invalid"           // the package is not completely valid
 	ReasonPluginFailed      = "PluginFailed"      // a plugin failed, or answered what can't be stored
 	ReasonTooManyIterations = "TooManyIterations" // preparing goes on for ever
+	ReasonTOSCAFailed       = "TOSCAFailed"       // a service template can't be read or compiled
 	ReasonApproved          = "Approved"          // by itself or before
 	ReasonNotApproved       = "WaitsForApproval"  // somebody must approve it
 )
@@ -157,7 +159,8 @@ func conditionsOfFinished(revision int64, approved bool) []tko.Condition {
 }
 
 // unprepared is the condition of a deployment that isn't prepared, and why.
-func unprepared(revision int64, problems []problem, attempt int) tko.Condition {
+// It says when it is tried again, if that is known.
+func unprepared(revision int64, problems []problem, attempt int, next time.Time) tko.Condition {
 	const most = 10
 	var lines []string
 	for i, p := range problems {
@@ -167,17 +170,26 @@ func unprepared(revision int64, problems []problem, attempt int) tko.Condition {
 		}
 		lines = append(lines, p.message)
 	}
-	message := strings.Join(lines, "; ")
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
-	}
-	if problems[0].reason != ReasonWaiting {
-		message = fmt.Sprintf("%s (attempt %d)", message, attempt+1)
+	message := bounded(strings.Join(lines, "; "))
+	switch problems[0].reason {
+	case ReasonWaiting:
+	case ReasonTooManyIterations: // only a change helps
+		message += tko.Attempt(attempt+1, time.Time{})
+	default:
+		message += tko.Attempt(attempt+1, next)
 	}
 	return tko.Condition{
 		Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: problems[0].reason,
 		Message: message, ObservedRevision: revision,
 	}
+}
+
+// bounded is a message of at most the length that conditions take.
+func bounded(message string) string {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	return message
 }
 
 // news says whether a condition says something that the deployment doesn't say
@@ -193,13 +205,19 @@ func news(conditions []tko.Condition, c tko.Condition) bool {
 
 // retryWaiting is when to look again at what waits: the longer it has waited,
 // the less often.
-func retryWaiting(conditions []tko.Condition, now time.Time) time.Duration {
+func retryWaiting(conditions []tko.Condition, typ, reason string, now time.Time) time.Duration {
 	for _, c := range conditions {
-		if c.Type == tko.ConditionPrepared && c.Reason == ReasonWaiting {
+		if c.Type == typ && c.Reason == reason {
 			return min(max(now.Sub(c.LastTransition)/4, minRetryWait), maxRetryWait)
 		}
 	}
 	return minRetryWait
+}
+
+// backoff is how long failed work waits: twice as long with every failure.
+func (p *Preparer) backoff(attempt int) time.Duration {
+	wait := min(p.options.Backoff<<min(attempt, 12), p.options.MaxBackoff)
+	return wait - rand.N(wait/4+1) //nolint:gosec // jitter is no secret
 }
 
 // retryStalled is when to look again although only a change will help.

@@ -24,6 +24,8 @@ type look struct {
 	attempt int
 
 	dirty    bool                     // the package differs from what was committed
+	story    []tko.Step               // what made it differ
+	round    int                      // the iteration, from 1
 	steps    int                      // that changed the package
 	limit    int                      // of steps
 	settled  bool                     // a plugin has prepared the Deployment resource itself
@@ -67,7 +69,7 @@ func (l *look) run(ctx context.Context) (work.Result, error) {
 		}
 		return l.unprepared(ctx, append(problems, l.waits...), work.Result{Outcome: tko.WorkFailed})
 	case len(l.waits) > 0:
-		retry := jitter(retryWaiting(l.d.Stamp.Conditions, time.Now()))
+		retry := jitter(retryWaiting(l.d.Stamp.Conditions, tko.ConditionPrepared, ReasonWaiting, time.Now()))
 		return l.unprepared(ctx, l.waits, work.Result{Outcome: tko.WorkLater, Retry: retry})
 	}
 	return l.finish(ctx)
@@ -79,7 +81,8 @@ func (l *look) converge(ctx context.Context) (endless *problem, err error) {
 	// Rounds don't bound what doubles in each.
 	l.limit = len(l.tasks()) + stepsPerIteration*l.p.options.MaxIterations
 	for n := 0; n < l.p.options.MaxIterations && l.steps < l.limit; n++ {
-		changed, err := l.round(ctx)
+		l.round = n + 1
+		changed, err := l.iterate(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -106,8 +109,8 @@ func (l *look) tasks() []krm.Identity {
 	})
 }
 
-// round goes once over everything that is preparable.
-func (l *look) round(ctx context.Context) (changed bool, err error) {
+// iterate goes once over everything that is preparable.
+func (l *look) iterate(ctx context.Context) (changed bool, err error) {
 	l.waits = nil
 	for _, id := range l.tasks() {
 		if l.steps >= l.limit {
@@ -157,12 +160,16 @@ func (l *look) step(ctx context.Context, id krm.Identity) (outcome, error) {
 }
 
 func (l *look) stepTopology(ctx context.Context, id krm.Identity) (outcome, error) {
+	if id.GVK == topology.TOSCAGVK && l.p.options.TOSCA != nil {
+		return l.stepTOSCA(ctx, id)
+	}
 	if id.GVK == topology.PlacementGVK && l.dirty {
 		// What the children follow from must not be decided anew after a crash.
 		if err := l.commit(ctx, l.d.Package, nil); err != nil {
 			return stepNothing, l.refused(id, err)
 		}
 	}
+	started := time.Now()
 	preparer := topology.Preparer{Client: l.p.client}
 	resource, err := preparer.Prepare(ctx, topology.Deployment{
 		ID: l.d.ID, Revision: l.d.Stamp.Revision, Package: l.d.Package, Preparable: l.plugins.preparable,
@@ -179,6 +186,39 @@ func (l *look) stepTopology(ctx context.Context, id krm.Identity) (outcome, erro
 	}
 	l.d.Package = replace(l.d.Package, resource)
 	l.dirty = true
+	l.story = append(l.story, tko.Step{Resource: id.String(), Iteration: l.round, Took: time.Since(started)})
+	return stepChanged, nil
+}
+
+// stepTOSCA merges the resources that a service template stands for into the
+// package.
+func (l *look) stepTOSCA(ctx context.Context, id krm.Identity) (outcome, error) {
+	started := time.Now()
+	for _, r := range l.d.Package {
+		if r.GVK() == topology.TOSCAGVK && r.Identity() != id && r.Annotation(krm.AnnotationPrepare) != krm.Never {
+			return stepNothing, &failError{problem{reason: topology.ReasonInvalid, message: fmt.Sprintf(
+				"%s: the package has another TOSCA resource, and both would make a Placement of the same name: deploy them apart", id)}}
+		}
+	}
+	resource := l.d.Package.Find(id).Clone()
+	made, err := l.p.options.TOSCA.Resources(ctx, resource.Text("spec", "url"))
+	if ctx.Err() != nil {
+		return stepNothing, ctx.Err()
+	}
+	if err != nil {
+		reason := ReasonTOSCAFailed
+		if errors.Is(err, tko.ErrInvalid) {
+			reason = topology.ReasonInvalid
+		}
+		return stepNothing, &failError{problem{reason: reason, message: fmt.Sprintf("%s: %v", id, err)}}
+	}
+	resource.SetPrepared()
+	merged, err := krm.Merge(replace(l.d.Package, resource), made)
+	if err != nil {
+		return stepNothing, &failError{problem{reason: topology.ReasonInvalid, message: fmt.Sprintf("%s: can't merge what it stands for: %v", id, err)}}
+	}
+	l.d.Package, l.dirty = merged, true
+	l.story = append(l.story, tko.Step{Resource: id.String(), Iteration: l.round, Took: time.Since(started)})
 	return stepChanged, nil
 }
 
@@ -248,7 +288,12 @@ func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identit
 		}
 		return stepNothing, &waitError{message: fmt.Sprintf("%s waits: plugin %q says that it is prepared, but doesn't annotate it with %s: \"true\"", id, plugin.Name, krm.AnnotationPrepared)}
 	}
-	err = l.commit(tko.WithAuthor(ctx, tko.Author{Who: "preparer", Why: fmt.Sprintf("plugin %s for %s", plugin.Name, id)}), out, nil)
+	did := tko.Step{Resource: id.String(), Plugin: plugin.Name, Iteration: l.round, Took: time.Since(started)}
+	l.story = append(l.story, did)
+	err = l.commit(ctx, out, nil)
+	if err != nil {
+		l.story = l.story[:len(l.story)-1]
+	}
 	if errors.Is(err, tko.ErrInvalid) {
 		return stepNothing, pluginFailed(plugin, id, err)
 	}
@@ -273,15 +318,17 @@ func equal(a, b krm.Package) (bool, error) {
 	return digestA == digestB, err
 }
 
-// commit stores a package, and conditions that shall come with it.
+// commit stores a package, and conditions that shall come with it. Its reason
+// is what was prepared since the last one.
 func (l *look) commit(ctx context.Context, pkg krm.Package, conditions []tko.Condition) error {
+	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author, Why: tko.StepsText(l.story)})
 	revision, err := l.p.client.CommitDeployment(ctx, tko.DeploymentCommit{
 		ID: l.d.ID, Revision: l.d.Stamp.Revision, Package: pkg, Conditions: conditions,
 	})
 	if err != nil {
 		return fmt.Errorf("commit deployment %q: %w", l.d.ID, err)
 	}
-	l.d.Package, l.d.Stamp.Revision, l.dirty = pkg, revision, false
+	l.d.Package, l.d.Stamp.Revision, l.dirty, l.story = pkg, revision, false, nil
 	return nil
 }
 
@@ -289,7 +336,12 @@ func (l *look) commit(ctx context.Context, pkg krm.Package, conditions []tko.Con
 func (l *look) finish(ctx context.Context) (work.Result, error) {
 	pkg, approved, err := finished(l.d, l.d.Package, l.p.options.ManualApprove)
 	if err == nil {
-		err = l.commit(ctx, pkg, conditionsOfFinished(l.d.Stamp.Revision+1, approved))
+		conditions := conditionsOfFinished(l.d.Stamp.Revision+1, approved)
+		if len(topology.Living(pkg)) > 0 {
+			// With it, the next look reviews them.
+			conditions = append(conditions, placedAsSaid())
+		}
+		err = l.commit(ctx, pkg, conditions)
 	}
 	if errors.Is(err, tko.ErrInvalid) {
 		problems := []problem{{reason: ReasonInvalid, message: err.Error()}}
@@ -299,24 +351,32 @@ func (l *look) finish(ctx context.Context) (work.Result, error) {
 		return work.Result{}, err
 	}
 	l.p.log.DebugContext(ctx, "prepared deployment", "deployment", l.d.ID, "approved", approved, "steps", l.steps)
+	if len(topology.Living(pkg)) > 0 {
+		return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)}, nil
+	}
 	return work.Result{Outcome: tko.WorkDone}, nil
 }
 
 // unprepared says on the deployment why it isn't prepared, and keeps what has
 // been prepared so far.
 func (l *look) unprepared(ctx context.Context, problems []problem, result work.Result) (work.Result, error) {
+	var next time.Time
 	if result.Outcome == tko.WorkFailed {
-		result.Err = errors.New(unprepared(0, problems, l.attempt).Message)
+		result.Err = errors.New(unprepared(0, problems, l.attempt, next).Message)
+		if result.Retry == 0 {
+			result.Retry = l.p.backoff(l.attempt)
+		}
+		next = time.Now().Add(result.Retry)
 	}
 	if l.dirty {
-		condition := unprepared(l.d.Stamp.Revision+1, problems, l.attempt)
+		condition := unprepared(l.d.Stamp.Revision+1, problems, l.attempt, next)
 		err := l.commit(ctx, l.d.Package, []tko.Condition{condition})
 		if !errors.Is(err, tko.ErrInvalid) {
 			return result, err
 		}
 		problems = append(problems, problem{reason: ReasonInvalid, message: err.Error()})
 	}
-	condition := unprepared(l.d.Stamp.Revision, problems, l.attempt)
+	condition := unprepared(l.d.Stamp.Revision, problems, l.attempt, next)
 	if !news(l.d.Stamp.Conditions, condition) {
 		return result, nil
 	}

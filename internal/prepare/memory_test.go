@@ -27,7 +27,9 @@ type memory struct {
 	sites       map[tko.SiteID]krm.Package
 	plugins     []tko.Plugin
 
+	made       int
 	commits    int
+	whys       []string // of the commits
 	statuses   int
 	lists      int
 	beforeEach func(call string) error // every write; an error is answered instead
@@ -63,7 +65,8 @@ func (m *memory) write(call string, f func() error) error {
 }
 
 func (m *memory) create(parent tko.DeploymentID, template tko.TemplateID, site tko.SiteID, merge krm.Package) (tko.DeploymentID, error) {
-	id := tko.DeploymentID(fmt.Sprintf("deployment-%05d", len(m.deployments)+1))
+	m.made++
+	id := tko.DeploymentID(fmt.Sprintf("deployment-%05d", m.made))
 	pkg, err := krm.Merge(m.templates[template].Clone(), merge)
 	if err != nil {
 		return "", err
@@ -89,7 +92,7 @@ func (m *memory) Deployment(_ context.Context, id tko.DeploymentID, _ int64) (tk
 	return out, nil
 }
 
-func (m *memory) CommitDeployment(_ context.Context, c tko.DeploymentCommit) (revision int64, err error) {
+func (m *memory) CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (revision int64, err error) {
 	err = m.write("commit", func() error {
 		d, ok := m.deployments[c.ID]
 		if !ok {
@@ -113,6 +116,7 @@ func (m *memory) CommitDeployment(_ context.Context, c tko.DeploymentCommit) (re
 			}
 		}
 		m.commits++
+		m.whys = append(m.whys, tko.AuthorOf(ctx).Why)
 		d.Package = c.Package.Clone()
 		d.Prepared = prepared
 		d.Approved = state.Approved != nil && *state.Approved
@@ -161,12 +165,44 @@ func (m *memory) CreateChildren(_ context.Context, c tko.NewChildren) (ids []tko
 				return err
 			}
 			created++
+			m.deployments[id].Origin = child.Origin
+			m.deployments[id].Stamp.Who = "preparer"
 			m.origins[key] = string(id)
 			ids = append(ids, id)
 		}
 		return nil
 	})
 	return ids, created, err
+}
+
+func (m *memory) Deployments(_ context.Context, sel tko.DeploymentSelect, _ tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []tko.Deployment
+	for _, id := range slices.Sorted(maps.Keys(m.deployments)) {
+		if m.deployments[id].Parent == sel.Parent {
+			all = append(all, *m.deployments[id])
+		}
+	}
+	return func(yield func(tko.Deployment, error) bool) {
+		for _, d := range all {
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (m *memory) DeleteDeployment(_ context.Context, id tko.DeploymentID) (tko.Deleted, error) {
+	return tko.Deleted{Count: 1}, m.write("delete", func() error {
+		d, ok := m.deployments[id]
+		if !ok {
+			return tko.NotFound(tko.KindDeployment, id)
+		}
+		delete(m.deployments, id)
+		delete(m.origins, string(d.Parent)+"|"+d.Origin)
+		return nil
+	})
 }
 
 func (m *memory) ProvisionSite(_ context.Context, s tko.NewSite) (id tko.SiteID, created bool, err error) {

@@ -19,6 +19,7 @@ import (
 type Client interface {
 	work.Client
 	topology.Client
+	topology.Children
 	Records
 	Plugins
 }
@@ -52,6 +53,14 @@ type Runner interface {
 	Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error)
 }
 
+// A TOSCA compiler makes topologies of service templates. See package tosca.
+type TOSCA interface {
+	// Resources answers the topology resources that the service template at a
+	// location stands for. tko.ErrInvalid and tko.ErrDenied say that it or the
+	// preparer must be changed.
+	Resources(ctx context.Context, location string) (krm.Package, error)
+}
+
 // Options are what can be said about a preparer. The zero value works.
 type Options struct {
 	Worker        string        // who claims the work, for people who read along
@@ -59,6 +68,10 @@ type Options struct {
 	Lease         time.Duration // of claims; 30 s if 0
 	Grace         time.Duration // how long running plugins may go on when Run stops; 5 s if 0
 	MaxIterations int           // rounds over a package in one look; 100 if 0
+	ReviewPause   time.Duration // between two evaluations of the placements of a deployment, at least; 5 s if 0
+	Backoff       time.Duration // after the first failure; 1 s if 0
+	MaxBackoff    time.Duration // at most, after many; 60 s if 0
+	TOSCA         TOSCA         // prepares TOSCA resources; they can't be if nil
 	ManualApprove bool          // whether a deployment that says Default waits for approval
 	Log           *slog.Logger  // nowhere if nil
 }
@@ -69,6 +82,7 @@ type Preparer struct {
 	runner  Runner
 	options Options
 	plugins *pluginList
+	reviews reviews
 	log     *slog.Logger
 }
 
@@ -76,6 +90,15 @@ type Preparer struct {
 func New(data Client, runner Runner, options Options) *Preparer {
 	if options.MaxIterations <= 0 {
 		options.MaxIterations = 100
+	}
+	if options.Backoff <= 0 {
+		options.Backoff = time.Second
+	}
+	if options.MaxBackoff <= 0 {
+		options.MaxBackoff = max(options.Backoff, time.Minute)
+	}
+	if options.ReviewPause <= 0 {
+		options.ReviewPause = 5 * time.Second
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -116,7 +139,7 @@ const (
 // Prepare looks at the deployment that an item names, and prepares it as far as
 // that goes now. Doing it twice is doing it once.
 func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
-	ctx = tko.WithAuthor(ctx, tko.Author{Who: "preparer"})
+	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author})
 	id := tko.DeploymentID(item.Key)
 	result, err := p.prepare(ctx, id, item.Attempt)
 	if err == nil {
@@ -133,11 +156,13 @@ func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 // prepare looks. The error is one of the data controller's.
 func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int) (work.Result, error) {
 	d, err := p.client.Deployment(ctx, id, 0)
-	if errors.Is(err, tko.ErrNotFound) || err == nil && d.Prepared {
+	switch {
+	case errors.Is(err, tko.ErrNotFound):
 		return work.Result{Outcome: tko.WorkDone}, nil
-	}
-	if err != nil {
+	case err != nil:
 		return work.Result{}, err
+	case d.Prepared:
+		return p.review(ctx, d)
 	}
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
 	if err != nil {

@@ -143,7 +143,7 @@ func TestPlugins(t *testing.T) {
 		},
 		"fails": {
 			why: "the user sees why, and the package stays", plugins: map[string]string{"p": "One"}, runner: runner{"p": failing}, yaml: one,
-			outcome: tko.WorkFailed, says: `False PluginFailed: plugin says no (attempt 1)`, has: []string{"One one "},
+			outcome: tko.WorkFailed, says: `False PluginFailed: plugin says no (attempt 1, next try `, has: []string{"One one "},
 		},
 		"one fails, the others go on": {
 			why: "each resource is its own", plugins: map[string]string{"a": "One", "b": "Two"}, runner: runner{"a": failing, "b": marks},
@@ -614,11 +614,11 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 	m := world(t)
 	id := m.deploy(t, strings.ReplaceAll(topologyYAML, "south/1", "typo"))
 	p := prepare.New(m, runner{"one": marks}, prepare.Options{})
-	if r := look(t, p, id); r.Outcome != tko.WorkFailed || r.Retry != 0 {
+	if r := look(t, p, id); r.Outcome != tko.WorkFailed || r.Retry <= 0 || r.Retry > time.Second {
 		t.Errorf("%+v", r)
 	}
 	got := m.condition(id, tko.ConditionPrepared)
-	for _, part := range []string{"False SiteMissing: ", `Site "named"`, `the site "typo" does not exist`, `Placement "placement" waits`, "(attempt 1)"} {
+	for _, part := range []string{"False SiteMissing: ", `Site "named"`, `the site "typo" does not exist`, `Placement "placement" waits`, "(attempt 1, next try "} {
 		if !strings.Contains(got, part) {
 			t.Errorf("the condition should say %q: %s", part, got)
 		}
@@ -630,5 +630,54 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 	settle(t, m, p)
 	if !m.get(id).Prepared {
 		t.Error(m.condition(id, tko.ConditionPrepared))
+	}
+}
+
+func TestNextTryIsSaid(t *testing.T) {
+	m := newMemory()
+	m.register("p", "One")
+	id := m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
+	p := prepare.New(m, runner{"p": func(krm.Identity, krm.Package) (bool, krm.Package, error) {
+		return false, nil, errors.New("no")
+	}}, prepare.Options{Backoff: 8 * time.Second, MaxBackoff: time.Minute})
+	for attempt, most := range []time.Duration{8 * time.Second, 16 * time.Second, 32 * time.Second, time.Minute, time.Minute} {
+		r := p.Prepare(t.Context(), tko.WorkItem{Queue: tko.QueuePrepare, Key: string(id), Attempt: attempt})
+		if r.Retry > most || r.Retry < most*3/4-time.Second {
+			t.Errorf("attempt %d comes back after %s, want about %s", attempt+1, r.Retry, most)
+		}
+		_, tried, next := tko.SplitAttempt(m.condition(id, tko.ConditionPrepared))
+		if off := time.Until(next) - r.Retry; tried != attempt+1 || off > time.Second || off < -5*time.Second {
+			t.Errorf("attempt %d is said to be %d, and the next %s away", attempt+1, tried, time.Until(next))
+		}
+	}
+}
+
+// TestStory looks at what the revisions say about how they came to be.
+func TestStory(t *testing.T) {
+	m := world(t)
+	m.register("one", "One")
+	m.register("two", "Two")
+	id := m.deploy(t, topologyYAML)
+	p := prepare.New(m, runner{"two": marks, "one": func(target krm.Identity, in krm.Package) (bool, krm.Package, error) {
+		in.Find(target).SetPrepared()
+		return true, append(in, krm.Resource{"apiVersion": "a.plugin.nephio.org/v1", "kind": "Two", "metadata": map[string]any{"name": "two"}}), nil
+	}}, prepare.Options{})
+	look(t, p, id)
+	var got []string
+	for _, why := range m.whys {
+		for _, s := range tko.ParseSteps(why) {
+			got = append(got, fmt.Sprintf("%s by %q in %d", s.Resource[strings.LastIndex(s.Resource, "/"):], s.Plugin, s.Iteration))
+		}
+	}
+	for _, want := range []string{`/v1 One "here" by "one" in 1`, `/v1 Two "two" by "two" in 2`} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%q is missing in %q", want, got)
+		}
+	}
+	if n := len(got); n != strings.Count(topologyYAML, "kind: Site,")+strings.Count(topologyYAML, "kind: Placement")+2 {
+		t.Errorf("%d steps: %q", n, got)
+	}
+	if why := m.whys[len(m.whys)-1]; len(m.whys) > 5 || why != "" && tko.ParseSteps(why) == nil {
+		t.Errorf("%d commits, the last of which says %q", len(m.whys), why)
 	}
 }

@@ -186,6 +186,9 @@ func (l look) patterns() {
 }
 
 func checkPlacement(l look) {
+	if update := l.text("spec", "update"); l.complete && l.has("spec", "budget") && (update == "" || update == "Once") {
+		l.add("spec.budget", "means nothing without spec.update: set that to Apply or Propose, or take the budget out")
+	}
 	templates, _ := dig(map[string]any(l.resource), "spec", "templates").([]any)
 	for i, entry := range templates {
 		at := "spec.templates[" + strconv.Itoa(i) + "]"

@@ -27,6 +27,8 @@ func TestOwnKinds(t *testing.T) {
 ---
 {apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: p}, spec: {templates: [{template: a, sites: [a, all], merge: [{apiVersion: v1, kind: ConfigMap, name: c}]}, {template: b, sites: [b]}]}}
 ---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: again}, spec: {templates: [], update: Apply, budget: {create: 5, delete: 0}}}
+---
 {apiVersion: topology.nephio.org/v1alpha1, kind: TOSCA, metadata: {name: t}, spec: {url: "https://example.com/a.csar"}}
 ---
 {apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: h}, spec: {chart: "oci://example.com/x", repository: r, parameters: {a: 1, b: "{{ get('', 'v1', 'Namespace').metadata.name }}", c: {d: [1]}}}}
@@ -149,6 +151,23 @@ func TestOwnKinds(t *testing.T) {
 				topo + `Placement "p": spec.templates[0].sites[1]: names the Site or Sites "t", which is not in the package`,
 				topo + `Placement "p": spec.templates[0].template: names the Template "s", which is not in the package`,
 				topo + `Placement "p": spec.templates[1].merge[0]: refers to apps/v1 Deployment "d", which is not in the package`,
+			},
+		},
+		"placed again": {
+			why: "what would have no effect, or another one than it seems, is found",
+			pkg: `
+{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: p}, spec: {templates: [], budget: {delete: 5}}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: q}, spec: {templates: [], update: apply, budget: {create: -1}}}
+`,
+			complete: []string{
+				topo + `Placement "p": spec.budget: means nothing without spec.update: set that to Apply or Propose, or take the budget out`,
+				topo + `Placement "q": spec.budget.create: must be at least 0`,
+				topo + `Placement "q": spec.update: must be one of "Once", "Propose", "Apply", is "apply"`,
+			},
+			partial: []string{
+				topo + `Placement "q": spec.budget.create: must be at least 0`,
+				topo + `Placement "q": spec.update: must be one of "Once", "Propose", "Apply", is "apply"`,
 			},
 		},
 		"secrets": {

@@ -52,11 +52,15 @@ type templateBody struct {
 	ID          tko.TemplateID     `json:"id"`
 	Metadata    map[string]string  `json:"metadata"`
 	Deployments []tko.DeploymentID `json:"deployments"`
+	Count       int                `json:"deploymentCount"`
 	stampBody
 }
 
 func templateRow(t tko.Template) templateBody {
-	return templateBody{ID: t.ID, Metadata: orEmptyMap(t.Metadata), Deployments: orEmpty(t.Deployments), stampBody: stampOf(t.Stamp)}
+	return templateBody{
+		ID: t.ID, Metadata: orEmptyMap(t.Metadata), Deployments: orEmpty(t.Deployments),
+		Count: max(t.DeploymentCount, len(t.Deployments)), stampBody: stampOf(t.Stamp),
+	}
 }
 
 type siteBody struct {
@@ -64,11 +68,15 @@ type siteBody struct {
 	Template    tko.TemplateID     `json:"template"`
 	Metadata    map[string]string  `json:"metadata"`
 	Deployments []tko.DeploymentID `json:"deployments"`
+	Count       int                `json:"deploymentCount"`
 	stampBody
 }
 
 func siteRow(s tko.Site) siteBody {
-	return siteBody{ID: s.ID, Template: s.Template, Metadata: orEmptyMap(s.Metadata), Deployments: orEmpty(s.Deployments), stampBody: stampOf(s.Stamp)}
+	return siteBody{
+		ID: s.ID, Template: s.Template, Metadata: orEmptyMap(s.Metadata), Deployments: orEmpty(s.Deployments),
+		Count: max(s.DeploymentCount, len(s.Deployments)), stampBody: stampOf(s.Stamp),
+	}
 }
 
 type deploymentBody struct {

@@ -160,7 +160,9 @@ func (a *api) plugins(w http.ResponseWriter, r *http.Request) {
 	}, pluginRow)
 }
 
-// stream answers a list: ?offset= and ?count= cut it.
+// stream answers a list: ?offset= and ?count= cut it, and with
+// ?deployments=count templates and sites tell how many deployments they have,
+// but not which.
 func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(context.Context, tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
 	ctx := r.Context()
 	options, err := listOptions(r)
@@ -211,9 +213,18 @@ func listOptions(r *http.Request) (tko.ListOptions, error) {
 		return tko.ListOptions{}, err
 	}
 	limit := int(count)
+	counts := false
+	switch wanted := r.URL.Query().Get("deployments"); wanted {
+	case "", "ids":
+	case "count":
+		counts = true
+	default:
+		return tko.ListOptions{}, tko.Errorf(tko.ErrInvalid, "deployments=%.40q is unknown: use ids or count", wanted)
+	}
 	return tko.ListOptions{
 		Window:      tko.Window{Offset: uint32(offset), Max: &limit}, //nolint:gosec // has 31 bits
-		Deployments: true,
+		Deployments: !counts,
+		Counts:      counts,
 	}, nil
 }
 
@@ -241,6 +252,7 @@ var statuses = []struct {
 	{tko.ErrBusy, http.StatusConflict},
 	{tko.ErrDenied, http.StatusForbidden},
 	{tko.ErrGone, http.StatusGone},
+	{tko.ErrUnavailable, http.StatusServiceUnavailable},
 }
 
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {

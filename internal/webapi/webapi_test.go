@@ -83,7 +83,14 @@ func list[T any](f *fake, options tko.ListOptions, items ...T) iter.Seq2[T, erro
 }
 
 func (f *fake) Templates(_ context.Context, _ tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error] {
-	return list(f, o, tko.Template{ID: "t1", Metadata: map[string]string{"a": "<b>"}, Deployments: []tko.DeploymentID{"d1"}, Stamp: stamp}, tko.Template{ID: "t2", Stamp: stamp})
+	first := tko.Template{ID: "t1", Metadata: map[string]string{"a": "<b>"}, Stamp: stamp}
+	if o.Deployments {
+		first.Deployments = []tko.DeploymentID{"d1"}
+	}
+	if o.Counts {
+		first.DeploymentCount = 1
+	}
+	return list(f, o, first, tko.Template{ID: "t2", Stamp: stamp})
 }
 
 func (f *fake) Sites(_ context.Context, _ tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
@@ -125,11 +132,20 @@ func TestAnswers(t *testing.T) {
 		},
 		"templates": {
 			why: "dashboards read these names; lists and maps are never null", url: "/api/template/list",
-			want: `[{"id":"t1","metadata":{"a":"<b>"},"deployments":["d1"],` + stamped + `},{"id":"t2","metadata":{},"deployments":[],` + stamped + `}]`,
+			want: `[{"id":"t1","metadata":{"a":"<b>"},"deployments":["d1"],"deploymentCount":1,` + stamped + `},{"id":"t2","metadata":{},"deployments":[],"deploymentCount":0,` + stamped + `}]`,
+		},
+		"templates with counts": {
+			why: "which ones a dashboard doesn't need to know", url: "/api/template/list?deployments=count",
+			want: `[{"id":"t1","metadata":{"a":"<b>"},"deployments":[],"deploymentCount":1,` + stamped + `},` +
+				`{"id":"t2","metadata":{},"deployments":[],"deploymentCount":0,` + stamped + `}]`,
+		},
+		"an unknown answer": {
+			why: "a misspelled one must not cost all IDs", url: "/api/site/list?deployments=counts", status: 400,
+			want: `{"error":"deployments=\"counts\" is unknown: use ids or count"}`,
 		},
 		"sites": {
 			why: "as templates, with the template", url: "/api/site/list?offset=1&count=5",
-			want: `[{"id":"s1","template":"t1","metadata":{},"deployments":[],` + stamped + `},{"id":"s2","template":"","metadata":{},"deployments":[],` + stamped + `}]`,
+			want: `[{"id":"s1","template":"t1","metadata":{},"deployments":[],"deploymentCount":0,` + stamped + `},{"id":"s2","template":"","metadata":{},"deployments":[],"deploymentCount":0,` + stamped + `}]`,
 		},
 		"deployments": {
 			why: "with what they belong to and their state", url: "/api/deployment/list?count=-1",
@@ -221,7 +237,7 @@ func TestFaultsAreLoggedAndNotTold(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]int{
-		tko.ErrInvalid: 400, tko.ErrNotFound: 404, tko.ErrConflict: 409, tko.ErrBusy: 409, tko.ErrDenied: 403, tko.ErrGone: 410,
+		tko.ErrInvalid: 400, tko.ErrNotFound: 404, tko.ErrConflict: 409, tko.ErrBusy: 409, tko.ErrDenied: 403, tko.ErrGone: 410, tko.ErrUnavailable: 503,
 	} {
 		if got := get(t, &fake{err: err}, io.Discard, http.MethodGet, "/api/about").Code; got != want {
 			t.Errorf("%v: status %d, want %d", err, got, want)

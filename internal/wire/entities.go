@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -50,13 +51,14 @@ func NewListedTemplate(t tko.Template, format krm.Format) (*tkopb.ListedTemplate
 		return nil, err
 	}
 	return &tkopb.ListedTemplate{
-		TemplateId:    string(t.ID),
-		Metadata:      t.Metadata,
-		Updated:       newTime(t.Stamp.Updated),
-		DeploymentIds: stringsOf(t.Deployments),
-		Stamp:         newStamp(t.Stamp),
-		PackageFormat: name,
-		Package:       data,
+		TemplateId:      string(t.ID),
+		Metadata:        t.Metadata,
+		Updated:         newTime(t.Stamp.Updated),
+		DeploymentCount: uint64(max(t.DeploymentCount, 0)),
+		DeploymentIds:   stringsOf(t.Deployments),
+		Stamp:           newStamp(t.Stamp),
+		PackageFormat:   name,
+		Package:         data,
 	}, nil
 }
 
@@ -67,11 +69,12 @@ func ListedTemplate(m *tkopb.ListedTemplate) (tko.Template, error) {
 		return tko.Template{}, err
 	}
 	return tko.Template{
-		ID:          tko.TemplateID(m.GetTemplateId()),
-		Metadata:    m.GetMetadata(),
-		Package:     p,
-		Deployments: idsOf[tko.DeploymentID](m.GetDeploymentIds()),
-		Stamp:       stamp(m.GetStamp(), nil, m.GetUpdated()),
+		ID:              tko.TemplateID(m.GetTemplateId()),
+		Metadata:        m.GetMetadata(),
+		Package:         p,
+		DeploymentCount: int(min(m.GetDeploymentCount(), math.MaxInt)), //nolint:gosec // bounded
+		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil
 }
 
@@ -117,14 +120,15 @@ func NewListedSite(s tko.Site, format krm.Format) (*tkopb.ListedSite, error) {
 		return nil, err
 	}
 	return &tkopb.ListedSite{
-		SiteId:        string(s.ID),
-		TemplateId:    string(s.Template),
-		Metadata:      s.Metadata,
-		Updated:       newTime(s.Stamp.Updated),
-		DeploymentIds: stringsOf(s.Deployments),
-		Stamp:         newStamp(s.Stamp),
-		PackageFormat: name,
-		Package:       data,
+		SiteId:          string(s.ID),
+		TemplateId:      string(s.Template),
+		Metadata:        s.Metadata,
+		Updated:         newTime(s.Stamp.Updated),
+		DeploymentCount: uint64(max(s.DeploymentCount, 0)),
+		DeploymentIds:   stringsOf(s.Deployments),
+		Stamp:           newStamp(s.Stamp),
+		PackageFormat:   name,
+		Package:         data,
 	}, nil
 }
 
@@ -135,12 +139,13 @@ func ListedSite(m *tkopb.ListedSite) (tko.Site, error) {
 		return tko.Site{}, err
 	}
 	return tko.Site{
-		ID:          tko.SiteID(m.GetSiteId()),
-		Template:    tko.TemplateID(m.GetTemplateId()),
-		Metadata:    m.GetMetadata(),
-		Package:     p,
-		Deployments: idsOf[tko.DeploymentID](m.GetDeploymentIds()),
-		Stamp:       stamp(m.GetStamp(), nil, m.GetUpdated()),
+		ID:              tko.SiteID(m.GetSiteId()),
+		Template:        tko.TemplateID(m.GetTemplateId()),
+		Metadata:        m.GetMetadata(),
+		Package:         p,
+		DeploymentCount: int(min(m.GetDeploymentCount(), math.MaxInt)), //nolint:gosec // bounded
+		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil
 }
 
@@ -160,6 +165,7 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 		Updated:            newTime(d.Stamp.Updated),
 		Prepared:           d.Prepared,
 		Approved:           d.Approved,
+		Origin:             d.Origin,
 		PackageFormat:      name,
 		Package:            data,
 		Stamp:              newStamp(d.Stamp),
@@ -180,6 +186,7 @@ func Deployment(m *tkopb.Deployment) (tko.Deployment, error) {
 		Metadata: m.GetMetadata(),
 		Prepared: m.GetPrepared(),
 		Approved: m.GetApproved(),
+		Origin:   m.GetOrigin(),
 		Package:  p,
 		Stamp:    stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
 	}, nil
@@ -202,6 +209,7 @@ func NewListedDeployment(d tko.Deployment, format krm.Format) (*tkopb.ListedDepl
 		Updated:            newTime(d.Stamp.Updated),
 		Prepared:           d.Prepared,
 		Approved:           d.Approved,
+		Origin:             d.Origin,
 		Stamp:              newStamp(d.Stamp),
 		PackageFormat:      name,
 		Package:            data,
@@ -222,6 +230,7 @@ func ListedDeployment(m *tkopb.ListedDeployment) (tko.Deployment, error) {
 		Metadata: m.GetMetadata(),
 		Prepared: m.GetPrepared(),
 		Approved: m.GetApproved(),
+		Origin:   m.GetOrigin(),
 		Package:  p,
 		Stamp:    stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
 	}, nil

@@ -19,8 +19,9 @@ import (
 // Domain is that of our google.rpc.ErrorInfo details.
 const Domain = "tko"
 
-// ErrUnavailable is the kind of errors of a server that can't be reached.
-var ErrUnavailable = errors.New("unavailable")
+// ErrUnavailable is the kind of errors of a server, or its database, that
+// can't be reached.
+var ErrUnavailable = tko.ErrUnavailable
 
 // DefaultErrorSize bounds how many bytes an error may take on the wire, as
 // long as the client doesn't say that it takes more. Errors travel in HTTP/2
@@ -43,7 +44,7 @@ var kinds = []struct {
 	{tko.ErrGone, codes.OutOfRange, "GONE"},
 	{context.Canceled, codes.Canceled, ""},
 	{context.DeadlineExceeded, codes.DeadlineExceeded, ""},
-	{ErrUnavailable, codes.Unavailable, ""},
+	{ErrUnavailable, codes.Unavailable, "UNAVAILABLE"},
 }
 
 // Status is what a client gets to know of an error, within size bytes (see
@@ -148,8 +149,8 @@ func Error(err error) error {
 	if !ok {
 		return err
 	}
-	e := &remoteError{status: st, text: st.Message()}
 	reason, findings := details(st)
+	e := &remoteError{status: st, text: st.Message(), said: reason != ""}
 	for _, k := range kinds {
 		if k.code == st.Code() && (reason == "" || k.reason == "" || k.reason == reason) {
 			e.kind = k.kind
@@ -218,6 +219,14 @@ type remoteError struct {
 	kind   error // or nil
 	text   string
 	cause  error // *tko.InvalidPackageError, or nil
+	said   bool
+}
+
+// Said says that an error is what a server of ours answered, and not what gRPC
+// says for want of an answer.
+func Said(err error) bool {
+	e, ok := errors.AsType[*remoteError](err)
+	return ok && e.said
 }
 
 func (e *remoteError) Error() string              { return e.text }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -31,7 +32,7 @@ func planChildren(d Deployment, placement krm.Identity, entries []placed) []tko.
 			}
 			here[site] = true
 			key := fmt.Sprintf("%q %q %q %q", placement.Name, e.template.resource.Name, e.id, site)
-			origin := childOrigin(key, times[key])
+			origin := childOrigin(placement, key, times[key])
 			times[key]++
 			batch.Children = append(batch.Children, tko.NewChild{Origin: origin, Template: e.id, Site: site})
 			if len(batch.Children) == childrenPerCall {
@@ -49,11 +50,21 @@ func planChildren(d Deployment, placement krm.Identity, entries []placed) []tko.
 // childOrigin names a child for ever: by its placement, the name of the
 // Template resource, the template and the site. Entries that are equal in all
 // of these are told apart by their order.
-func childOrigin(key string, ordinal int) string {
+func childOrigin(placement krm.Identity, key string, ordinal int) string {
 	if ordinal > 0 {
 		key += " " + strconv.Itoa(ordinal)
 	}
-	return "Placement/" + digest(key)
+	return originPrefix(placement) + digest(key)[:32]
+}
+
+// originPrefix is how the origins of a placement's children begin.
+func originPrefix(placement krm.Identity) string {
+	const long = 63
+	name := placement.Name
+	if len(name) > long || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r > '~' }) {
+		name = digest(name)[:32]
+	}
+	return "Placement/" + name + "/"
 }
 
 // siteOrigin names the site that a Site resource provisions for ever.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"iter"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -91,7 +89,8 @@ type Deployment struct {
 
 // A Preparer prepares topologies. It may be used by many goroutines.
 type Preparer struct {
-	Client Client
+	Client   Client
+	Children Children // for reviews
 }
 
 // Prepares says whether resources of a kind are prepared here.
@@ -228,18 +227,21 @@ func (p *Preparer) preparePlacement(ctx context.Context, d Deployment, resource 
 		return nil, err
 	}
 	batches := planChildren(d, resource.Identity(), placed)
-	count := 0
-	calls, callCtx := errgroup.WithContext(ctx)
-	calls.SetLimit(callsAtOnce)
-	for _, batch := range batches {
-		count += len(batch.Children)
-		calls.Go(func() error { return p.create(callCtx, resource.Identity(), batch) })
-	}
-	if err := calls.Wait(); err != nil {
+	if err := p.createAll(ctx, resource.Identity(), batches); err != nil {
 		return nil, err
 	}
 	prepared := resource.Clone()
-	prepared.Set(int64(count), "status", "deployments")
+	prepared.Set(int64(countOf(batches)), "status", "deployments")
+	if isLiving(resource) {
+		// What comes later is made of the same templates: a new version of one is
+		// not for a change of sites to bring.
+		templates := map[string]any{}
+		for _, e := range placed {
+			templates[e.template.resource.Name] = string(e.id)
+		}
+		prepared.Set(templates, "status", "templates")
+		delete(prepared["status"].(map[string]any), "proposal") //nolint:forcetypeassert // it was just set
+	}
 	prepared.SetPrepared()
 	return prepared, nil
 }

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tko-orchestrator/tko/internal/store/relational"
@@ -20,8 +20,11 @@ type database struct {
 	pool       *pgxpool.Pool
 	skipLocked bool // it has FOR UPDATE SKIP LOCKED
 	notify     bool // it has NOTIFY
+	planned    bool // connections keep plans that fit any parameters
+	idleLimit  bool // it ends transactions that are idle
 
 	dialect relational.Dialect
+	texts   relational.Texts
 	readers chan struct{} // of lists; leaves connections to those that are quickly done
 
 	stop func()
@@ -33,11 +36,23 @@ type database struct {
 const channel = "tko_commit"
 
 // probe finds out what the database can do.
-func (db *database) probe(ctx context.Context) {
-	_, err := db.pool.Exec(ctx, "SELECT key FROM work WHERE queue = '' LIMIT 1 FOR UPDATE SKIP LOCKED")
-	db.skipLocked = err == nil
-	_, err = db.pool.Exec(ctx, "SELECT pg_notify('"+channel+"', '')")
-	db.notify = err == nil
+func (db *database) probe(ctx context.Context) (err error) {
+	for _, feature := range []struct {
+		has *bool
+		sql string
+	}{
+		{&db.skipLocked, "SELECT key FROM work WHERE queue = '' LIMIT 1 FOR UPDATE SKIP LOCKED"},
+		{&db.notify, "SELECT pg_notify('" + channel + "', '')"},
+		{&db.idleLimit, "SHOW idle_in_transaction_session_timeout"},
+		{&db.planned, "SHOW plan_cache_mode"},
+	} {
+		_, err := db.pool.Exec(ctx, feature.sql)
+		if err != nil && !refused(err) {
+			return err
+		}
+		*feature.has = err == nil
+	}
+	return nil
 }
 
 func (db *database) Dialect() relational.Dialect { return db.dialect }
@@ -48,8 +63,10 @@ func (db *database) makeDialect() relational.Dialect {
 		ForUpdate:  "FOR UPDATE",
 		SkipLocked: "FOR UPDATE",
 		In:         func(expression, parameter string) string { return expression + " = ANY(" + parameter + ")" },
+		Among:      amongArray,
 		List:       func(list []string) any { return list },
 		Ints:       func(list []int64) any { return list },
+		Lateral:    true,
 		Regexp:     func(expression, parameter string) string { return expression + " ~ " + parameter },
 		Rows:       rowsTable,
 	}
@@ -60,6 +77,13 @@ func (db *database) makeDialect() relational.Dialect {
 		d.Notify = []relational.Statement{{SQL: "SELECT pg_notify('" + channel + "', '')"}}
 	}
 	return d
+}
+
+// amongArray makes the server hash a list. An array that is a parameter it
+// would search from its beginning, for every row, and a join would go through
+// the list in its own order.
+func amongArray(expression, parameter string) string {
+	return "(" + expression + " IN (SELECT unnest(" + parameter + "::text[]))) IS TRUE"
 }
 
 var arrayTypes = map[relational.Type]string{
@@ -107,9 +131,18 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		release()
 		return nil, err
 	}
-	begin := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-	if mode == relational.Write {
-		begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
+	begin := []string{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
+	switch mode {
+	case relational.Read:
+	case relational.Write:
+		begin[0] = "BEGIN ISOLATION LEVEL READ COMMITTED"
+	case relational.List:
+		if db.idleLimit { // whoever takes the rows may be slow
+			begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
+		}
+		if db.planned { // what is selected matters more than planning costs
+			begin = append(begin, "SET LOCAL plan_cache_mode = auto")
+		}
 	}
 	return &transaction{db: db, conn: conn, mode: mode, begin: begin, release: release}, nil
 }
@@ -120,7 +153,7 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 		return err
 	}
 	defer conn.Release()
-	return send(ctx, conn.Conn(), db.Dialect(), "", "", s)
+	return db.send(ctx, conn.Conn(), nil, "", s)
 }
 
 // A transaction begins with its first statements, to save a round trip.
@@ -128,7 +161,7 @@ type transaction struct {
 	db    *database
 	conn  *pgxpool.Conn
 	mode  relational.Mode
-	begin string // not yet sent
+	begin []string // not yet sent
 	over  bool
 
 	release func()
@@ -136,22 +169,22 @@ type transaction struct {
 
 func (t *transaction) Run(ctx context.Context, statements ...relational.Statement) error {
 	begin := t.begin
-	t.begin = ""
-	return send(ctx, t.conn.Conn(), t.db.Dialect(), begin, "", statements...)
+	t.begin = nil
+	return t.db.send(ctx, t.conn.Conn(), begin, "", statements...)
 }
 
 func (t *transaction) Commit(ctx context.Context, statements ...relational.Statement) error {
 	begin := t.begin
-	t.begin = ""
-	err := send(ctx, t.conn.Conn(), t.db.Dialect(), begin, "COMMIT", statements...)
+	t.begin = nil
+	err := t.db.send(ctx, t.conn.Conn(), begin, "COMMIT", statements...)
 	if err == nil {
 		t.over = true
 		t.conn.Release()
 		t.release()
 		return nil
 	}
-	if failure := (*pgconn.PgError)(nil); t.mode != relational.Write || errors.As(err, &failure) && failure.Severity != "FATAL" || pgconn.SafeToRetry(err) || errors.Is(err, errScan) {
-		return err // it was answered, or never sent
+	if t.mode != relational.Write || answered(err) {
+		return err
 	}
 	return &relational.UnknownOutcomeError{Err: err}
 }
@@ -163,20 +196,25 @@ func (t *transaction) Rollback() {
 	t.over = true
 	// Not begun, nothing to end. Else a connection on which this fails is
 	// thrown away by the pool, because it is in a transaction.
-	if t.begin == "" {
-		_, _ = t.conn.Exec(context.Background(), "ROLLBACK")
+	if t.begin == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), maxRollback)
+		_, _ = t.conn.Exec(ctx, "ROLLBACK")
+		cancel()
 	}
 	t.conn.Release()
 	t.release()
 }
 
+// maxRollback is how long the end of a transaction may take that is not to be.
+const maxRollback = 10 * time.Second
+
 var errScan = errors.New("a result can't be read")
 
 // send sends statements together, and reads their results.
-func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin, end string, statements ...relational.Statement) error {
+func (db *database) send(ctx context.Context, conn *pgx.Conn, begin []string, end string, statements ...relational.Statement) error {
 	batch := new(pgx.Batch)
-	if begin != "" {
-		batch.Queue(begin)
+	for _, sql := range begin {
+		batch.Queue(sql)
 	}
 	for _, s := range statements {
 		if s.Idle() {
@@ -186,7 +224,7 @@ func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin, end 
 		if s.Columns != nil {
 			args = append(args, transpose(s.Columns, s.Rows)...)
 		}
-		query := batch.Queue(s.Render(&d), args...)
+		query := batch.Queue(db.texts.Render(&db.dialect, s), args...)
 		if s.Scan == nil {
 			continue
 		}
@@ -206,7 +244,14 @@ func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin, end 
 	if batch.Len() == 0 {
 		return nil
 	}
-	return conn.SendBatch(ctx, batch).Close()
+	err := conn.SendBatch(ctx, batch).Close()
+	switch {
+	case isCode(err, codeReadOnly): // it is no longer the primary: the next connection may find who is
+		_ = conn.Close(ctx)
+	case isCode(err, codeStatementEnded) && ctx.Err() == nil:
+		return &relational.AwayError{Text: "the database took longer than a statement may: ask for less at a time, or raise statement_timeout in the DSN", Cause: err}
+	}
+	return err
 }
 
 // transpose makes an array of every column.
@@ -221,17 +266,27 @@ func transpose(columns []relational.Column, rows [][]any) []any {
 		case relational.Bool:
 			arrays[i] = column[bool](rows, i)
 		default:
-			array := make([][]byte, len(rows))
-			for n, row := range rows {
-				array[n], _ = row[i].([]byte) // nil is NULL
-			}
-			arrays[i] = array
+			arrays[i] = column[[]byte](rows, i)
 		}
 	}
 	return arrays
 }
 
-func column[T any](rows [][]any, i int) []*T {
+// column is an array of the values of a column; of pointers only if some are
+// NULL, because they take longer to encode.
+func column[T any](rows [][]any, i int) any {
+	array := make([]T, len(rows))
+	for n, row := range rows {
+		value, ok := row[i].(T)
+		if !ok {
+			return nullable[T](rows, i)
+		}
+		array[n] = value
+	}
+	return array
+}
+
+func nullable[T any](rows [][]any, i int) []*T {
 	array := make([]*T, len(rows))
 	for n, row := range rows {
 		if value, ok := row[i].(T); ok {

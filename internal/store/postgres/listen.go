@@ -2,19 +2,24 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tko-orchestrator/tko"
 )
 
-// How often the head is looked at: seldom if the database tells of commits.
 const (
-	slowPoll = 15 * time.Second
-	fastPoll = time.Second
-	maxPause = 10 * time.Second // between attempts to connect again
+	slowPoll = 15 * time.Second // how often the database is looked at that tells of commits
+	fastPoll = time.Second      // and one that doesn't
+	maxEcho  = 5 * time.Second  // how long what we tell ourselves may take to arrive
+
+	minPause = 100 * time.Millisecond // between attempts to connect again
+	maxPause = 5 * time.Second
 )
 
 // listen calls wake soon after every commit of any server, until the database
@@ -22,24 +27,31 @@ const (
 func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake func(), log *slog.Logger) {
 	ctx, db.stop = context.WithCancel(ctx)
 	db.wait.Go(func() {
-		pause := 100 * time.Millisecond
+		pause := minPause
+		away := false
 		for ctx.Err() == nil {
-			began := time.Now()
-			err := db.hear(ctx, config, wake)
+			err := db.hear(ctx, config, wake, func() {
+				if away {
+					log.InfoContext(ctx, "the database is back")
+				}
+				away, pause = false, minPause
+			})
 			if ctx.Err() != nil {
 				return
 			}
 			wake() // something may have been missed
-			if failure := (*pgconn.PgError)(nil); errors.Is(err, errDeaf) || errors.As(err, &failure) && failure.Code == codeFeature {
-				log.InfoContext(ctx, "the database has no LISTEN, so it is polled", slog.Any("err", err))
+			if errors.Is(err, errDeaf) {
+				log.InfoContext(ctx, "the database doesn't tell of commits, so it is looked at every now and then",
+					slog.Any("err", err), slog.Duration("every", fastPoll))
 				db.poll(ctx, wake)
 				return
 			}
-			if time.Since(began) > maxPause {
-				pause = 100 * time.Millisecond
+			if !away {
+				away = true
+				log.WarnContext(ctx, "lost the connection that listens to the database: calls wait until it is back", slog.Any("err", err))
 			}
-			log.WarnContext(ctx, "lost the connection that listens to the database, connecting again",
-				slog.Any("err", err), slog.Duration("pause", pause))
+			// Connections that were made before are lost, too.
+			db.pool.Reset()
 			select {
 			case <-time.After(pause):
 				pause = min(2*pause, maxPause)
@@ -49,13 +61,10 @@ func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake fun
 	})
 }
 
-// codeFeature is PostgreSQL's (and its relatives') for what isn't there.
-const codeFeature = "0A000"
-
-var errDeaf = errors.New("LISTEN is not supported")
+var errDeaf = errors.New("LISTEN and NOTIFY are not to be had")
 
 // hear listens on a connection of its own until that is lost.
-func (db *database) hear(ctx context.Context, config *pgx.ConnConfig, wake func()) error {
+func (db *database) hear(ctx context.Context, config *pgx.ConnConfig, wake, connected func()) error {
 	if !db.notify {
 		return errDeaf
 	}
@@ -64,50 +73,88 @@ func (db *database) hear(ctx context.Context, config *pgx.ConnConfig, wake func(
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is done with
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-		if failure := (*pgconn.PgError)(nil); errors.As(err, &failure) && failure.Code[:2] == "42" {
-			return errDeaf
+	if _, err := conn.PgConn().Exec(ctx, "LISTEN "+channel).ReadAll(); err != nil {
+		if refused(err) {
+			return errors.Join(errDeaf, err)
 		}
 		return err
 	}
+	if err := db.echo(ctx, conn); err != nil {
+		return err
+	}
+	connected()
 	wake() // what happened while nobody listened
+	last := int64(-1)
 	for {
-		if err := db.hearOne(ctx, conn); err != nil {
+		if err := db.hearOne(ctx, conn, &last); err != nil {
 			return err
 		}
 		wake()
 	}
 }
 
-// hearOne waits for a commit, or for a while: then it asks whether the
-// connection still works.
-func (db *database) hearOne(ctx context.Context, conn *pgx.Conn) error {
-	limited, cancel := context.WithTimeout(ctx, slowPoll)
-	defer cancel()
-	_, err := conn.WaitForNotification(limited)
-	if err == nil || ctx.Err() != nil || limited.Err() == nil {
+// echo tells a connection that listens something, because some take LISTEN and
+// never tell anything: poolers, and databases in which it does nothing.
+func (db *database) echo(ctx context.Context, conn *pgx.Conn) error {
+	nonce := rand.Text()
+	if _, err := db.pool.Exec(ctx, "SELECT pg_notify('"+channel+"', '"+nonce+"')"); err != nil {
 		return err
 	}
-	if pgconn.Timeout(err) && !conn.IsClosed() {
-		return conn.Ping(ctx)
+	limited, cancel := context.WithTimeout(ctx, maxEcho)
+	defer cancel()
+	for {
+		notification, err := conn.WaitForNotification(limited)
+		switch {
+		case err == nil && notification.Payload == nonce:
+			return nil
+		case err == nil:
+		case limited.Err() != nil && ctx.Err() == nil && pgconn.Timeout(err):
+			return errors.Join(errDeaf, errors.New("LISTEN was taken, but nothing arrives: is there a pooler between?"))
+		default:
+			return err
+		}
 	}
-	return err
 }
 
-// poll looks at the head where LISTEN isn't to be had.
+// hearOne waits for a commit, or for a while: then it looks whether it missed
+// any, and finds out whether the connection still works.
+func (db *database) hearOne(ctx context.Context, conn *pgx.Conn, last *int64) error {
+	for {
+		limited, cancel := context.WithTimeout(ctx, slowPoll)
+		_, err := conn.WaitForNotification(limited)
+		late := limited.Err() != nil
+		cancel()
+		if err == nil || ctx.Err() != nil || !late || !pgconn.Timeout(err) || conn.IsClosed() {
+			return err
+		}
+		before := *last
+		limited, cancel = context.WithTimeout(ctx, slowPoll)
+		err = conn.QueryRow(limited, "SELECT position FROM head WHERE one = 1").Scan(last)
+		cancel()
+		if err != nil || *last != before {
+			return err
+		}
+	}
+}
+
+// poll looks at the head, and at what is due when, where LISTEN isn't to be
+// had.
 func (db *database) poll(ctx context.Context, wake func()) {
 	ticker := time.NewTicker(fastPoll)
 	defer ticker.Stop()
-	last := [2]int64{-1, -1}
+	look := "SELECT position, " +
+		"(SELECT COALESCE(min(due), 0) FROM work WHERE queue = '" + tko.QueuePrepare + "'), " +
+		"(SELECT COALESCE(min(due), 0) FROM work WHERE queue = '" + tko.QueueSchedule + "') " +
+		"FROM head WHERE one = 1"
+	last := [3]int64{-1}
 	for {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
-		var now [2]int64
-		err := db.pool.QueryRow(ctx, "SELECT position, (SELECT count(*) FROM work WHERE lease_until = 0 AND due <= "+db.Dialect().Now+
-			") FROM head WHERE one = 1").Scan(&now[0], &now[1])
+		var now [3]int64
+		err := db.pool.QueryRow(ctx, look).Scan(&now[0], &now[1], &now[2])
 		if err == nil && now != last {
 			last = now
 			wake()

@@ -12,8 +12,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A cache keeps what was used last, up to a size. What is in it never changes
-// in the database.
+// A cache keeps what was used last, up to a size: of what never changes in the
+// database, but for the committer's [memory].
 type cache[K comparable, V any] struct {
 	mutex   sync.Mutex
 	limit   int
@@ -56,6 +56,24 @@ func (c *cache[K, V]) put(key K, value V, size int) {
 		delete(c.entries, oldest.key)
 		c.size -= oldest.size
 	}
+}
+
+// drop takes out what is no longer so.
+func (c *cache[K, V]) drop(key K) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if element, ok := c.entries[key]; ok {
+		c.size -= entryOf[K, V](c.order.Remove(element)).size
+		delete(c.entries, key)
+	}
+}
+
+func (c *cache[K, V]) clear() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	clear(c.entries)
+	c.order.Init()
+	c.size = 0
 }
 
 func entryOf[K comparable, V any](value any) *cacheEntry[K, V] {

@@ -11,6 +11,8 @@ import (
 
 // A call is one call of Commit.
 type call struct {
+	caller   context.Context //nolint:containedctx // whose patience it is
+	begun    time.Time
 	writes   []catalog.Write
 	cascades bool // deletes something on which others depend
 	done     chan struct{}
@@ -25,7 +27,7 @@ const (
 )
 
 // maxCommit is how long a transaction may take before the connection is taken
-// for dead. Deleting what very many depend on takes long.
+// for dead.
 const maxCommit = 5 * time.Minute
 
 // maxKey is the longest key of metadata: what fits into the index.
@@ -36,7 +38,7 @@ func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.
 	if len(writes) == 0 {
 		return nil, ctx.Err()
 	}
-	c := &call{writes: writes, done: make(chan struct{})}
+	c := &call{caller: ctx, begun: time.Now(), writes: writes, done: make(chan struct{})}
 	keys := make(map[catalog.Key]bool, len(writes))
 	for i := range writes {
 		w := &writes[i]
@@ -128,9 +130,19 @@ func (s *Store) gather(first *call) []*call {
 // commitGroup runs calls in one transaction. If that fails as a whole, each is
 // run alone, so that one doesn't fail the others.
 func (s *Store) commitGroup(ctx context.Context, calls []*call) {
-	err := s.retry(ctx, func() error { return s.tryGroup(ctx, calls) })
-	unknown := (*UnknownOutcomeError)(nil)
-	if err != nil && len(calls) > 1 && !errors.As(err, &unknown) && !s.db.Transient(err) && ctx.Err() == nil {
+	var lost *group
+	var last error
+	err := s.retryUntil(ctx, calls[len(calls)-1].begun.Add(Patience), func() error {
+		if lost == nil {
+			calls = dropImpatient(calls, last)
+		}
+		last = s.tryGroup(ctx, calls, &lost)
+		return last
+	})
+	if lost != nil && err != nil { // whatever it failed with since
+		err = away(&UnknownOutcomeError{Err: err})
+	}
+	if err != nil && len(calls) > 1 && lost == nil && !s.db.Transient(err) && ctx.Err() == nil {
 		for _, c := range calls {
 			s.commitGroup(ctx, []*call{c})
 		}
@@ -147,18 +159,59 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 	}
 }
 
+// dropImpatient ends the calls that wait no longer, and answers the others:
+// nothing of them has happened yet. The error is that of the last attempt.
+func dropImpatient(calls []*call, last error) []*call {
+	var wanted []*call
+	for _, c := range calls {
+		switch {
+		case c.caller.Err() != nil:
+			c.err = c.caller.Err()
+		case last != nil && time.Since(c.begun) > Patience:
+			c.err = fault("commit", away(last))
+		default:
+			wanted = append(wanted, c)
+			continue
+		}
+		close(c.done)
+	}
+	return wanted
+}
+
 // tryGroup runs calls in one transaction: reads what they depend on, decides
-// one after the other, and writes what comes of it.
-func (s *Store) tryGroup(ctx context.Context, calls []*call) error {
+// one after the other, and writes what comes of it. If the outcome of that is
+// unknown, lost is set; the next try finds it out first.
+func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	if *lost == nil {
+		if written, err := s.guess(ctx, calls, lost); written || err != nil {
+			return err
+		}
+	}
 	tx, err := s.db.Begin(ctx, Write)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
+	if *lost != nil {
+		happened, err := (*lost).happened(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if happened {
+			(*lost).remember()
+			*lost = nil
+			return nil
+		}
+		*lost = nil
+	}
 	g := newGroup(s)
 	if err := g.load(ctx, tx, calls); err != nil {
 		return err
 	}
+	found, began, step := g.head, time.Now(), g.left
 	for _, c := range calls {
 		if c.cascades {
 			if err := g.loadDependents(ctx, tx, c); err != nil {
@@ -168,15 +221,41 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call) error {
 		c.outcomes, c.err = g.decide(c.writes)
 	}
 	if !g.changed() {
+		s.memory.noteLocked(g, found)
 		return nil
 	}
-	statements, err := g.flush(ctx, tx)
+	statements, err := g.flush(ctx, tx.Run)
 	if err != nil {
 		return err
 	}
 	if err := tx.Commit(ctx, append(append(statements, g.saveHead()), s.dialect.Notify...)...); err != nil {
+		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
+			*lost = g
+		}
 		return err
 	}
 	g.remember()
+	s.memory.noteLocked(g, found)
+	if n := step - g.left; n > 0 {
+		s.pace.took(n, time.Since(began))
+	}
 	return nil
+}
+
+// happened says whether a group was committed whose commit got no answer. It
+// locks the head, as the lost transaction did, which is therefore over. If it
+// was committed, its last change is in the log, with its time: whoever else
+// came to that position did so at another.
+func (g *group) happened(ctx context.Context, tx Tx) (happened bool, err error) {
+	var h head
+	var now time.Time
+	err = tx.Run(ctx, lockHead(&h, &now), Statement{
+		SQL:  "SELECT position FROM change WHERE position = $1 AND updated = $2 AND kind = $3 AND id = $4",
+		Args: []any{g.head.position, micros(g.now), string(g.last.Kind), g.last.ID},
+		Scan: func(from Row) error {
+			happened = true
+			return from.Scan(new(int64))
+		},
+	})
+	return happened, fault("find out whether the commit happened", err)
 }

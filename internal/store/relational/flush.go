@@ -42,12 +42,12 @@ func startOf(value string) string {
 
 // flush answers the statements that write what was decided since the last
 // flush. It may read, and gives numbers to new metadata.
-func (g *group) flush(ctx context.Context, tx Tx) ([]Statement, error) {
-	numbering, err := g.numberMetadata(ctx, tx)
+func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
+	numbering, err := g.numberMetadata(ctx, run)
 	if err != nil {
 		return nil, err
 	}
-	indexing, err := g.indexMetadata(ctx, tx)
+	indexing, err := g.indexMetadata(ctx, run)
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +56,9 @@ func (g *group) flush(ctx context.Context, tx Tx) ([]Statement, error) {
 		return nil, err
 	}
 	statements := slices.Concat(numbering, indexing, g.blobStatements(), entities, g.logStatements(), g.workStatements(), g.tokenStatements())
+	if n := len(g.changes); n > 0 {
+		g.last = g.changes[n-1].after.Key
+	}
 	g.changes, g.ended, g.dirty = nil, nil, true
 	clear(g.base)
 	return statements, nil
@@ -63,7 +66,7 @@ func (g *group) flush(ctx context.Context, tx Tx) ([]Statement, error) {
 
 // numberMetadata gives the rows that were written the numbers of their
 // metadata.
-func (g *group) numberMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
+func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, error) {
 	type doc struct {
 		text     string
 		metadata *catalog.Metadata
@@ -100,14 +103,14 @@ func (g *group) numberMetadata(ctx context.Context, tx Tx) ([]Statement, error) 
 			continue
 		}
 		docs[digest] = doc{string(text), m}
-		if id, ok := g.store.numbers.get(digest); ok {
+		if id, ok := g.known.numbers.get(digest); ok {
 			known[digest] = id
 		} else {
 			read.Rows = append(read.Rows, []any{digest[:]})
 		}
 	}
 	if len(read.Rows) > 0 {
-		if err := tx.Run(ctx, read); err != nil {
+		if err := run(ctx, read); err != nil {
 			return nil, fault("look metadata up", err)
 		}
 	}
@@ -124,7 +127,7 @@ func (g *group) numberMetadata(ctx context.Context, tx Tx) ([]Statement, error) 
 		}
 		id, d := known[digest], docs[digest]
 		g.learned = append(g.learned, func() {
-			g.store.numbers.put(digest, id, 1)
+			g.known.numbers.put(digest, id, 1)
 			// The caller's maps are its own: the cache keeps what the database has.
 			metadata := new(catalog.Metadata)
 			if json.Unmarshal([]byte(d.text), metadata) == nil {
@@ -147,7 +150,7 @@ func (g *group) numberMetadata(ctx context.Context, tx Tx) ([]Statement, error) 
 }
 
 // indexMetadata brings the index of metadata to what the rows have now.
-func (g *group) indexMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
+func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, error) {
 	type difference struct {
 		key       catalog.Key
 		old, next int64
@@ -178,13 +181,11 @@ func (g *group) indexMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
 			}
 		}
 	}
-	if err := g.store.metadataOf(ctx, tx.Run, missing); err != nil {
+	if err := g.store.metadataOf(ctx, run, missing); err != nil {
 		return nil, err
 	}
 	maps.Copy(sets, missing)
-	slices.SortFunc(differences, func(a, b difference) int {
-		return compareText(string(a.key.Kind)+a.key.ID, string(b.key.Kind)+b.key.ID)
-	})
+	slices.SortFunc(differences, func(a, b difference) int { return compareKeys(a.key, b.key) })
 
 	effective := func(id int64) map[string]string {
 		if set := sets[id]; set != nil {
@@ -240,7 +241,7 @@ func (g *group) indexMetadata(ctx context.Context, tx Tx) ([]Statement, error) {
 		lookUp.Rows = append(lookUp.Rows, []any{string(e.pair.kind), e.pair.key, e.pair.hash[:]})
 	}
 	if len(unknown) > 0 {
-		if err := tx.Run(ctx, lookUp); err != nil {
+		if err := run(ctx, lookUp); err != nil {
 			return nil, fault("look metadata entries up", err)
 		}
 	}
@@ -292,13 +293,16 @@ func (g *group) blobStatements() []Statement {
 			continue
 		}
 		g.written[r.Digest] = true
-		if _, ok := g.store.blobs.get(r.Digest); ok {
+		if _, ok := g.known.packages.get(r.Digest); ok {
 			continue
 		}
 		encoding, data := compress(r.Package)
 		statement.Rows = append(statement.Rows, []any{r.Digest[:], int64(encoding), int64(len(r.Package)), data})
 		digest, own := r.Digest, slices.Clone(r.Package)
-		g.learned = append(g.learned, func() { g.store.blobs.put(digest, own, len(own)+100) })
+		g.learned = append(g.learned, func() {
+			g.known.packages.put(digest, struct{}{}, 1)
+			g.store.blobs.put(digest, own, len(own)+100)
+		})
 	}
 	return []Statement{statement}
 }
@@ -312,19 +316,13 @@ func (g *group) entityStatements() ([]Statement, error) {
 		SQL:     "DELETE FROM modification WHERE deployment IN (SELECT r.i FROM {rows})",
 		Columns: []Column{{"i", Text}},
 	}
-	put := Statement{
-		SQL: "INSERT INTO entity (" + names(entityColumns, "") + ") SELECT " + names(entityColumns, "r.") +
-			" FROM {rows} WHERE true ON CONFLICT (kind, id) DO UPDATE SET " + replaced(entityColumns[2:]),
-		Columns: entityColumns,
-	}
+	add, put := Statement{SQL: addEntity, Columns: entityColumns}, Statement{SQL: putEntity, Columns: entityColumns}
 	for _, c := range g.changes {
 		if c.op == tko.OpDeleted && c.after.Kind == tko.KindDeployment {
 			tokens.Rows = append(tokens.Rows, []any{c.after.ID})
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(g.base), func(a, b catalog.Key) int {
-		return compareText(string(a.Kind)+a.ID, string(b.Kind)+b.ID)
-	}) {
+	for _, key := range slices.SortedFunc(maps.Keys(g.base), compareKeys) {
 		r := g.state[key]
 		if r == nil {
 			remove.Rows = append(remove.Rows, []any{string(key.Kind), key.ID})
@@ -334,11 +332,21 @@ func (g *group) entityStatements() ([]Statement, error) {
 		if err != nil {
 			return nil, err
 		}
-		put.Rows = append(put.Rows, append(r.values(), conditions))
+		if values := append(r.values(), conditions); g.base[key] == nil {
+			add.Rows = append(add.Rows, values)
+		} else {
+			put.Rows = append(put.Rows, values)
+		}
 		r.Package = nil
 	}
-	return []Statement{remove, tokens, put}, nil
+	return []Statement{remove, tokens, add, put}, nil
 }
+
+var (
+	addEntity = "INSERT INTO entity (" + names(entityColumns, "") + ") SELECT " + names(entityColumns, "r.") + " FROM {rows} WHERE true"
+	putEntity = addEntity + " ON CONFLICT (kind, id) DO UPDATE SET " + replaced(entityColumns[2:])
+	addChange = "INSERT INTO change (" + names(changeColumns, "") + ") SELECT " + names(changeColumns, "r.") + " FROM {rows} WHERE true"
+)
 
 // replaced is the SET of an upsert.
 func replaced(columns []Column) string {
@@ -353,11 +361,7 @@ func replaced(columns []Column) string {
 }
 
 func (g *group) logStatements() []Statement {
-	statement := Statement{
-		SQL: "INSERT INTO change (" + names(changeColumns, "") + ") SELECT " + names(changeColumns, "r.") +
-			" FROM {rows} WHERE true",
-		Columns: changeColumns,
-	}
+	statement := Statement{SQL: addChange, Columns: changeColumns}
 	for _, c := range g.changes {
 		r := c.after
 		r.Updated = g.now
@@ -391,7 +395,6 @@ func (g *group) remember() {
 
 // workStatements write the work that the changes call for.
 func (g *group) workStatements() []Statement {
-	now := micros(g.now)
 	calls := map[catalog.Work]bool{}
 	wakes := map[string]bool{}
 	everywhere := false
@@ -412,24 +415,24 @@ func (g *group) workStatements() []Statement {
 		}
 		everywhere = everywhere || allSites
 	}
-	call := Statement{SQL: callFor("r.queue, r.key", "{rows}"), Args: []any{now}, Columns: []Column{{"queue", Text}, {"key", Text}}}
+	call := Statement{SQL: callFor("r.queue, r.key", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}}}
 	for _, w := range slices.SortedFunc(maps.Keys(calls), func(a, b catalog.Work) int {
 		return compareText(a.Queue+" "+a.Key, b.Queue+" "+b.Key)
 	}) {
 		call.Rows = append(call.Rows, []any{w.Queue, w.Key})
 	}
 	statements := []Statement{call}
-	soon := micros(g.now.Add(catalog.WakeDelay))
+	soon := catalog.WakeDelay.Microseconds()
 	for _, queue := range slices.Sorted(maps.Keys(wakes)) {
 		statements = append(
 			statements,
 			Statement{
-				SQL:  "INSERT INTO wake (queue, at) VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET at = excluded.at",
-				Args: []any{queue, now},
+				SQL:  "INSERT INTO wake (queue, at) VALUES ($1, {now}) ON CONFLICT (queue) DO UPDATE SET at = excluded.at",
+				Args: []any{queue},
 			},
 			Statement{
-				SQL:  "UPDATE work SET due = $1 WHERE queue = $2 AND due > $1 AND lease_until <= $3",
-				Args: []any{soon, queue, now},
+				SQL:  "UPDATE work SET due = {now} + $1 WHERE queue = $2 AND due > (SELECT {now} + $1) AND lease_until <= (SELECT {now})",
+				Args: []any{soon, queue},
 			},
 		)
 	}
@@ -442,15 +445,17 @@ func (g *group) workStatements() []Statement {
 	return statements
 }
 
-// callFor is the statement that calls for work at the time $1. Work that is
-// claimed is seen to when the claim ends.
+// callFor is the statement that calls for work that is due so long from now as
+// $1 says. All times of work are the database's when the statement runs, because
+// they are compared with those of claims. Work that is claimed is seen to when
+// the claim ends.
 func callFor(what, from string, where ...string) string {
 	condition := "true"
 	if len(where) > 0 {
 		condition = where[0]
 	}
 	return "INSERT INTO work (queue, key, generation, due, attempt, last_error, lease_until, claim, claimed, claimed_generation) " +
-		"SELECT " + what + ", 1, CAST($1 AS bigint), 0, '', 0, '', 0, 0 FROM " + from + " WHERE " + condition +
+		"SELECT " + what + ", 1, {now} + CAST($1 AS bigint), 0, '', 0, '', 0, 0 FROM " + from + " WHERE " + condition +
 		" ON CONFLICT (queue, key) DO UPDATE SET generation = work.generation + 1, due = CASE " +
 		"WHEN work.lease_until > {now} THEN work.due WHEN work.due < excluded.due THEN work.due ELSE excluded.due END"
 }

@@ -25,16 +25,21 @@ type group struct {
 
 	base    map[catalog.Key]*row // of what is to be written: as the database has it
 	changes []change
-	ended   []string // tokens
-	dirty   bool     // something was written already
-	undo    []func() // takes back what the call under way has decided
+	ended   []string    // tokens
+	dirty   bool        // something was written already
+	last    catalog.Key // of the last change that was written
+	undo    []func()    // takes back what the call under way has decided
 
+	left       int        // of the records that a step may change (see pace)
+	dependents dependents // of what the call under way deletes
+
+	known   *known   // what needs not be written again
 	learned []func() // what to put into caches once it is committed
 	written map[catalog.Digest]bool
 }
 
 // head is the row of the table head.
-type head struct{ position, epoch, gone, number int64 }
+type head struct{ position, epoch, gone, number, collected int64 }
 
 type originKey struct {
 	kind   tko.Kind
@@ -56,7 +61,7 @@ type change struct {
 
 func newGroup(s *Store) *group {
 	return &group{
-		store: s, state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
+		store: s, left: s.pace.step(), state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
 		tokens: map[string]modification{}, held: map[string]time.Time{}, base: map[catalog.Key]*row{}, written: map[catalog.Digest]bool{},
 	}
 }
@@ -66,10 +71,10 @@ func (g *group) changed() bool { return len(g.changes) > 0 || g.dirty }
 // lockHead makes all that write wait for each other.
 func lockHead(h *head, now *time.Time) Statement {
 	return Statement{
-		SQL: "SELECT position, epoch, gone, number, {now} FROM head WHERE one = 1 {for update}",
+		SQL: "SELECT position, epoch, gone, number, collected, {now} FROM head WHERE one = 1 {for update}",
 		Scan: func(from Row) error {
 			var at int64
-			err := from.Scan(&h.position, &h.epoch, &h.gone, &h.number, &at)
+			err := from.Scan(&h.position, &h.epoch, &h.gone, &h.number, &h.collected, &at)
 			*now = moment(at)
 			return err
 		},
@@ -155,6 +160,9 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			for _, key := range w.Requires {
 				need(key, false)
 			}
+			for _, version := range w.MadeFrom {
+				need(version.Key, false)
+			}
 			if w.Record.Parent != "" && w.ParentRevision != 0 {
 				need(catalog.Key{Kind: w.Record.Kind, ID: w.Record.Parent}, false)
 			}
@@ -169,7 +177,9 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			}
 		}
 	}
-	return fault("read what the commit depends on", tx.Run(ctx, lockHead(&g.head, &g.now), keys, entities, origins, tokens, held))
+	err := tx.Run(ctx, lockHead(&g.head, &g.now), keys, entities, origins, tokens, held)
+	g.known = g.store.knownSince(g.head.collected)
+	return fault("read what the commit depends on", err)
 }
 
 func (g *group) scanEntity(from Row) error {
@@ -187,69 +197,6 @@ func (g *group) learn(r *row) {
 	if r.Origin != "" {
 		g.origins[originKey{r.Kind, r.Origin}] = r.ID
 	}
-}
-
-// loadDependents reads what the deletions of a call change beside what they
-// delete. What was decided before is written first, to be seen.
-func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
-	if len(g.changes) > 0 {
-		statements, err := g.flush(ctx, tx)
-		if err != nil {
-			return err
-		}
-		if err := tx.Run(ctx, statements...); err != nil {
-			return err
-		}
-	}
-	var found []*row
-	scan := func(from Row) error {
-		r := new(row)
-		if err := r.scanEntity(from); err != nil {
-			return err
-		}
-		found = append(found, r)
-		return nil
-	}
-	columns := names(entityColumns, "e.")
-	referrers := func(column string, kind tko.Kind) Statement {
-		return Statement{
-			SQL:     "SELECT " + columns + " FROM {rows} CROSS JOIN entity e WHERE e.kind = '" + string(kind) + "' AND e." + column + " = r.i AND e." + column + " <> ''",
-			Columns: []Column{{"i", Text}}, Scan: scan,
-		}
-	}
-	ofTemplate, sitesOfTemplate := referrers("template", tko.KindDeployment), referrers("template", tko.KindSite)
-	ofSite := referrers("site", tko.KindDeployment)
-	descendants := Statement{
-		SQL: "WITH RECURSIVE d (id) AS (SELECT e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.id = r.i UNION " +
-			"SELECT e.id FROM d CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.parent = d.id AND e.parent <> '') " +
-			"SELECT " + columns + " FROM d CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.id = d.id",
-		Columns: []Column{{"i", Text}}, Scan: scan,
-	}
-	for i := range c.writes {
-		w := &c.writes[i]
-		if w.Op != tko.OpDeleted {
-			continue
-		}
-		id := []any{w.Record.ID}
-		switch w.Record.Kind {
-		case tko.KindTemplate:
-			ofTemplate.Rows, sitesOfTemplate.Rows = append(ofTemplate.Rows, id), append(sitesOfTemplate.Rows, id)
-		case tko.KindSite:
-			ofSite.Rows = append(ofSite.Rows, id)
-		case tko.KindDeployment:
-			descendants.Rows = append(descendants.Rows, id)
-		default: // nothing depends on plugins
-		}
-	}
-	if err := tx.Run(ctx, ofTemplate, sitesOfTemplate, ofSite, descendants); err != nil {
-		return fault("read what depends on what is deleted", err)
-	}
-	for _, r := range found {
-		if _, ok := g.state[r.Key]; !ok { // what is known already is as new
-			g.learn(r)
-		}
-	}
-	return nil
 }
 
 // decide applies the writes of one call, all or none.
@@ -315,8 +262,16 @@ func (g *group) check(w *catalog.Write, current *row) error {
 		return tko.Errorf(tko.ErrConflict, "%s %q is no longer at position %d: read it again", key.Kind, key.ID, w.Position)
 	}
 	for _, required := range w.Requires {
-		if g.state[required] == nil {
-			return &catalog.MissingError{Key: required}
+		if r := g.state[required]; r == nil || r.Leaving() {
+			return &catalog.MissingError{Key: required, Leaving: r != nil}
+		}
+	}
+	if w.Epoch != nil && *w.Epoch != g.head.epoch {
+		return &catalog.StaleError{What: "what packages are validated against"}
+	}
+	for _, version := range w.MadeFrom {
+		if r := g.state[version.Key]; r == nil || r.Position != version.Position {
+			return &catalog.StaleError{What: fmt.Sprintf("%s %q", version.Key.Kind, version.Key.ID)}
 		}
 	}
 	if w.ParentRevision == 0 {
@@ -325,6 +280,9 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	parent := g.state[catalog.Key{Kind: key.Kind, ID: w.Record.Parent}]
 	if parent == nil {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is gone: read it again", w.Record.Parent, key.Kind, key.ID)
+	}
+	if parent.Leaving() {
+		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is being deleted: read it again", w.Record.Parent, key.Kind, key.ID)
 	}
 	if parent.Revision != w.ParentRevision {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is at revision %d, not %d: read it again",
@@ -393,101 +351,7 @@ func (g *group) endToken(token string) {
 	delete(g.tokens, token)
 }
 
-func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
-	outcome := catalog.Outcome{Key: w.Record.Key}
-	if current == nil {
-		return outcome
-	}
-	switch current.Kind {
-	case tko.KindTemplate:
-		for _, r := range g.where(func(r *row) bool { return r.Template == current.ID }) {
-			after := *r
-			after.Template = ""
-			g.dissociate(w, r, after)
-		}
-	case tko.KindSite:
-		for _, r := range g.where(func(r *row) bool { return r.Site == current.ID }) {
-			after := *r
-			after.Site = ""
-			g.dissociate(w, r, after)
-		}
-	case tko.KindDeployment:
-		for _, r := range g.descendants(current.ID) {
-			g.remove(w, r)
-			outcome.Descendants++
-		}
-	default: // nothing depends on plugins
-	}
-	outcome.Position = g.remove(w, current)
-	outcome.Revision = current.Revision
-	outcome.Deleted = 1 + outcome.Descendants
-	return outcome
-}
-
-func (g *group) dissociate(w *catalog.Write, before *row, after row) {
-	after.Revision++
-	after.Updated = g.now
-	after.Author = w.Record.Author
-	g.change(tko.OpWritten, *before, after)
-}
-
-func (g *group) remove(w *catalog.Write, r *row) (position int64) {
-	after := *r
-	after.Author = w.Record.Author
-	after.Updated = g.now
-	for token, m := range g.tokens {
-		if r.Kind == tko.KindDeployment && m.deployment == r.ID {
-			g.endToken(token)
-		}
-	}
-	newest, until := g.newest[r.Key], g.held[r.ID]
-	g.undo = append(g.undo, func() { g.newest[r.Key], g.held[r.ID] = newest, until })
-	delete(g.held, r.ID)
-	g.newest[r.Key] = r.Revision
-	return g.change(tko.OpDeleted, *r, after)
-}
-
-// where answers the rows for which a condition holds, in the order of IDs.
-func (g *group) where(holds func(*row) bool) []*row {
-	var found []*row
-	for _, r := range g.state {
-		if r != nil && holds(r) {
-			found = append(found, r)
-		}
-	}
-	slices.SortFunc(found, compareRows)
-	return found
-}
-
-// descendants answers the deployments below one, the deepest first.
-func (g *group) descendants(id string) []*row {
-	children := map[string][]*row{}
-	for _, r := range g.state {
-		if r != nil && r.Kind == tko.KindDeployment && r.Parent != "" {
-			children[r.Parent] = append(children[r.Parent], r)
-		}
-	}
-	var found []*row
-	seen := map[string]bool{id: true}
-	for level := []string{id}; len(level) > 0; {
-		var next []*row
-		for _, parent := range level {
-			next = append(next, children[parent]...)
-		}
-		slices.SortFunc(next, compareRows)
-		level = nil
-		for _, r := range next {
-			if !seen[r.ID] {
-				seen[r.ID] = true
-				found, level = append(found, r), append(level, r.ID)
-			}
-		}
-	}
-	slices.Reverse(found)
-	return found
-}
-
-func compareRows(a, b *row) int {
+func compareKeys(a, b catalog.Key) int {
 	if a.Kind != b.Kind {
 		return compareText(string(a.Kind), string(b.Kind))
 	}

@@ -37,6 +37,12 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 	var items []tko.WorkItem
 	id := rand.Text()
 	err = s.write(ctx, func(tx Tx) ([]Statement, error) {
+		if len(items) > 0 { // chosen before, by a transaction whose outcome may be unknown
+			if claimed, err := s.claimed(ctx, tx, items); err != nil || len(claimed) > 0 {
+				items = claimed
+				return nil, err
+			}
+		}
 		items = nil
 		update := Statement{
 			SQL: "UPDATE work SET claim = $1, claimed = {now}, claimed_generation = generation, " +
@@ -62,6 +68,22 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 		return nil, time.Time{}, fault("claim work", err)
 	}
 	return items, time.Time{}, nil
+}
+
+// claimed answers those items that are claimed indeed, if any.
+func (s *Store) claimed(ctx context.Context, tx Tx, items []tko.WorkItem) ([]tko.WorkItem, error) {
+	rows := make([][]any, len(items))
+	for i, item := range items {
+		rows[i] = []any{item.Queue, item.Key, item.Claim}
+	}
+	held := map[string]bool{}
+	err := tx.Run(ctx, lockItems("w.key", rows, func(from Row) error {
+		var key string
+		err := from.Scan(&key)
+		held[key] = true
+		return err
+	}))
+	return slices.DeleteFunc(slices.Clone(items), func(i tko.WorkItem) bool { return !held[i.Key] }), err
 }
 
 // itemColumns name claims.
@@ -154,9 +176,9 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 		if err != nil {
 			return nil, err
 		}
-		var statements []Statement
-		statements, again = finish(items, claims, wakes, moment(now), backoff)
-		if again {
+		statements, more := finish(items, claims, wakes, moment(now), backoff)
+		again = again || more
+		if more {
 			statements = append(statements, s.dialect.Notify...)
 		}
 		return statements, nil

@@ -92,6 +92,10 @@ func (r *row) scanEntity(from Row) error {
 	if err := r.scan(from, &conditions); err != nil {
 		return err
 	}
+	return r.readConditions(conditions)
+}
+
+func (r *row) readConditions(conditions sql.NullString) error {
 	if conditions.String == "" {
 		return nil
 	}

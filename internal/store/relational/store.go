@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
@@ -28,10 +27,18 @@ type Store struct {
 
 	blobs    *cache[catalog.Digest, []byte]
 	metasets *cache[int64, *catalog.Metadata]
-	numbers  *cache[catalog.Digest, int64] // of metasets, by digest
 	pairs    *cache[pairKey, int64]
+	memory   memory
+
+	pace pace // of steps
+
+	offsets    offsets
+	turnsMutex sync.Mutex
+	turns      map[*turn]bool // the lists that go on
+	waiting    int            // how many wait for their turn
 
 	mutex  sync.Mutex
+	known  *known
 	signal chan struct{}
 }
 
@@ -53,9 +60,11 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		calls:    make(chan *call),
 		blobs:    newCache[catalog.Digest, []byte](cachedPackages),
 		metasets: newCache[int64, *catalog.Metadata](cachedMetasets),
-		numbers:  newCache[catalog.Digest, int64](cachedNumbers),
 		pairs:    newCache[pairKey, int64](cachedPairs),
+		memory:   memory{present: newCache[catalog.Key, int64](cachedPositions)},
+		turns:    map[*turn]bool{},
 		signal:   make(chan struct{}),
+		known:    newKnown(0),
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
 	s.close = sync.OnceValue(func() error {
@@ -65,6 +74,33 @@ func New(ctx context.Context, db Database, backend string) *Store {
 	})
 	s.wait.Go(s.commitCalls)
 	return s
+}
+
+// known is what commits know to be in the database, and don't write again. It
+// holds as long as nothing is collected: a commit uses it only with the
+// generation that it read with the head locked. What was read without that
+// lock may be gone, and doesn't belong here.
+type known struct {
+	generation int64                         // head.collected
+	numbers    *cache[catalog.Digest, int64] // of metasets, by digest
+	packages   *cache[catalog.Digest, struct{}]
+}
+
+func newKnown(generation int64) *known {
+	return &known{generation, newCache[catalog.Digest, int64](cachedNumbers), newCache[catalog.Digest, struct{}](cachedNumbers)}
+}
+
+// knownSince answers what is known at a generation.
+func (s *Store) knownSince(generation int64) *known {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if generation > s.known.generation {
+		s.known = newKnown(generation)
+	}
+	if generation < s.known.generation { // somebody was faster: this one is for a transaction that will fail, or has ended
+		return newKnown(generation)
+	}
+	return s.known
 }
 
 // Backend names the kind of database and its version.
@@ -91,46 +127,35 @@ func (s *Store) Wake() {
 
 var errClosed = errors.New("the store is closed")
 
-// attempts is how often a transaction is begun before its error is given up to.
-const attempts = 6
-
-// retry runs a transaction again as long as that may help.
-func (s *Store) retry(ctx context.Context, run func() error) error {
-	wait := 5 * time.Millisecond
-	for attempt := 1; ; attempt++ {
-		err := run()
-		if err == nil || attempt == attempts || !s.db.Transient(err) {
-			return err
-		}
+// write runs a transaction that writes: the statements that fn answers are its
+// end. fn may run more than once, even after its transaction has happened, if
+// the connection was lost before the database could say so: then it must find
+// that out and do nothing again. It holds locks by then that the lost
+// transaction had, so that is over.
+func (s *Store) write(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
+	lost := false
+	return s.retry(ctx, func() error {
+		err := s.tryWrite(ctx, fn)
 		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
-			return err
+			lost = true
+		} else if lost && s.db.Transient(err) {
+			return &UnknownOutcomeError{Err: err}
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-			wait *= 4
-		case <-ctx.Done():
-			timer.Stop()
-			return err
-		}
-	}
+		return err
+	})
 }
 
-// write runs a transaction that writes: the statements that fn answers are its
-// end. fn may run more than once.
-func (s *Store) write(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
-	return s.retry(ctx, func() error {
-		tx, err := s.db.Begin(ctx, Write)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback()
-		last, err := fn(tx)
-		if err != nil {
-			return err
-		}
-		return tx.Commit(ctx, last...)
-	})
+func (s *Store) tryWrite(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
+	tx, err := s.db.Begin(ctx, Write)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	last, err := fn(tx)
+	if err != nil {
+		return err
+	}
+	return tx.Commit(ctx, last...)
 }
 
 // run runs statements that read, each in a snapshot of its own.

@@ -22,6 +22,7 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
 		var h head
 		var now, until time.Time
+		var holder string
 		record = row{}
 		err := tx.Run(
 			ctx,
@@ -31,11 +32,11 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 				Args: []any{deployment}, Scan: record.scanEntity,
 			},
 			Statement{
-				SQL:  "SELECT m.expires FROM modification m WHERE m.deployment = $1 AND m.expires > {now}",
+				SQL:  "SELECT m.expires, m.token FROM modification m WHERE m.deployment = $1 AND m.expires > {now}",
 				Args: []any{deployment},
 				Scan: func(from Row) error {
 					var at int64
-					err := from.Scan(&at)
+					err := from.Scan(&at, &holder)
 					until = moment(at)
 					return err
 				},
@@ -46,6 +47,9 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 			return nil, err
 		case record.Revision == 0:
 			return nil, tko.NotFound(tko.KindDeployment, deployment)
+		case holder == token: // given by a transaction whose outcome was unknown
+			expires = until
+			return nil, nil
 		case until.After(now):
 			return nil, errHeld(deployment, until)
 		}
@@ -124,6 +128,7 @@ func (s *Store) CancelModification(ctx context.Context, token string) error {
 	if checkText("token", token) != nil {
 		return errUnknownToken()
 	}
+	found := false
 	return s.write(ctx, func(tx Tx) ([]Statement, error) {
 		var h head
 		var m modification
@@ -131,9 +136,13 @@ func (s *Store) CancelModification(ctx context.Context, token string) error {
 		if err := tx.Run(ctx, lockHead(&h, &now), readToken(token, &m, &now)); err != nil {
 			return nil, err
 		}
+		if m.deployment == "" && found { // a transaction whose outcome was unknown has ended it
+			return nil, nil
+		}
 		if err := m.check(now); err != nil {
 			return nil, err
 		}
+		found = true
 		return []Statement{{SQL: "DELETE FROM modification WHERE token = $1", Args: []any{token}}}, nil
 	})
 }

@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
@@ -12,8 +14,272 @@ var cascadePromises = []promise{
 	{"deleting a template takes it from sites and deployments", deleteTemplate},
 	{"deleting a site takes it from deployments, and calls for work", deleteSite},
 	{"deleting a deployment deletes its descendants", deleteDeployment},
-	{"many are deleted in one commit", deleteMany},
+	{"many are deleted in one call", deleteMany},
 	{"deleting a plugin deletes nothing else", deletePlugin},
+	{"deleting a template that very many refer to goes in bounded commits", deleteBigTemplate},
+	{"deleting a deployment of very many descendants goes in bounded commits", deleteBigFamily},
+	{"a deletion that stopped half way is finished by the next", deleteAgain},
+	{"nothing new refers to what is leaving", leavingIsRefused},
+	{"a deletion ends although its children come back", deleteWhileChildrenComeBack},
+	{"a deletion by two at once deletes everything once", deleteTwiceAtOnce},
+	{"descendants of all levels are told", tellDescendants},
+}
+
+// A deletion is what all commits of one deletion came to.
+type deletion struct{ Deleted, Descendants, Dissociated, Commits int }
+
+// remove deletes records, to the end.
+func (w *world) remove(keys ...catalog.Key) deletion {
+	w.Helper()
+	var d deletion
+	for d.Commits = 1; ; d.Commits++ {
+		head := w.head()
+		if keys = w.step(&d, keys...); len(keys) == 0 {
+			return d
+		}
+		if changed := w.head() - head; changed > catalog.MaxStep+int64(len(keys)) || changed == 0 {
+			w.Fatalf("one commit of a deletion makes %d changes", changed)
+		}
+	}
+}
+
+// step commits deletions once, and answers those that aren't at their end.
+func (w *world) step(d *deletion, keys ...catalog.Key) (more []catalog.Key) {
+	w.Helper()
+	writes := make([]catalog.Write, len(keys))
+	for i, k := range keys {
+		writes[i] = deleted(k)
+	}
+	for _, o := range w.commit(writes...) {
+		d.Deleted, d.Descendants, d.Dissociated = d.Deleted+o.Deleted, d.Descendants+o.Descendants, d.Dissociated+o.Dissociated
+		if o.More {
+			more = append(more, o.Key)
+		}
+	}
+	return more
+}
+
+// many writes records that all are alike.
+func (w *world) many(n int, format string, change ...func(*catalog.Write)) {
+	w.Helper()
+	writes := make([]catalog.Write, n)
+	for i, id := range ids(format, n) {
+		writes[i] = deployment(id, append([]func(*catalog.Write){withPackage("the same")}, change...)...)
+	}
+	w.commit(writes...)
+}
+
+// all are the IDs of all deployments.
+func (w *world) all() []string {
+	w.Helper()
+	return w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})
+}
+
+// big is more than one commit may change.
+const big = catalog.MaxStep + 500
+
+func deleteBigTemplate(w *world) {
+	w.commit(template("t"), template("other"))
+	w.commit(site("s1", of("t")), site("s2", of("t")), site("s3", of("other")))
+	w.many(big, "d%05d", of("t"))
+	w.many(10, "e%05d", of("other"))
+	head := w.head()
+	d := w.remove(templateKey("t"))
+	w.equal("deleted", d.Deleted, 1)
+	w.equal("dissociated", d.Dissociated, big+2)
+	if d.Commits < 2 {
+		w.Errorf("%d records were changed in one commit", big)
+	}
+	log := w.told(head)
+	w.equal("the last is what was asked for", log[len(log)-1], told{tko.OpDeleted, "template t", 1})
+	w.equal("the template says what goes on, once", log[slices.Index(log, told{tko.OpStatus, "template t", 1})], told{tko.OpStatus, "template t", 1})
+	w.equal("each is one change", len(log), big+2+2)
+	w.equal("refer to it", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Templates: patterns("t"), Limit: -1})), 0)
+	w.equal("others", len(w.one(templateKey("other")).Deployments), 10)
+	w.equal("site", w.one(siteKey("s1")).Template+w.one(siteKey("s3")).Template, "other")
+	w.commit(template("t"))
+	if r := w.one(templateKey("t")); r.Leaving() || len(r.Deployments) > 0 {
+		w.Errorf("a template of the same name has something of the old one: %v", r)
+	}
+}
+
+// family writes a deployment "r" with children of which some have children,
+// and so on: many more than one commit may delete.
+func (w *world) family() (descendants int) {
+	w.Helper()
+	w.commit(deployment("r"))
+	w.many(1000, "a%04d", under("r"), at("s"), ready)
+	for i := range 20 {
+		w.many(100, fmt.Sprintf("b%02d-", i)+"%03d", under(fmt.Sprintf("a%04d", 7*i)), metadata("k", "v"))
+	}
+	parent := "b00-001"
+	for i := range 40 {
+		id := fmt.Sprintf("c%02d", i)
+		w.commit(deployment(id, under(parent)))
+		parent = id
+	}
+	return 1000 + 20*100 + 40
+}
+
+func deleteBigFamily(w *world) {
+	n := w.family()
+	w.commit(deployment("other"), deployment("child", under("other")))
+	parents := map[string]string{}
+	for _, r := range w.list(catalog.Query{Kind: tko.KindDeployment, Limit: -1}) {
+		parents[r.ID] = r.Parent
+	}
+	head := w.head()
+	d := w.remove(deploymentKey("r"))
+	w.equal("deleted", []int{d.Deleted, d.Descendants}, []int{n + 1, n})
+	if d.Commits < 2 {
+		w.Errorf("%d records were deleted in one commit", n)
+	}
+	w.equal("left", w.all(), []string{"child", "other"})
+	w.equal("index", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("k", "v"), Limit: -1})), 0)
+	gone := map[string]bool{}
+	for _, c := range w.changes(head) {
+		if c.Op == tko.OpDeleted {
+			gone[c.ID] = true
+		}
+		if c.Op == tko.OpDeleted && gone[parents[c.ID]] {
+			w.Fatalf("%s went after its parent", c.ID)
+		}
+	}
+	Agree(w.T, w.store)
+}
+
+func deleteAgain(w *world) {
+	n := w.family()
+	w.commit(template("t"))
+	w.many(1000, "t%04d", of("t"))
+	var first deletion
+	if more := w.step(&first, deploymentKey("r"), templateKey("t")); len(more) != 2 {
+		w.Fatalf("a step leaves %v", more)
+	}
+	Agree(w.T, w.store)
+	for _, r := range w.list(catalog.Query{Kind: tko.KindDeployment, Limit: -1}) {
+		if r.Parent != "" && w.get(catalog.Fields{}, deploymentKey(r.Parent))[0].Revision == 0 {
+			w.Fatalf("%s lost its parent before it went", r.ID)
+		}
+	}
+	rest := w.remove(templateKey("t"), deploymentKey("r"))
+	w.equal("deleted", first.Deleted+rest.Deleted, n+2)
+	w.equal("dissociated", first.Dissociated+rest.Dissociated, 1000)
+	w.equal("left", len(w.all()), 1000)
+	Agree(w.T, w.store)
+}
+
+func leavingIsRefused(w *world) {
+	n := w.family()
+	w.commit(template("t"), template("u"))
+	w.many(1000, "t%04d", of("t"))
+	var d deletion
+	w.step(&d, templateKey("t"))
+	w.step(&d, deploymentKey("r"))
+	for _, k := range []catalog.Key{templateKey("t"), deploymentKey("r")} {
+		r := w.one(k)
+		if !r.Leaving() {
+			w.Errorf("%v doesn't say that it is leaving: %v", k, r.Conditions)
+		}
+		err := w.refusal(tko.ErrInvalid, deployment("new", requires(k)))
+		missing := (*catalog.MissingError)(nil)
+		if !errors.As(err, &missing) || missing.Key != k || !missing.Leaving {
+			w.Errorf("error is %v", err)
+		}
+	}
+	newChild := deployment("new", under("r"))
+	newChild.ParentRevision = 1
+	w.refused(tko.ErrConflict, newChild)
+	w.commit(deployment("new", requires(templateKey("u"))))
+	w.remove(templateKey("t"), deploymentKey("r"))
+	w.equal("left", len(w.all()), 1000+1)
+	w.refused(tko.ErrInvalid, deployment("newer", requires(templateKey("t"))))
+	_ = n
+}
+
+// What a preparer does: it makes the children of an unprepared deployment
+// again, as long as that is there.
+func deleteWhileChildrenComeBack(w *world) {
+	n := w.family()
+	parents := []string{"r", "a0000", "a0007", "b00-001", "c20"}
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	for _, parent := range parents {
+		wait.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				child := deployment(fmt.Sprintf("%s-new%d", parent, i), under(parent), origin(fmt.Sprintf("of %s %d", parent, i%50)))
+				child.ParentRevision = 1
+				if _, err := w.store.Commit(w.ctx(), child); errors.Is(err, tko.ErrConflict) {
+					if w.get(catalog.Fields{}, deploymentKey(parent))[0].Revision == 0 {
+						return
+					}
+				} else if err != nil {
+					w.Error(err)
+					return
+				}
+			}
+		})
+	}
+	d := w.remove(deploymentKey("r"))
+	close(stop)
+	wait.Wait()
+	if d.Deleted <= n {
+		w.Errorf("%d were deleted of a family of %d", d.Deleted, n)
+	}
+	w.equal("left", w.all(), []string{})
+	Agree(w.T, w.store)
+}
+
+func deleteTwiceAtOnce(w *world) {
+	n := w.family()
+	w.commit(template("t"))
+	w.many(1000, "t%04d", of("t"))
+	var both [2]deletion
+	var wait sync.WaitGroup
+	for i := range both {
+		wait.Go(func() {
+			keys := []catalog.Key{deploymentKey("r"), templateKey("t")}
+			for len(keys) > 0 {
+				keys = w.step(&both[i], keys...)
+			}
+		})
+	}
+	wait.Wait()
+	w.equal("deleted", both[0].Deleted+both[1].Deleted, n+2)
+	w.equal("dissociated", both[0].Dissociated+both[1].Dissociated, 1000)
+	w.equal("left", len(w.all()), 1000)
+	Agree(w.T, w.store)
+}
+
+func tellDescendants(w *world) {
+	w.commit(
+		deployment("a"), deployment("b", under("a")), deployment("c", under("b")), deployment("d", under("b")),
+		deployment("other"), deployment("e", under("other")), deployment("leaf"),
+	)
+	tests := map[string]struct {
+		why  string
+		of   []string
+		want []string
+	}{
+		"all levels":          {"grandchildren, too", []string{"a"}, []string{"b", "c", "d"}},
+		"one below the other": {"those that are asked for are known", []string{"a", "b"}, []string{"c", "d"}},
+		"two families":        {"each has its own", []string{"b", "other"}, []string{"c", "d", "e"}},
+		"none":                {"a leaf has none", []string{"leaf", "c"}, nil},
+		"not there":           {"what isn't there has none", []string{"nope"}, nil},
+		"nothing":             {"nothing was asked for", nil, nil},
+	}
+	for name, test := range tests {
+		var got []string
+		w.ok(w.store.Descendants(w.ctx(), test.of, func(id string) { got = append(got, id) }))
+		slices.Sort(got)
+		got = slices.Compact(got)
+		w.equal(name+": "+test.why, got, test.want)
+	}
 }
 
 func deleteTemplate(w *world) {
@@ -21,7 +287,7 @@ func deleteTemplate(w *world) {
 	w.commit(site("s", of("t"), metadata("k", "v")), site("s2", of("t2")), deployment("d", of("t"), at("s"), metadata("k", "v")), deployment("d2", of("t2")))
 	before, head := w.one(deploymentKey("d")), w.head()
 	outcome := w.commit(deleted(templateKey("t"), by("Ann", "tidy")))[0]
-	w.equal("outcome", outcome, catalog.Outcome{Key: templateKey("t"), Revision: 1, Position: head + 3, Deleted: 1})
+	w.equal("outcome", outcome, catalog.Outcome{Key: templateKey("t"), Revision: 1, Position: head + 3, Deleted: 1, Dissociated: 2})
 	w.equal("log", w.told(head), []told{
 		{tko.OpWritten, "deployment d", 2}, {tko.OpWritten, "site s", 2}, {tko.OpDeleted, "template t", 1},
 	})
@@ -93,15 +359,14 @@ func deleteMany(w *world) {
 		}
 	}
 	w.commit(writes...)
-	// A child that goes with its parent isn't there any more when it is its turn.
-	deletes = append(deletes, deleted(deploymentKey("p00-1")), deleted(templateKey("t")), deleted(siteKey("s")))
-	outcomes := w.commit(deletes...)
-	all := 0
-	for _, o := range outcomes {
-		all += o.Deleted
+	deletes = append(deletes, deleted(templateKey("t")), deleted(siteKey("s")))
+	keys := make([]catalog.Key, len(deletes))
+	for i := range deletes {
+		keys[i] = deletes[i].Record.Key
 	}
-	w.equal("deleted", all, 202)
-	w.equal("the child", outcomes[50], catalog.Outcome{Key: deploymentKey("p00-1")})
+	w.equal("deleted", w.remove(keys...).Deleted, 202)
+	w.commit(deployment("p"), deployment("q", under("p")))
+	w.equal("the child", w.commit(deleted(deploymentKey("p")), deleted(deploymentKey("q")))[1], catalog.Outcome{Key: deploymentKey("q")})
 	w.equal("left", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})), 0)
 	w.equal("index", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("k", "v"), Limit: -1})), 0)
 }

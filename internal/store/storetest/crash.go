@@ -254,3 +254,84 @@ func count(out io.Reader) map[string]int {
 	}
 	return lines
 }
+
+// Lost checks that calls whose commit gets no answer do what they say exactly
+// once: lose makes a call, and loses the connection at its commit.
+func Lost(t *testing.T, store catalog.Store, lose func(what string, call func() error)) {
+	t.Helper()
+	w := &world{T: t, store: store}
+	w.commit(deployment("a"), deployment("b"), deployment("c"))
+	before := w.head()
+	const count = 4 // items of work, with that of what is deleted
+
+	lose("create", func() error {
+		outcomes, err := store.Commit(w.ctx(), site("x"), site("y"))
+		if err == nil && (outcomes[0].Revision != 1 || outcomes[1].Revision != 1) {
+			t.Errorf("outcomes are %+v", outcomes)
+		}
+		return err
+	})
+	w.equal("changes", w.told(before), []told{{tko.OpWritten, "site x", 1}, {tko.OpWritten, "site y", 1}})
+	before += 2
+	lose("write", func() error {
+		outcomes, err := store.Commit(w.ctx(), deployment("new", metadata("k", "v")), deployment("a", expect(1)))
+		if err == nil && (outcomes[0].Revision != 1 || outcomes[1].Revision != 2) {
+			t.Errorf("outcomes are %+v", outcomes)
+		}
+		return err
+	})
+	w.equal("changes", w.told(before), []told{{tko.OpWritten, "deployment new", 1}, {tko.OpWritten, "deployment a", 2}})
+	lose("delete", func() error {
+		outcomes, err := store.Commit(w.ctx(), deleted(deploymentKey("new")))
+		if err == nil && outcomes[0].Deleted != 1 {
+			t.Errorf("outcomes are %+v", outcomes)
+		}
+		return err
+	})
+	lose("set conditions", func() error {
+		_, err := store.Commit(w.ctx(), status(deploymentKey("b"), tko.Condition{Type: "Fine"}))
+		return err
+	})
+	w.equal("changes", w.told(before+2), []told{{tko.OpDeleted, "deployment new", 1}, {tko.OpStatus, "deployment b", 1}})
+
+	lose("start a modification", func() error {
+		r, until, err := store.StartModification(w.ctx(), "c", "token", time.Hour)
+		if err == nil && (r.ID != "c" || time.Until(until) < time.Minute) {
+			t.Errorf("%v until %v", r, until)
+		}
+		return err
+	})
+	w.refused(tko.ErrBusy, deployment("c", expect(1)))
+	lose("cancel a modification", func() error { return store.CancelModification(w.ctx(), "token") })
+	w.failed(store.CancelModification(w.ctx(), "token"), tko.ErrNotFound)
+
+	var items []tko.WorkItem
+	lose("claim work", func() (err error) {
+		items, _, err = store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: tko.QueuePrepare, Max: 10, Lease: time.Hour})
+		return err
+	})
+	w.equal("items", len(items), count)
+	w.equal("items of others", len(w.claim(tko.QueuePrepare, 10, time.Hour)), 0)
+	lose("renew leases", func() error {
+		renewed, err := store.RenewWork(w.ctx(), items, time.Hour)
+		if err == nil && len(renewed) != count {
+			t.Errorf("%d leases were renewed", len(renewed))
+		}
+		return err
+	})
+	lose("finish work", func() error {
+		var finished []tko.FinishedWork
+		for i, item := range items {
+			finished = append(finished, tko.FinishedWork{Item: item, Outcome: []tko.WorkOutcome{tko.WorkDone, tko.WorkFailed, tko.WorkLater, tko.WorkDone}[i%count], Error: "x"})
+		}
+		return store.FinishWork(w.ctx(), finished, func(int) time.Duration { return 0 })
+	})
+	items = w.claim(tko.QueuePrepare, 10, time.Hour)
+	attempts := 0
+	for _, item := range items {
+		attempts += item.Attempt
+	}
+	w.equal("items", len(items), 2)
+	w.equal("failed attempts", attempts, 1)
+	Agree(t, store)
+}

@@ -284,6 +284,7 @@ func waitingIsStirred(w *world) {
 		{"a new template may be the one it waits for", template("t"), true},
 		{"a known one is not new", template("t", expect(1)), false},
 		{"a new site may be", site("s"), true},
+		{"a known site may match now", site("s", expect(1)), true},
 		{"a plugin may help", written(tko.KindPlugin, "prepare|p"), true},
 		{"a deployment doesn't", deployment("other", ready), false},
 		{"a status doesn't", status(siteKey("s")), false},

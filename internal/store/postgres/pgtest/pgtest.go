@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -30,6 +29,10 @@ import (
 
 // Environment names the variable with the DSN of a server to use.
 const Environment = "TKO_TEST_POSTGRES"
+
+// Binaries names the variable with the folder of the server's programs to use
+// in place of those that are installed.
+const Binaries = "TKO_TEST_POSTGRES_BIN"
 
 // DSN answers the DSN of a new database with the current schema, that goes
 // with the test.
@@ -175,77 +178,26 @@ func (s *server) database(name string) string {
 	return s.dsn + " dbname=" + name
 }
 
-// script runs the server until its standard input ends, as it does when the
-// test process is gone.
-const script = `
-"$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c max_connections=200 >"$2/log" 2>&1 &
-server=$!
-read _
-kill -INT $server
-wait $server
-cd / && rm -rf "$2"
-`
-
 // launch starts a server of our own.
 func (s *server) launch() error {
-	binaries, err := find()
+	c, err := newCluster()
 	if err != nil {
 		return err
 	}
-	folder, err := os.MkdirTemp("", "tko-postgres-")
-	if err != nil {
-		return err
-	}
-	attributes, err := ordinary(folder)
-	if err != nil {
-		return err
-	}
-	initdb := exec.Command(filepath.Join(binaries, "initdb"), "-D", filepath.Join(folder, "data"), //nolint:noctx,gosec // bounded by the test; our own paths
-		"-U", "tko", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-	initdb.SysProcAttr, initdb.Dir = attributes, folder
-	if output, err := initdb.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("initdb: %w\n%s", err, output), os.RemoveAll(folder))
-	}
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
-	command := exec.Command("/bin/sh", "-c", script, "sh", binaries, folder, strconv.Itoa(port)) //nolint:noctx,gosec // ends with the test process; our own script and paths
-	command.SysProcAttr, command.Dir = attributes, folder
-	life, err := command.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := command.Start(); err != nil {
-		return err
-	}
-	s.own = true
-	s.stop = sync.OnceFunc(func() { stop(command, life, folder) })
-	s.dsn = fmt.Sprintf("postgres://tko@127.0.0.1:%d/postgres?sslmode=disable", port)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		err := s.exec(ctx, "SELECT 1")
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			log, _ := os.ReadFile(filepath.Join(folder, "log")) //nolint:gosec // our own folder
-			s.stop()
-			return fmt.Errorf("PostgreSQL doesn't start: %w\n%s", err, log)
-		}
-	}
-}
-
-func stop(command *exec.Cmd, life io.Closer, folder string) {
-	_ = life.Close()
-	_ = command.Wait()
-	_ = os.RemoveAll(folder)
+	s.own, s.dsn = true, c.dsn("postgres")
+	s.stop = sync.OnceFunc(c.remove)
+	return c.start()
 }
 
 // find answers the folder of PostgreSQL's server programs.
 func find() (string, error) {
 	folders := []string{}
+	if folder := os.Getenv(Binaries); folder != "" {
+		if executable(filepath.Join(folder, "postgres")) && executable(filepath.Join(folder, "initdb")) {
+			return folder, nil
+		}
+		return "", fmt.Errorf("%s=%s: there are no postgres and initdb", Binaries, folder)
+	}
 	for _, name := range []string{"postgres", "initdb"} {
 		if path, err := exec.LookPath(name); err == nil {
 			if path, err = filepath.EvalSymlinks(path); err == nil {
@@ -318,5 +270,10 @@ func Start(ctx context.Context) (dsn string, stop func(), err error) {
 		theOne.stop()
 		return "", nil, err
 	}
-	return theOne.database(name), theOne.stop, nil
+	return theOne.database(name), func() {
+		if !theOne.own { // else it goes with the server
+			_ = theOne.exec(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") // at worst it stays
+		}
+		theOne.stop()
+	}, nil
 }

@@ -1,0 +1,307 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Fleet is the data of an operator who runs network functions at many sites.
+// The same fleet is the same data, in every run and on every machine.
+type Fleet struct {
+	Seed        uint64
+	Sites       int
+	Deployments int // at the sites; those above them come on top
+}
+
+// Name is what the IDs of everything in the fleet start with.
+func (f Fleet) Name() string { return "fleet-" + strconv.FormatUint(f.Seed, 10) }
+
+// Shares are the values of the metadata key "channel", the rarest first, and
+// which part of all has them. The rest is [Stable]. Deployments get theirs from
+// their templates.
+var Shares = []Share{
+	{"nightly", 0.000_01},
+	{"alpha", 0.000_1},
+	{"beta", 0.001},
+	{"canary", 0.01},
+	{"early", 0.1},
+}
+
+// A Share is a part of a whole.
+type Share struct {
+	Channel string
+	Part    float64
+}
+
+func (s Share) String() string { return strconv.FormatFloat(s.Part*100, 'f', -1, 64) + " %" }
+
+// Stable is the channel of most.
+const Stable = "stable"
+
+// The versions that the channels are at.
+var versions = map[string]string{
+	"nightly": "v3.7.0-nightly", "alpha": "v3.7.0-alpha.1", "beta": "v3.6.0-beta.2", "canary": "v3.6.0-rc.1", "early": "v3.5.0", Stable: "v3.4.0",
+}
+
+// A function is a network function, and how often there is one.
+type function struct {
+	name, vendor string
+	weight       int
+}
+
+var functions = []function{
+	{"upf", "acme", 30},
+	{"cu-up", "globex", 16},
+	{"du", "globex", 14},
+	{"cu-cp", "globex", 10},
+	{"smf", "acme", 8},
+	{"amf", "acme", 7},
+	{"pcf", "initech", 4},
+	{"nrf", "acme", 4},
+	{"ausf", "initech", 3},
+	{"udm", "hooli", 2},
+	{"nssf", "hooli", 1},
+	{"nef", "umbrella", 1},
+}
+
+// regions is how many there are. The first are the largest.
+const regions = 20
+
+var countries = []string{"de", "fr", "pl", "es", "se", "it", "ng", "ke", "gh", "br"}
+
+// dice answers random numbers that depend on nothing but the fleet and what
+// they are for.
+func (f Fleet) dice(what string, i int) *rand.Rand {
+	h := uint64(14695981039346656037)
+	for _, c := range []byte(what) {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(f.Seed^h, uint64(i))) //nolint:gosec // not for secrets; i isn't negative
+}
+
+// channel is that of number i of n: each share has its exact number, at least
+// one, spread evenly.
+func (f Fleet) channel(what string, i, n int) string {
+	for c, share := range Shares {
+		count := max(1, int(float64(n)*share.Part+0.5))
+		shift := f.dice(what, c).IntN(n)
+		if (i*count+shift)%n < count {
+			return share.Channel
+		}
+	}
+	return Stable
+}
+
+// Site is number i of the fleet's sites.
+func (f Fleet) Site(i int) tko.Site {
+	d := f.dice("site", i)
+	region := f.region(i)
+	country := countries[region/2%len(countries)]
+	tier := "edge"
+	switch n := d.IntN(100); {
+	case n == 0:
+		tier = "central"
+	case n < 10:
+		tier = "regional"
+	}
+	vendor := "globex"
+	switch n := d.IntN(100); {
+	case n < 8:
+		vendor = "hooli"
+	case n < 30:
+		vendor = "acme"
+	}
+	return tko.Site{
+		ID: tko.SiteID(fmt.Sprintf("%s/%s/region-%02d/site-%06d", f.Name(), country, region, i)),
+		Metadata: map[string]string{
+			"fleet": f.Name(), "country": country, "region": fmt.Sprintf("region-%02d", region), "tier": tier, "vendor": vendor,
+			"channel": f.channel("site", i, f.Sites),
+		},
+	}
+}
+
+// region is that of site i: region n has a part of about 1/(n+3).
+func (f Fleet) region(i int) int {
+	total := 0
+	for n := range regions {
+		total += 10_000 / (n + 3)
+	}
+	at := f.dice("region", i).IntN(total)
+	for n := range regions {
+		if at -= 10_000 / (n + 3); at < 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// Templates are all that the fleet's deployments are made from: those of its
+// topologies first, then one for each function and channel.
+func (f Fleet) Templates() ([]tko.Template, error) {
+	var templates []tko.Template
+	for _, level := range []string{levelNetwork, levelRegion, levelWave} {
+		p, err := decode(fmt.Sprintf(topologyNote, level))
+		if err != nil {
+			return nil, err
+		}
+		templates = append(templates, tko.Template{
+			ID: f.topology(level), Metadata: map[string]string{"fleet": f.Name(), "level": level}, Package: p,
+		})
+	}
+	channels := []string{Stable}
+	for _, share := range Shares {
+		channels = append(channels, share.Channel)
+	}
+	for _, fn := range functions {
+		for _, channel := range channels {
+			p, err := decode(fmt.Sprintf(functionPackage, fn.name, fn.vendor, versions[channel]))
+			if err != nil {
+				return nil, err
+			}
+			templates = append(templates, tko.Template{
+				ID: f.template(fn.name, channel), Metadata: map[string]string{"fleet": f.Name(), "channel": channel}, Package: p,
+			})
+		}
+	}
+	return templates, nil
+}
+
+// The levels of the fleet's topologies: one network, which has regions, which
+// have waves, which have the deployments at the sites.
+const (
+	levelNetwork = "network"
+	levelRegion  = "region"
+	levelWave    = "wave"
+)
+
+func (f Fleet) topology(level string) tko.TemplateID {
+	return tko.TemplateID(f.Name() + "/topology/" + level)
+}
+
+func (f Fleet) template(function, channel string) tko.TemplateID {
+	return tko.TemplateID(f.Name() + "/" + function + "/" + versions[channel])
+}
+
+// A leaf is a deployment at a site: the round-th there.
+type leaf struct{ site, round int }
+
+func (f Fleet) leaf(i int) leaf { return leaf{site: i % f.Sites, round: i / f.Sites} }
+
+// child is how deployment i is made.
+func (f Fleet) child(i int) tko.NewChild {
+	l := f.leaf(i)
+	at := f.dice("function", i).IntN(100)
+	fn := functions[0]
+	for _, fn = range functions {
+		if at -= fn.weight; at < 0 {
+			break
+		}
+	}
+	return tko.NewChild{
+		Origin:   fmt.Sprintf("%d/%d", l.site, l.round),
+		Template: f.template(fn.name, f.channel("deployment", i, f.Deployments)),
+		Site:     f.Site(l.site).ID,
+	}
+}
+
+// A wave is a group of deployments with one parent: those of the sites of one
+// region in some rounds.
+type wave struct {
+	region int
+	number int
+	leaves []int // numbers of deployments
+}
+
+// rounds is how many rounds of deployments at a site make a wave.
+const rounds = 10
+
+// waves are the groups of all deployments, region by region.
+func (f Fleet) waves() []wave {
+	perRegion := (f.Deployments + f.Sites*rounds - 1) / (f.Sites * rounds)
+	waves := make([]wave, regions*perRegion)
+	for n := range waves {
+		waves[n].region, waves[n].number = n/perRegion, n%perRegion
+	}
+	regionOf := make([]int, f.Sites)
+	for i := range regionOf {
+		regionOf[i] = f.region(i)
+	}
+	for i := range f.Deployments {
+		l := f.leaf(i)
+		w := &waves[regionOf[l.site]*perRegion+l.round/rounds]
+		w.leaves = append(w.leaves, i)
+	}
+	return waves
+}
+
+// merge is what the children number from of a wave, and those that are made
+// with it, differ in from their templates: nearly nine of ten batches are
+// prepared and approved, one waits for approval, a few for preparation; and
+// one of twenty has settings of its own.
+func (f Fleet) merge(first int) krm.Package {
+	d := f.dice("merge", first)
+	var p krm.Package
+	switch n := d.IntN(100); {
+	case n < 2:
+	case n < 12:
+		p = p.WithDeployment("", "", true, false)
+	default:
+		p = p.WithDeployment("", "", true, true)
+	}
+	if d.IntN(20) == 0 {
+		p = append(p, krm.Resource{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "settings"},
+			"data": map[string]any{"level": strconv.Itoa(d.IntN(9)), "note": fmt.Sprintf("own settings from %d on", first)},
+		})
+	}
+	return p
+}
+
+func decode(text string) (krm.Package, error) {
+	return krm.Decode(krm.YAML, []byte(text), krm.Limits{})
+}
+
+const (
+	topologyNote = `
+apiVersion: metadata.nephio.org/v1alpha1
+kind: Topology
+metadata: {name: topology}
+spec: {level: %s}
+`
+	functionPackage = `
+apiVersion: metadata.nephio.org/v1alpha1
+kind: NetworkFunction
+metadata: {name: nf}
+spec: {name: %[1]s, variant: {vendor: %[2]s, version: %[3]s}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {mode: plain, level: "3"}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s}
+spec: {selector: {app: %[1]s}, ports: [{name: n4, port: 8805, protocol: UDP}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+      containers:
+        - name: %[1]s
+          image: "registry.example/%[2]s/%[1]s:%[3]s"
+          ports: [{name: n4, containerPort: 8805, protocol: UDP}]
+          envFrom: [{configMapRef: {name: settings}}]
+          resources: {requests: {cpu: "2", memory: 4Gi}}
+`
+)

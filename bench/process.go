@@ -1,0 +1,72 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// resident is the memory of a process in bytes, 0 if it can't be read.
+func resident(pid int) int {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	var size, pages int
+	if _, err := fmt.Sscan(string(data), &size, &pages); err != nil {
+		return 0
+	}
+	return pages * os.Getpagesize()
+}
+
+// tick is Linux's unit of processor time for programs, on all of its
+// architectures.
+const tick = 10 * time.Millisecond
+
+// processorTime is what a process has used, 0 if it can't be read.
+func processorTime(pid int) time.Duration {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	end := bytes.LastIndexByte(data, ')') // of the name, which may have anything in it
+	fields := strings.Fields(string(data[end+1:]))
+	if len(fields) < 13 {
+		return 0
+	}
+	user, err1 := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	if err1 != nil || err2 != nil {
+		return 0
+	}
+	return time.Duration(user+system) * tick
+}
+
+// watchResident watches a process's memory until stopped, and answers the peak.
+func watchResident(pid int) (stop func() (peak int)) {
+	var most atomic.Int64
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			if now := int64(resident(pid)); now > most.Load() {
+				most.Store(now)
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	return func() int {
+		close(done)
+		watching.Wait()
+		return int(most.Load())
+	}
+}

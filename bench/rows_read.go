@@ -1,0 +1,390 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+const (
+	rowStart  = "server start to first answer"
+	rowStream = "stream all deployments, while a client writes"
+	rowMemory = "memory that the server grows by, meanwhile"
+
+	aimFirstRow = 10 * time.Millisecond
+)
+
+func rowGet(clients int) string { return fmt.Sprintf("get a deployment, %d clients", clients) }
+
+// start starts the server anew, which also lets the next rows begin with a
+// server that is as small as it gets.
+func (r *run) start(ctx context.Context) error {
+	var took []time.Duration
+	for range 3 {
+		if err := r.restart(ctx); err != nil {
+			return err
+		}
+		one := 1
+		if err := first(r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Window: tko.Window{Max: &one}})); err != nil {
+			return err
+		}
+		took = append(took, time.Since(r.started))
+	}
+	r.add(Row{
+		What: rowStart, Value: quantile(took, 50).Seconds(), Unit: Seconds, Aim: 1,
+		Note: fmt.Sprintf("median of %d starts, from the process to the first row of a list", len(took)),
+	})
+	return nil
+}
+
+func (r *run) restart(ctx context.Context) (err error) {
+	if r.Restart == nil {
+		return &notMeasuredError{"the server isn't ours to restart"}
+	}
+	if r.Address, r.PID, r.started, err = r.Restart(ctx); err != nil {
+		return err
+	}
+	return r.dial()
+}
+
+// samplesKept is how many IDs of all deployments are kept at least, if there
+// are as many.
+const samplesKept = 5000
+
+// ids are those of deployments, evenly spread over all.
+func (r *run) ids(ctx context.Context) ([]tko.DeploymentID, error) {
+	if len(r.sampled) > 0 {
+		return r.sampled, nil
+	}
+	every, n := max(1, r.Deployments/samplesKept), 0
+	for d, err := range r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			return nil, err
+		}
+		if n%every == 0 {
+			r.sampled = append(r.sampled, d.ID)
+		}
+		n++
+	}
+	if len(r.sampled) == 0 {
+		return nil, errNoRow
+	}
+	return r.sampled, nil
+}
+
+// stream lists everything while a client creates and deletes deployments, and
+// checks that the list is as of one moment.
+func (r *run) stream(ctx context.Context) error {
+	w := &interferer{run: r}
+	if err := w.prepare(ctx); err != nil {
+		return err
+	}
+	raw, err := r.raw.stream(ctx)
+	if err != nil {
+		return err
+	}
+	before := resident(r.PID)
+	stopWatching := watchResident(r.PID)
+	var writing sync.WaitGroup
+	writerContext, stopWriting := context.WithCancel(ctx)
+	every, n := max(1, r.Deployments/samplesKept), 0
+	var sampled []tko.DeploymentID
+	seen := map[tko.DeploymentID]bool{}
+	began := time.Now()
+	var failed error
+	for d, err := range r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			failed = err
+			break
+		}
+		if n == 0 { // the list is as of before now
+			writing.Go(func() { w.write(writerContext) })
+		}
+		switch d.Parent {
+		case w.victims:
+			seen[d.ID] = true
+		case w.parent:
+			failed = fmt.Errorf("the list has the deployment %s, which was created after it began", d.ID)
+		default:
+			if n%every == 0 && d.ID != w.parent && d.ID != w.victims {
+				sampled = append(sampled, d.ID)
+			}
+		}
+		n++
+	}
+	took := time.Since(began)
+	stopWriting()
+	writing.Wait()
+	peak := stopWatching()
+	if failed == nil {
+		failed = w.failed
+	}
+	if failed == nil && len(seen) != len(w.doomed) {
+		failed = fmt.Errorf("the list has %d of %d deployments that were there when it began, and deleted while it went on", len(seen), len(w.doomed))
+	}
+	if failed = errors.Join(failed, w.clean(ctx)); failed != nil {
+		return failed
+	}
+	r.sampled = sampled
+	row := rate(rowStream, float64(n)/took.Seconds(), raw, "raw SELECT")
+	row.Aim = max(100_000, raw/4)
+	if row.Note != "" {
+		row.Note += "; "
+	}
+	row.Note += fmt.Sprintf("%d rows, all of one moment, beside %d writes", n, w.writes)
+	r.add(row)
+	if r.PID == 0 || before == 0 {
+		return &notMeasuredError{"the server's process isn't known: give its -pid"}
+	}
+	r.add(Row{
+		What: rowMemory, Value: float64(max(0, peak-before)), Unit: Bytes, Aim: 64e6,
+		Note: fmt.Sprintf("to %d MB at the most", peak/1e6),
+	})
+	return nil
+}
+
+// An interferer writes while something is read.
+type interferer struct {
+	*run
+	parent, victims tko.DeploymentID
+	doomed          []tko.DeploymentID
+	writes          int
+	failed          error
+}
+
+// victims is how many deployments are there to be deleted.
+const victims = 100
+
+func (w *interferer) prepare(ctx context.Context) (err error) {
+	if w.parent, err = w.client.CreateDeployment(ctx, tko.NewDeployment{Prepared: true}); err != nil {
+		return err
+	}
+	if w.victims, err = w.client.CreateDeployment(ctx, tko.NewDeployment{Prepared: true}); err != nil {
+		return err
+	}
+	for range victims {
+		id, err := w.client.CreateDeployment(ctx, tko.NewDeployment{Parent: w.victims, Prepared: true})
+		if err != nil {
+			return err
+		}
+		w.doomed = append(w.doomed, id)
+	}
+	return nil
+}
+
+// write creates and deletes until the context ends.
+func (w *interferer) write(ctx context.Context) {
+	for i := 0; ; i++ {
+		// A write that was begun is ended: its outcome must be known.
+		if _, err := w.client.CreateDeployment(context.WithoutCancel(ctx), tko.NewDeployment{Parent: w.parent, Prepared: true}); err != nil {
+			w.failed = err
+			return
+		}
+		w.writes++
+		if i < len(w.doomed) {
+			if _, err := w.client.DeleteDeployment(context.WithoutCancel(ctx), w.doomed[i]); err != nil {
+				w.failed = err
+				return
+			}
+			w.writes++
+		}
+		if pause(ctx, time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+func (w *interferer) clean(ctx context.Context) error {
+	_, err1 := w.client.DeleteDeployment(ctx, w.parent)
+	_, err2 := w.client.DeleteDeployment(ctx, w.victims)
+	return errors.Join(err1, err2)
+}
+
+// firstRows are the steps of all shapes of lists.
+func (r *run) firstRows() []step {
+	page := 100
+	window := tko.Window{Max: &page}
+	f := r.fleet
+	site := f.Site(0)
+	deployments := func(s tko.DeploymentSelect, w tko.Window) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return first(r.client.Deployments(ctx, s, tko.ListOptions{Window: w}))
+		}
+	}
+	sites := func(s tko.SiteSelect) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return first(r.client.Sites(ctx, s, tko.ListOptions{Window: window}))
+		}
+	}
+	type shape struct {
+		what string
+		do   func(context.Context) error
+	}
+	shapes := []shape{
+		{"sites by ID prefix", sites(tko.SiteSelect{IDs: []string{string(site.ID[:len(site.ID)-len("site-000000")]) + "**"}})},
+		{"sites by one metadata key (1 %)", sites(tko.SiteSelect{Metadata: map[string]string{"channel": "canary"}})},
+		{"deployments by site ID prefix", deployments(tko.DeploymentSelect{Sites: []string{string(site.ID[:len(site.ID)-2]) + "*"}}, window)},
+		{"deployments by template ID prefix", deployments(tko.DeploymentSelect{Templates: []string{f.Name() + "/nef/**"}}, window)},
+	}
+	for _, s := range Shares {
+		shapes = append(shapes, shape{
+			fmt.Sprintf("deployments by one metadata key (%s)", s),
+			deployments(tko.DeploymentSelect{Metadata: map[string]string{"channel": s.Channel}}, window),
+		})
+	}
+	shapes = append(shapes, []shape{
+		{"deployments by three metadata keys (10 %, 30 % and 45 %)", deployments(tko.DeploymentSelect{Metadata: map[string]string{
+			"channel": "early", "NetworkFunction.name": "upf", "NetworkFunction.variant.vendor": "acme",
+		}}, window)},
+		{"deployments by three metadata keys (10 %, 1 % and 1 %)", deployments(tko.DeploymentSelect{Metadata: map[string]string{
+			"channel": "early", "NetworkFunction.name": "nef", "NetworkFunction.variant.vendor": "umbrella",
+		}}, window)},
+		{"deployments by three metadata patterns", deployments(tko.DeploymentSelect{Metadata: map[string]string{
+			"channel": "ca*", "NetworkFunction.name": "u*", "NetworkFunction.variant.version": "v3.*",
+		}}, window)},
+	}...)
+	for _, s := range Shares {
+		shapes = append(shapes, shape{
+			fmt.Sprintf("deployments by site metadata (%s)", s),
+			deployments(tko.DeploymentSelect{SiteMetadata: map[string]string{"channel": s.Channel}}, window),
+		})
+	}
+	yes, no := true, false
+	shapes = append(shapes, []shape{
+		{"deployments by site metadata (90 %)", deployments(tko.DeploymentSelect{SiteMetadata: map[string]string{"tier": "edge"}}, window)},
+		{"deployments by template metadata (1 %)", deployments(tko.DeploymentSelect{TemplateMetadata: map[string]string{"channel": "canary"}}, window)},
+		{"deployments that wait for approval", deployments(tko.DeploymentSelect{Prepared: &yes, Approved: &no}, window)},
+	}...)
+	var steps []step
+	for _, s := range shapes {
+		what := "first row: " + s.what
+		steps = append(steps, step{[]string{what}, func(ctx context.Context) error {
+			took, err := sample(ctx, r.Samples, s.do)
+			switch {
+			case errors.Is(err, errNoRow) && r.Deployments < everyShape:
+				return &notMeasuredError{"nothing in such a small fleet matches"}
+			case err == nil:
+				r.add(latency(what, took, aimFirstRow))
+			}
+			return err
+		}})
+	}
+	return append(
+		steps,
+		step{[]string{rowDeepCursor}, r.deepByCursor},
+		step{[]string{rowDeepJump}, r.deepByJump},
+		step{[]string{rowDeepOffset}, r.deepByOffset},
+	)
+}
+
+// everyShape is the size of fleets in which every shape of selections surely
+// finds something.
+const everyShape = 20_000
+
+const (
+	rowDeepCursor = "first row: page at 90 % by cursor"
+	rowDeepOffset = "first row: pages from 90 % on by growing offset"
+	rowDeepJump   = "first row: page at 90 % by an offset out of nowhere"
+)
+
+func (r *run) deepByCursor(ctx context.Context) error {
+	ids, err := r.ids(ctx)
+	if err != nil {
+		return err
+	}
+	page := 100
+	at := ids[len(ids)*9/10]
+	if d, err := r.client.Deployment(ctx, at, 0); err != nil || d.Stamp.Position == 0 {
+		return errors.Join(err, &notMeasuredError{"the server has no cursors"})
+	}
+	took, err := sample(ctx, r.Samples, func(ctx context.Context) error {
+		return first(r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Window: tko.Window{Max: &page, After: string(at)}}))
+	})
+	if err == nil {
+		r.add(latency(rowDeepCursor, took, aimFirstRow))
+	}
+	return err
+}
+
+// deepByOffset reads page after page, as clients do that know offsets only.
+func (r *run) deepByOffset(ctx context.Context) error {
+	size := min(100, max(1, r.Deployments/50))
+	offset := r.Deployments * 9 / 10
+	end := r.Deployments - size
+	next := func() ([]time.Duration, error) {
+		began, n := time.Now(), 0
+		var took time.Duration
+		for _, err := range r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Window: tko.Window{Max: &size, Offset: uint32(offset)}}) { //nolint:gosec // it isn't negative
+			if err != nil {
+				return nil, err
+			}
+			if n == 0 {
+				took = time.Since(began)
+			}
+			n++
+		}
+		if n == 0 {
+			return nil, errNoRow
+		}
+		offset += size
+		return []time.Duration{took}, nil
+	}
+	if _, err := next(); err != nil { // out of nowhere
+		return err
+	}
+	var took []time.Duration
+	for start := time.Now(); len(took) < r.Samples && offset < end; {
+		one, err := next()
+		if err != nil {
+			return err
+		}
+		took = append(took, one...)
+		if len(took) >= leastSamples && time.Since(start) > sampleTime {
+			break
+		}
+	}
+	if len(took) == 0 {
+		return &notMeasuredError{"there are too few deployments"}
+	}
+	r.add(latency(rowDeepOffset, took, aimFirstRow))
+	return nil
+}
+
+func (r *run) deepByJump(ctx context.Context) error {
+	page := 100
+	offset := r.Deployments * 9 / 10
+	took, err := sample(ctx, min(r.Samples, 50), func(ctx context.Context) error {
+		offset = max(0, offset-997)
+		return first(r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Window: tko.Window{Max: &page, Offset: uint32(offset)}})) //nolint:gosec // it isn't negative
+	})
+	if err == nil {
+		r.add(latency(rowDeepJump, took, aimFirstRow))
+	}
+	return err
+}
+
+// get reads deployments with their packages, from all clients at once.
+func (r *run) get(ctx context.Context) error {
+	ids, err := r.ids(ctx)
+	if err != nil {
+		return err
+	}
+	var watch stopwatch
+	perSecond, err := parallel(ctx, r.Clients, max(r.Samples*50, 100), func(ctx context.Context, i int) error {
+		began := time.Now()
+		_, err := r.client.Deployment(ctx, ids[(i*7919)%len(ids)], 0)
+		watch.add(time.Since(began))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	row := latency(rowGet(r.Clients), watch.took, 10*time.Millisecond)
+	row.Note += fmt.Sprintf(", %.0f/s", perSecond)
+	r.add(row)
+	return nil
+}

@@ -1,0 +1,167 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+)
+
+func rowWatch(watchers int) string {
+	return fmt.Sprintf("change feed: write to watcher, %d watchers", watchers)
+}
+
+const rowResume = "change feed: resume after missed changes"
+
+const (
+	watchersPerConnection = 100
+	maxWatchedWrites      = 50
+	watchedPause          = 100 * time.Millisecond
+)
+
+// watch measures how long it takes from the start of a write until every one
+// of many watchers has it.
+func (r *run) watch(ctx context.Context) error {
+	about, err := r.client.About(ctx)
+	if err != nil {
+		return err
+	}
+	if about.Position == 0 {
+		return &notMeasuredError{"the server has no change feed"}
+	}
+	writes := min(r.Samples, maxWatchedWrites)
+	name := r.name("watched")
+	w := &watchers{name: name, began: map[string]time.Time{}, failed: make(chan error, 1)}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	w.ready.Add(r.Watchers)
+	w.arrived.Add(r.Watchers * writes)
+	for from := 0; from < r.Watchers; from += watchersPerConnection {
+		c, err := client.Dial(client.Options{Address: r.Address})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		for range min(watchersPerConnection, r.Watchers-from) {
+			w.wait.Go(func() { w.watch(ctx, c, about.Position-1) })
+		}
+	}
+	if err := w.until(ctx, &w.ready); err != nil {
+		return err
+	}
+	for i := range writes {
+		id := fmt.Sprintf("%s/site-%03d", name, i)
+		w.lock.Lock()
+		w.began[id] = time.Now()
+		w.lock.Unlock()
+		if _, err := r.client.RegisterSite(ctx, tko.Site{ID: tko.SiteID(id)}); err != nil {
+			return err
+		}
+		if err := pause(ctx, watchedPause); err != nil {
+			return err
+		}
+	}
+	if err := w.until(ctx, &w.arrived); err != nil {
+		return err
+	}
+	stop()
+	w.wait.Wait()
+	r.add(latency(rowWatch(r.Watchers), w.times.took, 250*time.Millisecond))
+	_, err = r.client.PurgeSites(context.WithoutCancel(ctx), tko.SiteSelect{IDs: []string{name + "/**"}}, false)
+	return err
+}
+
+// watchers watch, each by itself.
+type watchers struct {
+	name           string
+	lock           sync.RWMutex
+	began          map[string]time.Time // of writes, by the ID that is written
+	times          stopwatch
+	ready, arrived sync.WaitGroup
+	wait           sync.WaitGroup
+	failed         chan error
+}
+
+// watch watches from a position on; the change that follows it is there, and
+// says that the watch has begun.
+func (w *watchers) watch(ctx context.Context, c *client.Client, after int64) {
+	isReady := false
+	for change, err := range c.Watch(ctx, after) {
+		if err != nil {
+			if ctx.Err() == nil {
+				select {
+				case w.failed <- err:
+				default:
+				}
+			}
+			return
+		}
+		if !isReady {
+			isReady = true
+			w.ready.Done()
+		}
+		w.lock.RLock()
+		began, ok := w.began[change.ID]
+		w.lock.RUnlock()
+		if ok {
+			w.times.add(time.Since(began))
+			w.arrived.Done()
+		}
+	}
+}
+
+// until waits for a group, or the first failure of a watcher.
+func (w *watchers) until(ctx context.Context, group *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case err := <-w.failed:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Minute):
+		return errors.New("a minute after the last write, not all watchers have it")
+	}
+}
+
+// resume measures how long it takes to catch up with what was missed.
+func (r *run) resume(ctx context.Context) error {
+	about, err := r.client.About(ctx)
+	if err != nil {
+		return err
+	}
+	if about.Position == 0 {
+		return &notMeasuredError{"the server has no change feed"}
+	}
+	after := max(0, about.Position-int64(r.Missed))
+	began, n := time.Now(), int64(0)
+	for change, err := range r.client.Watch(ctx, after) {
+		if errors.Is(err, tko.ErrGone) {
+			return &notMeasuredError{fmt.Sprintf("the server no longer keeps the newest %d changes", r.Missed)}
+		}
+		if err != nil {
+			return err
+		}
+		if n++; change.Position != after+n {
+			return fmt.Errorf("the change at position %d follows the one at %d", change.Position, after+n-1)
+		}
+		if change.Position >= about.Position {
+			break
+		}
+	}
+	took := time.Since(began)
+	r.add(Row{
+		What: rowResume, Value: float64(n) / took.Seconds(), Unit: PerSecond,
+		Note: fmt.Sprintf("%d changes in %s, in their order and none missing, without a relist", n, short(took)),
+	})
+	return nil
+}

@@ -1,0 +1,317 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+)
+
+// Options say what to measure.
+type Options struct {
+	Clients     int            // that write and read at once
+	Register    int            // sites registered one by one
+	Create      int            // deployments created one by one
+	Deployments int            // of the fleet that is filled in first
+	Sites       int            // of that fleet
+	Seed        uint64         // of that fleet
+	Placements  []int          // sites of each placement
+	Samples     int            // of latencies
+	Watchers    int            // of the change feed
+	Dependents  int            // of a template that is deleted
+	Missed      int            // changes after which a watch resumes; all there are if fewer
+	Idle        time.Duration  // how long to look at an idle system
+	Patience    time.Duration  // how long to wait for a sign of a preparer
+	Rows        *regexp.Regexp // which rows to measure; all if nil
+}
+
+// A Target is a server to measure. Without what is optional, some rows say that
+// they are not measured.
+type Target struct {
+	Address string // of its gRPC API
+
+	PID  int    // of the data controller's process on this machine, or 0
+	DSN  string // of its PostgreSQL database, or ""
+	File string // its SQLite database, or ""
+
+	// Preparers starts that many preparers, and answers their processes and how
+	// to stop them. Without it, those are measured that run.
+	Preparers func(ctx context.Context, n int) (pids []int, stop func(), err error)
+	// Restart starts the data controller anew: it is the time from the start of
+	// the process that counts.
+	Restart func(ctx context.Context) (address string, pid int, started time.Time, err error)
+}
+
+// A step measures some rows.
+type step struct {
+	rows []string // the rows that it adds, in their order
+	do   func(context.Context) error
+}
+
+type run struct {
+	Options
+	Target
+	raw      *Raw
+	fleet    Fleet
+	client   *client.Client
+	database *database
+	tell     func(string)
+	table    Table
+
+	started   time.Time          // the server's process
+	sampled   []tko.DeploymentID // every so many-th of all, in their order
+	probed    bool               // whether deployments are prepared here
+	prepares  bool               // and they are
+	dependent tko.DeploymentID   // the parent of the deployments that depend on one template
+}
+
+// stepTime is how long a step may take.
+const stepTime = 30 * time.Minute
+
+// Run measures a target beside raw PostgreSQL, if there is one, and tells what
+// it is at. It fills the fleet in that rows are measured with, which stays. What it
+// can't measure, because the server doesn't know a method or an answer was
+// wrong, is a row that says so; the error is then nil for the former, and says
+// what failed for the latter.
+func Run(ctx context.Context, target Target, raw *Raw, o Options, tell func(string)) (Table, error) {
+	r := &run{Options: o, Target: target, raw: raw, tell: tell, fleet: Fleet{Seed: o.Seed, Sites: o.Sites, Deployments: o.Deployments}}
+	if err := r.dial(); err != nil {
+		return Table{}, err
+	}
+	defer func() { _ = r.client.Close() }()
+	about, err := r.client.About(ctx)
+	if err != nil {
+		return Table{}, err
+	}
+	r.table.Backend = about.Backend
+	if r.table.Backend == "" {
+		r.table.Backend = target.Address
+	}
+	if target.DSN != "" {
+		conn, err := pgx.Connect(ctx, target.DSN)
+		if err != nil {
+			return Table{}, err
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+		r.database = &database{conn}
+	}
+	if err := r.fill(ctx); err != nil {
+		return r.table, fmt.Errorf("fill: %w", err)
+	}
+	var failed error
+	for _, s := range r.steps() {
+		if !r.wanted(s.rows) {
+			continue
+		}
+		tell(r.table.Backend + ": " + s.rows[0])
+		limited, cancel := context.WithTimeout(ctx, stepTime)
+		err := s.do(limited)
+		cancel()
+		if err != nil {
+			r.missing(s.rows, err)
+			if known := (*notMeasuredError)(nil); !errors.As(err, &known) && !unimplemented(err) {
+				failed = errors.Join(failed, fmt.Errorf("%s: %w", s.rows[0], err))
+			}
+		}
+		if ctx.Err() != nil {
+			return r.table, ctx.Err()
+		}
+	}
+	return r.table, failed
+}
+
+func (r *run) dial() (err error) {
+	if r.client != nil {
+		_ = r.client.Close()
+	}
+	r.client, err = client.Dial(client.Options{Address: r.Address, WaitForReady: true, Author: tko.Author{Who: "tko-bench"}})
+	return err
+}
+
+func (r *run) steps() []step {
+	steps := []step{
+		{[]string{rowChildren(r.Dependents), rowDisk}, r.children},
+		{[]string{rowStart}, r.start},
+		{[]string{rowStream, rowMemory}, r.stream},
+	}
+	steps = append(steps, r.firstRows()...)
+	steps = append(
+		steps,
+		step{[]string{rowGet(r.Clients)}, r.get},
+		step{[]string{rowRegister(r.Clients)}, r.register},
+		step{[]string{rowCreate(r.Clients)}, r.create},
+		step{[]string{rowWatch(r.Watchers)}, r.watch},
+		step{[]string{rowResume}, r.resume},
+		step{[]string{rowDeleteTemplate(r.Dependents), rowDeleteParent(r.Dependents)}, r.deletes},
+		step{[]string{rowBacklog, rowPrepared}, r.prepare},
+	)
+	for _, n := range r.Placements {
+		steps = append(steps, step{
+			[]string{rowPlaced(n), rowAllPrepared(n, 1), rowAllPrepared(n, 2)},
+			func(ctx context.Context) error { return r.placement(ctx, n) },
+		})
+	}
+	return append(steps, step{[]string{rowTransactions, rowProcessor}, r.idle})
+}
+
+// wanted says whether one of some rows is to be measured.
+func (r *run) wanted(rows []string) bool {
+	for _, row := range rows {
+		if r.Rows == nil || r.Rows.MatchString(row) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *run) add(row Row) {
+	if !r.wanted([]string{row.What}) {
+		return
+	}
+	r.table.Rows = append(r.table.Rows, row)
+	text := row.value()
+	if row.Missing != "" {
+		text += ": " + row.Missing
+	}
+	r.tell(fmt.Sprintf("  %s: %s %s", row.What, text, row.Note))
+}
+
+// missing adds the rows that a step didn't.
+func (r *run) missing(rows []string, err error) {
+	reason := "failed: " + err.Error()
+	if known := (*notMeasuredError)(nil); errors.As(err, &known) {
+		reason = known.why
+	} else if unimplemented(err) {
+		reason = "the server doesn't have the method: " + err.Error()
+	}
+	for _, what := range rows {
+		if _, ok := r.table.Row(what); !ok {
+			r.add(Row{What: what, Missing: reason})
+		}
+	}
+}
+
+// A notMeasuredError says why something can't be measured here.
+type notMeasuredError struct{ why string }
+
+func (e *notMeasuredError) Error() string { return e.why }
+
+func (r *run) fill(ctx context.Context) error {
+	filled, err := Fill(ctx, r.client, r.fleet, FillOptions{Clients: r.Clients, Tell: func(text string) { r.tell("  " + text) }})
+	if err != nil {
+		return err
+	}
+	if filled.Created > 0 {
+		r.tell(fmt.Sprintf("  filled in %d deployments in %s", filled.Created, short(filled.Took)))
+	}
+	return nil
+}
+
+// parallel calls do with 0 … n-1 from so many clients, and answers the rate.
+func parallel(ctx context.Context, clients, n int, do func(context.Context, int) error) (perSecond float64, err error) {
+	var next atomic.Int64
+	began := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	for range max(1, clients) {
+		group.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return nil
+				}
+				if err := do(ctx, i); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	err = group.Wait()
+	return float64(n) / time.Since(began).Seconds(), err
+}
+
+var errNoRow = errors.New("no row matches, where one should")
+
+// first reads the first row, and gives up the rest. No row at all is an error:
+// then something else would be measured.
+func first[T any](rows iter.Seq2[T, error]) error {
+	for _, err := range rows {
+		return err
+	}
+	return errNoRow
+}
+
+// The bounds of a series of samples: it ends early when it takes long.
+const (
+	leastSamples = 10
+	sampleTime   = 10 * time.Second
+)
+
+// sample measures how long do takes, n times, or fewer if that takes long.
+func sample(ctx context.Context, n int, do func(context.Context) error) ([]time.Duration, error) {
+	took := make([]time.Duration, 0, n)
+	start := time.Now()
+	for range n {
+		began := time.Now()
+		if err := do(ctx); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began))
+		if len(took) >= leastSamples && time.Since(start) > sampleTime {
+			break
+		}
+	}
+	return took, nil
+}
+
+// latency is a row of the 99th percentile.
+func latency(what string, took []time.Duration, aim time.Duration) Row {
+	return Row{
+		What: what, Value: quantile(took, 99).Seconds(), Unit: Seconds, Aim: aim.Seconds(),
+		Note: fmt.Sprintf("p99; p50 %s, %d samples", short(quantile(took, 50)), len(took)),
+	}
+}
+
+// rate is a row of a rate, beside what raw PostgreSQL did.
+func rate(what string, perSecond, raw float64, of string) Row {
+	row := Row{What: what, Value: perSecond, Unit: PerSecond}
+	if raw > 0 {
+		row.Note = fmt.Sprintf("%.2f of %s", perSecond/raw, of)
+	}
+	return row
+}
+
+const rawInserts = "raw single-row INSERTs"
+
+// pause waits between two looks at something.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// A stopwatch collects times, from many goroutines.
+type stopwatch struct {
+	lock sync.Mutex
+	took []time.Duration
+}
+
+func (s *stopwatch) add(d time.Duration) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.took = append(s.took, d)
+}

@@ -1,0 +1,144 @@
+package bench_test
+
+import (
+	"context"
+	"iter"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/bench"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/grpcapi"
+)
+
+func tiny() bench.Options {
+	return bench.Options{
+		Clients: 4, Register: 20, Create: 20, Deployments: 500, Sites: 40, Seed: 1, Placements: []int{10}, Samples: 3, Watchers: 10,
+		Dependents: 50, Missed: 100, Idle: 50 * time.Millisecond, Patience: 200 * time.Millisecond,
+	}
+}
+
+// At an address nothing is known of, and nothing prepares deployments.
+func TestRunAtAnAddress(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		why      string
+		options  []grpc.ServerOption
+		measured string // rows with a value
+	}{
+		"ours": {
+			"what needs no more than the API is measured",
+			nil, `^(create \d|create deployments|stream|first row|get|register|change feed|delete) ?`,
+		},
+		"contract only": {
+			"what needs no addition is measured, too",
+			contractOnly(), `^(create deployments|stream|first row|get|register) ?`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address, _ := serve(t, test.options...)
+			table, err := bench.Run(t.Context(), bench.Target{Address: address}, nil, tiny(), func(text string) { t.Log(text) })
+			if err != nil {
+				t.Fatalf("%v: what a server doesn't have is no failure", err)
+			}
+			small := regexp.MustCompile("three metadata keys|site metadata") // of which a small fleet may have none
+			measured := regexp.MustCompile(test.measured)
+			if len(table.Rows) < 35 {
+				t.Errorf("there are %d rows", len(table.Rows))
+			}
+			for _, row := range table.Rows {
+				switch {
+				case small.MatchString(row.What) && strings.HasPrefix(row.Missing, "nothing"):
+				case measured.MatchString(row.What) && (row.Missing != "" || row.Value <= 0):
+					t.Errorf("%q is %g, %s: %s", row.What, row.Value, row.Missing, test.why)
+				case !measured.MatchString(row.What) && (row.Missing == "" || strings.HasPrefix(row.Missing, "failed")):
+					t.Errorf("%q is %g, %s: want a reason why it isn't measured", row.What, row.Value, row.Missing)
+				}
+			}
+		})
+	}
+}
+
+func TestRunMeasuresOnlyWhatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	address, _ := serve(t)
+	o := tiny()
+	o.Rows = regexp.MustCompile("by one metadata key|^get|delete a template")
+	table, err := bench.Run(t.Context(), bench.Target{Address: address}, nil, o, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(table.Rows) != 8 {
+		t.Errorf("the rows are %+v: want sites by one key, deployments by five shares, get, and the first of two deletes", table.Rows)
+	}
+	for _, row := range table.Rows {
+		if !o.Rows.MatchString(row.What) {
+			t.Errorf("%q was not asked for", row.What)
+		}
+	}
+}
+
+// A torn backend lists in chunks of different moments.
+type torn struct{ *catalog.Service }
+
+func (s torn) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	return func(yield func(tko.Deployment, error) bool) {
+		const size = 200
+		chunk := size
+		for o.Window.Max = &chunk; ; {
+			n := 0
+			for d, err := range s.Service.Deployments(ctx, sel, o) {
+				if !yield(d, err) {
+					return
+				}
+				o.Window.After = string(d.ID)
+				n++
+			}
+			if n < size {
+				return
+			}
+			s.awaitChanges(ctx)
+		}
+	}
+}
+
+// awaitChanges waits until something was written, or long enough.
+func (s torn) awaitChanges(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	n := 0
+	for range s.Watch(ctx, -1) {
+		if n++; n == 5 {
+			return
+		}
+	}
+}
+
+func TestRunFindsListsThatAreTorn(t *testing.T) {
+	t.Parallel()
+	address, _ := serveAs(t, func(s *catalog.Service) grpcapi.Backend { return torn{s} })
+	o := tiny()
+	o.Rows = regexp.MustCompile("^stream")
+	table, err := bench.Run(t.Context(), bench.Target{Address: address}, nil, o, func(string) {})
+	if err == nil || len(table.Rows) != 1 || !strings.HasPrefix(table.Rows[0].Missing, "failed: the list has ") {
+		t.Errorf("%+v, %v: want that the list isn't of one moment", table.Rows, err)
+	}
+}
+
+func TestRunFindsWhatIsNotPrepared(t *testing.T) {
+	t.Parallel()
+	address, _ := serve(t)
+	o := tiny()
+	o.Rows = regexp.MustCompile("^create to prepared")
+	target := bench.Target{Address: address, Preparers: func(context.Context, int) ([]int, func(), error) { return nil, func() {}, nil }}
+	table, err := bench.Run(t.Context(), target, nil, o, func(string) {})
+	if err == nil || len(table.Rows) != 1 || !strings.Contains(table.Rows[0].Missing, "can't be prepared") {
+		t.Errorf("%+v, %v: want that deployments can't be prepared", table.Rows, err)
+	}
+}

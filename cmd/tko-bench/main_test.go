@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tko-orchestrator/tko/bench"
+	"github.com/tko-orchestrator/tko/test/process"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	process.Clean()
+	os.Exit(code)
+}
+
+// Everything at once, as small as it gets: real servers on both stores.
+func TestMeasuresBothStores(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	err := run(t.Context(), []string{
+		"-bin", filepath.Dir(process.Build(t, "tko-server")), "-json", "-deployments", "1000", "-register", "40", "-create", "40", "-placements", "20",
+		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms",
+	}, &stdout, &stderr)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	var got struct {
+		Raw    bench.RawRates
+		Tables []bench.Table
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
+		t.Fatalf("%v in %s", err, &stdout)
+	}
+	if len(got.Raw.Inserts) != 6 || len(got.Raw.Streams) != 2 || slices.Min(got.Raw.Inserts) <= 0 || slices.Min(got.Raw.Streams) <= 0 {
+		t.Errorf("raw PostgreSQL is %+v", got.Raw)
+	}
+	if len(got.Tables) != 2 || !strings.HasPrefix(got.Tables[0].Backend, "PostgreSQL") || !strings.HasPrefix(got.Tables[1].Backend, "SQLite") {
+		t.Fatalf("the tables are %+v", got.Tables)
+	}
+	for _, table := range got.Tables {
+		checkRows(t, table)
+	}
+}
+
+func checkRows(t *testing.T, table bench.Table) {
+	t.Helper()
+	for _, want := range []string{
+		"create 200 children, in batches of 500", "disk per deployment of a shared template", "server start to first answer",
+		"stream all deployments, while a client writes", "memory that the server grows by, meanwhile",
+		"first row: sites by ID prefix", "first row: deployments by one metadata key (0.001 %)", "first row: deployments by site metadata (10 %)",
+		"first row: page at 90 % by cursor", "first row: pages from 90 % on by growing offset",
+		"get a deployment, 16 clients", "register sites, 16 clients", "create deployments of one template, 16 clients",
+		"change feed: write to watcher, 20 watchers", "change feed: resume after missed changes",
+		"delete a template of 200 deployments: longest wait of writers", "delete a deployment with 200 descendants: longest wait of writers",
+		"create to prepared, idle", "placement on 20 sites: children there", "placement on 20 sites: all prepared, one preparer",
+		"placement on 20 sites: all prepared, 2 preparers", "idle: processor time of the servers",
+	} {
+		row, ok := table.Row(want)
+		if !ok || row.Missing != "" {
+			t.Errorf("%s: %q is not measured: %s", table.Backend, want, row.Missing)
+		}
+	}
+	for _, row := range table.Rows {
+		least, most := 0.0, 0.0
+		switch row.Unit {
+		case bench.PerSecond:
+			least, most = 1, 1e7
+		case bench.Seconds:
+			least, most = 1e-6, 60
+		case bench.Bytes:
+			most = 1e9
+		case bench.Percent, bench.Frequency:
+			most = 400
+		}
+		if row.Missing == "" && (row.Value < least || row.Value > most) {
+			t.Errorf("%s: %q is %g %s, which can't be", table.Backend, row.What, row.Value, row.Unit)
+		}
+	}
+}
+
+func TestFillsAServer(t *testing.T) {
+	t.Parallel()
+	server := process.StartServer(t, "--roles=data", "--store=sqlite::memory:")
+	for _, step := range []struct{ why, deployments, want string }{
+		{"all is made", "200", "Registered 10 sites and created 260 deployments"},
+		{"nothing is left to be done", "200", "All of 10 sites and 200 deployments are there."},
+		{"the rest is made", "250", "Registered 0 sites and created 70 deployments"},
+	} {
+		var stdout, stderr bytes.Buffer
+		if err := run(t.Context(), []string{"fill", "-address", server.GRPC, "-sites", "10", "-deployments", step.deployments}, &stdout, &stderr); err != nil {
+			t.Fatalf("%v\n%s", err, &stderr)
+		}
+		if !strings.HasPrefix(stdout.String(), step.want) {
+			t.Errorf("it said %q, want %q…: %s", &stdout, step.want, step.why)
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	if err := run(t.Context(), []string{"-address", server.GRPC, "-deployments", "250", "-sites", "10", "-samples", "2", "-rows", "^get"}, &stdout, &stderr); err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	if out := stdout.String(); !strings.Contains(out, "No raw PostgreSQL") || !strings.Contains(out, "| get a deployment, 16 clients | under 10ms |") || strings.Count(out, "\n") != 5 {
+		t.Errorf("measured at an address, it said:\n%s", out)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		why  string
+		args []string
+		want string // on the standard error
+		err  error
+	}{
+		"help":                     {"it says how to use it", []string{"-h"}, "tko-bench fill", nil},
+		"help of fill":             {"it says how to use it", []string{"fill", "-h"}, "-seed", nil},
+		"an unknown flag":          {"the flag package says so", []string{"-x"}, "-x", errUsage},
+		"an unknown flag of fill":  {"the flag package says so", []string{"fill", "-x"}, "-x", errUsage},
+		"a word":                   {"commands come first", []string{"-json", "fill"}, `"fill" is no flag`, errUsage},
+		"a word after fill":        {"it has flags only", []string{"fill", "x"}, `"x" is no flag`, errUsage},
+		"no samples":               {"quantiles need some", []string{"-samples", "0"}, "-samples 0", errUsage},
+		"placements":               {"they are numbers", []string{"-placements", "1,x"}, "-placements", errUsage},
+		"placements on none":       {"there would be nothing to wait for", []string{"-placements", "0"}, "-placements", errUsage},
+		"an unknown store":         {"there are two", []string{"-stores", "etcd"}, "etcd", errUsage},
+		"a wrong expression":       {"it must be one", []string{"-rows", "("}, "-rows", errUsage},
+		"a DSN without an address": {"it would not be used", []string{"-dsn", "x"}, "-address", errUsage},
+	}
+	for name, test := range tests {
+		var stdout, stderr bytes.Buffer
+		err := run(t.Context(), test.args, &stdout, &stderr)
+		if !errors.Is(err, test.err) || !strings.Contains(stderr.String(), test.want) || stdout.Len() > 0 {
+			t.Errorf("%s: %v, %q: %s", name, err, &stderr, test.why)
+		}
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	if err := run(t.Context(), []string{"fill", "-address", "localhost:1"}, &stdout, &stderr); err == nil || errors.Is(err, errUsage) {
+		t.Errorf("%v: want that it can't be reached", err)
+	}
+}

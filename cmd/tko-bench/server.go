@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tko-orchestrator/tko/bench"
+)
+
+// The stores that servers are started on.
+const (
+	storePostgreSQL = "postgresql"
+	storeSQLite     = "sqlite"
+)
+
+// own measures a server that is started for it.
+func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (table bench.Table, err error) {
+	folder, err := os.MkdirTemp("", "tko-bench-")
+	if err != nil {
+		return bench.Table{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	target, where := bench.Target{DSN: dsn}, dsn
+	if store == storeSQLite {
+		target.DSN, target.File = "", filepath.Join(folder, "tko.db")
+		where = "sqlite:" + target.File
+	}
+	starts := 0
+	start := func(ctx context.Context, args ...string) (*server, error) {
+		starts++
+		return o.start(ctx, filepath.Join(folder, fmt.Sprintf("ready-%d.json", starts)), args...)
+	}
+	serve := func(ctx context.Context) (*server, error) {
+		return start(ctx, "--roles=data", "--store="+where, "--listen-grpc=localhost:0", "--listen-web=")
+	}
+	data, err := serve(ctx)
+	if err != nil {
+		return bench.Table{}, err
+	}
+	defer func() { data.stop() }()
+	target.Address, target.PID = data.GRPC[0], data.command.Process.Pid
+	target.Restart = func(ctx context.Context) (string, int, time.Time, error) {
+		data.stop()
+		again, err := serve(ctx)
+		if err != nil {
+			return "", 0, time.Time{}, err
+		}
+		data = again
+		return data.GRPC[0], data.command.Process.Pid, data.started, nil
+	}
+	target.Preparers = func(ctx context.Context, n int) (pids []int, stop func(), err error) {
+		var preparers []*server
+		stop = func() {
+			for _, p := range preparers {
+				p.stop()
+			}
+		}
+		for range n {
+			p, err := start(ctx, "--roles=preparer", "--data="+data.GRPC[0])
+			if err != nil {
+				stop()
+				return nil, nil, err
+			}
+			preparers = append(preparers, p)
+			pids = append(pids, p.command.Process.Pid)
+		}
+		return pids, stop, nil
+	}
+	return bench.Run(ctx, target, raw, o.Options, o.tell)
+}
+
+// A server is a tko-server.
+type server struct {
+	GRPC    []string
+	started time.Time
+	command *exec.Cmd
+	done    chan struct{}
+}
+
+// start starts a tko-server and waits until it serves.
+func (o *options) start(ctx context.Context, ready string, args ...string) (*server, error) {
+	p := &server{done: make(chan struct{}), started: time.Now()}
+	//nolint:gosec // the binary that make built
+	p.command = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append(args, "--ready-file="+ready, "--log-level=warn")...)
+	p.command.Stderr = os.Stderr
+	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us: we stop it
+	if err := p.command.Start(); err != nil {
+		return nil, fmt.Errorf("%w: build it with make build", err)
+	}
+	go func() {
+		_ = p.command.Wait()
+		close(p.done)
+	}()
+	for {
+		if data, err := os.ReadFile(ready); err == nil && json.Unmarshal(data, p) == nil { //nolint:gosec // our own file
+			return p, nil
+		}
+		select {
+		case <-p.done:
+			return nil, fmt.Errorf("tko-server %s did not start", strings.Join(args, " "))
+		case <-ctx.Done():
+			p.stop()
+			return nil, ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (s *server) stop() {
+	_ = s.command.Process.Signal(syscall.SIGTERM)
+	<-s.done
+}

@@ -1,0 +1,85 @@
+package catalog_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// TestApproveProposal approves what placements propose, of a deployment that is
+// approved itself.
+func TestApproveProposal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	id := w.create(tko.NewDeployment{Prepared: true, Approved: true})
+	proposal := tko.Condition{Type: tko.ConditionPlaced, Status: tko.ConditionFalse, Reason: tko.ReasonChangeProposed, Message: "would create 1"}
+	if err := w.SetConditions(w.ctx, tko.KindDeployment, string(id), []tko.Condition{proposal}); err != nil {
+		t.Fatal(err)
+	}
+	claim := tko.ClaimWork{Queue: tko.QueuePrepare, Worker: "me", Max: 10, Lease: 1e9}
+	if items, err := w.ClaimWork(w.ctx, claim); err != nil || len(items) != 0 {
+		t.Fatalf("%v, %v: a proposal alone is nobody's work", items, err)
+	}
+	for i, want := range []int{1, 0} {
+		if got, err := w.ApproveDeployment(w.ctx, id); err != nil || got != want {
+			t.Errorf("time %d: approved %d, %v: want %d", i+1, got, err, want)
+		}
+	}
+	d := w.deployment(id)
+	c := condition(d, tko.ConditionPlaced)
+	if d.Stamp.Revision != 2 || c.Reason != tko.ReasonChangeApproved || c.Message != proposal.Message || c.Status != tko.ConditionFalse {
+		t.Errorf("at revision %d: %+v: want the approval as a revision, and on the condition", d.Stamp.Revision, c)
+	}
+	items, err := w.ClaimWork(w.ctx, claim)
+	if err != nil || len(items) != 1 || items[0].Key != string(id) {
+		t.Errorf("%v, %v: want the approval to be the preparer's work", items, err)
+	}
+}
+
+// TestOriginIsTold reads the origins of children.
+func TestOriginIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	parent := w.create(tko.NewDeployment{})
+	ids, _, err := w.CreateChildren(w.ctx, tko.NewChildren{Parent: parent, Children: []tko.NewChild{{Origin: "Placement/p/1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.deployment(ids[0]).Origin; got != "Placement/p/1" {
+		t.Errorf("the origin of a child is %q", got)
+	}
+	if got := w.deployment(parent).Origin; got != "" {
+		t.Errorf("the origin of what has none is %q", got)
+	}
+}
+
+func TestWakes(t *testing.T) {
+	t.Parallel()
+	record := func(kind tko.Kind, revision int64) catalog.Record {
+		return catalog.Record{Key: catalog.Key{Kind: kind, ID: "x"}, Revision: revision}
+	}
+	prepare := []string{tko.QueuePrepare}
+	tests := map[string]struct {
+		why           string
+		before, after catalog.Record
+		want          []string
+	}{
+		"a new site":       {why: "it may match", after: record(tko.KindSite, 1), want: prepare},
+		"a changed site":   {why: "it may match now, or no longer", before: record(tko.KindSite, 1), after: record(tko.KindSite, 2), want: prepare},
+		"a deleted site":   {why: "it no longer matches", before: record(tko.KindSite, 1), want: prepare},
+		"a new template":   {why: "it may match", after: record(tko.KindTemplate, 1), want: prepare},
+		"another template": {why: "it is pinned where it is used", before: record(tko.KindTemplate, 1), after: record(tko.KindTemplate, 2)},
+		"a deployment":     {why: "it has work of its own", after: record(tko.KindDeployment, 1)},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, _ := catalog.Wakes(test.before, test.after)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("%s: %s", test.why, diff)
+			}
+		})
+	}
+}

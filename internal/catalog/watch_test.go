@@ -1,0 +1,193 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// A countingStore counts how often its changes are read.
+type countingStore struct {
+	catalog.Store
+	reads atomic.Int64
+}
+
+func (s *countingStore) Changes(ctx context.Context, after int64, limit int) ([]tko.Change, error) {
+	s.reads.Add(1)
+	return s.Store.Changes(ctx, after, limit)
+}
+
+func watchWorld(t *testing.T) (*world, *countingStore) {
+	t.Helper()
+	store := &countingStore{Store: openStore(t)}
+	return &world{Service: catalog.New(store, &validator{}, catalog.Options{}), t: t, ctx: t.Context(), store: store}, store
+}
+
+// inOrder fails unless changes are the next of the log, none left out.
+func inOrder(changes iter.Seq2[tko.Change, error], after, until int64) error {
+	for c, err := range changes {
+		switch {
+		case err != nil:
+			return err
+		case c.Position != after+1:
+			return fmt.Errorf("position %d follows %d", c.Position, after)
+		}
+		if after = c.Position; after == until {
+			return nil
+		}
+	}
+	return errors.New("the watch ended")
+}
+
+func TestManyWatchersShareReads(t *testing.T) {
+	t.Parallel()
+	const watchers, writes = 300, 40
+	w, store := watchWorld(t)
+	w.site("first", "")
+	from, err := store.Head(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ready, done sync.WaitGroup
+	ready.Add(watchers)
+	for range watchers {
+		done.Go(func() {
+			first := true
+			if err := inOrder(func(yield func(tko.Change, error) bool) {
+				for c, err := range w.Watch(w.ctx, from-1) {
+					if first { // it is watching
+						first = false
+						ready.Done()
+					}
+					if !yield(c, err) {
+						return
+					}
+				}
+			}, from-1, from+writes); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ready.Wait()
+	before := store.reads.Load()
+	for i := range writes {
+		w.site(fmt.Sprintf("site-%d", i), "")
+	}
+	done.Wait()
+	// A read that finds a change, one that finds no more, and as much again for
+	// watchers that were on their way when the next change came.
+	if reads := store.reads.Load() - before; reads > 4*writes {
+		t.Errorf("%d watchers of %d changes read the log %d times", watchers, writes, reads)
+	}
+}
+
+func TestWatcherFarBehindMissesNothing(t *testing.T) {
+	t.Parallel()
+	w, store := watchWorld(t)
+	w.site("first", "")
+	const writes = 20_000 // more than is kept for all
+	next, stop := iter.Pull2(w.Watch(w.ctx, 0))
+	defer stop()
+	if c, err, _ := next(); err != nil || c.Position != 1 {
+		t.Fatal(c, err)
+	}
+	// One watcher keeps up, so that what the slow one needs is let go.
+	var quick sync.WaitGroup
+	quick.Go(func() {
+		if err := inOrder(w.Watch(w.ctx, 1), 1, 1+writes); err != nil {
+			t.Errorf("the quick watcher: %v", err)
+		}
+	})
+	for n := range writes / 500 {
+		commitSites(t, store, n, 500)
+	}
+	quick.Wait()
+	slow := func(yield func(tko.Change, error) bool) {
+		for {
+			c, err, ok := next()
+			if !ok || !yield(c, err) {
+				return
+			}
+		}
+	}
+	if err := inOrder(slow, 1, 1+writes); err != nil {
+		t.Errorf("the slow watcher: %v", err)
+	}
+}
+
+func TestWatchAfterNobodyWatched(t *testing.T) {
+	t.Parallel()
+	const head = 3001
+	for name, test := range map[string]struct {
+		why   string
+		after int64
+	}{
+		"just behind what is kept": {"it must not wait for what is there", 999},
+		"one full read behind":     {"the read ends at its position, but the log doesn't", 1001},
+		"far beyond what is kept":  {"what is kept starts anew", 2500},
+		"the newest":               {"it has something to wait for", head - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, store := watchWorld(t)
+			w.site("first", "")
+			if err := inOrder(w.Watch(w.ctx, 0), 0, 1); err != nil {
+				t.Fatal(err)
+			}
+			for n := range 5 {
+				commitSites(t, store, n, 600)
+			}
+			ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+			defer cancel()
+			if err := inOrder(w.Watch(ctx, test.after), test.after, head); err != nil {
+				t.Errorf("%v: %s", err, test.why)
+			}
+		})
+	}
+}
+
+// commitSites writes sites in one transaction.
+func commitSites(t *testing.T, store catalog.Store, series, count int) {
+	t.Helper()
+	var batch []catalog.Write
+	for i := range count {
+		batch = append(batch, catalog.Write{
+			Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprintf("site-%d-%d", series, i)}, UID: "u"},
+		})
+	}
+	if _, err := store.Commit(t.Context(), batch...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWatcherThatLeavesDisturbsNobody(t *testing.T) {
+	t.Parallel()
+	w, _ := watchWorld(t)
+	w.site("first", "")
+	ended := make(chan error, 1)
+	go func() { ended <- inOrder(w.Watch(w.ctx, 1), 1, 21) }()
+	for i := range 20 {
+		ctx, cancel := context.WithCancel(w.ctx)
+		var gone sync.WaitGroup
+		for range 20 {
+			gone.Go(func() {
+				for range w.Watch(ctx, -1) {
+				}
+			})
+		}
+		w.site(fmt.Sprintf("site-%d", i), "")
+		cancel()
+		gone.Wait()
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// told is a topology with a story: prepared, waiting for approvals, with one
+// child that fails and one that nobody has looked at.
+func told() *fake {
+	created := noon.Add(-time.Hour)
+	step := tko.Step{Resource: `a/v1 Addresses "core"`, Plugin: "network/addresses", Iteration: 1, Took: 312 * time.Millisecond}
+	site := tko.Step{Resource: `topology.nephio.org/v1alpha1 Site "new"`, Iteration: 2, Took: 4 * time.Millisecond}
+	stamp := tko.Stamp{
+		Revision: 4, Created: created, Updated: created.Add(900 * time.Millisecond), Author: tko.Author{Who: "preparer", Why: tko.StepsText([]tko.Step{site})},
+		Conditions: []tko.Condition{
+			{Type: tko.ConditionApproved, Status: tko.ConditionTrue},
+			{Type: tko.ConditionPlaced, Status: tko.ConditionFalse, Reason: tko.ReasonChangeProposed, Message: "would create 1"},
+			{Type: tko.ConditionPrepared, Status: tko.ConditionTrue, LastTransition: created.Add(900 * time.Millisecond)},
+		},
+	}
+	failing := tko.Stamp{Conditions: []tko.Condition{{
+		Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: "boom" + tko.Attempt(3, noon.Add(12*time.Second)),
+	}}}
+	return &fake{
+		deployments: func() []tko.Deployment {
+			return []tko.Deployment{
+				{ID: "D1", Template: "topology/cu:v1", Prepared: true, Approved: true, Stamp: stamp},
+				{ID: "D2", Parent: "D1", Template: "nf/smf:v1", Site: "lagos/1", Stamp: failing},
+				{ID: "D3", Parent: "D1", Template: "nf/smf:v1", Site: "lagos/2", Prepared: true, Approved: true},
+				{ID: "D4", Parent: "D1", Template: "nf/smf:v1", Site: "lagos/3"},
+			}
+		},
+		revisions: map[int64]tko.Stamp{
+			1: {Revision: 1, Updated: created, Author: tko.Author{Who: "ada@desk"}},
+			3: {Revision: 3, Updated: created.Add(400 * time.Millisecond), Author: tko.Author{Who: "preparer", Why: tko.StepsText([]tko.Step{step})}},
+		},
+	}
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	r := run(t, told(), "", "deployment", "explain", "D1", "-o", "table")
+	want := `Deployment:  D1
+Template:    topology/cu:v1
+State:       prepared within 900ms, approved, revision 4
+Children:    3, 1 of them prepared and 1 approved
+
+What happened:
+  1    TIME  ada@desk: created it
+  1 revision is left out
+  3    +400ms               preparer: prepared 1 resource
+       a/v1 Addresses "core" by plugin network/addresses, iteration 1, took 312ms
+  4    +900ms               preparer: prepared 1 resource
+       topology.nephio.org/v1alpha1 Site "new" by TKO, iteration 2, took 4ms
+
+What it waits for:
+  Placed: WaitsForApproval: would create 1: tko deployment approve D1
+  child D2 (nf/smf:v1 at lagos/1): Prepared: PluginFailed: boom (tried 3 times, again in 12s at the latest)
+  child D4 (nf/smf:v1 at lagos/3): Prepared: New: no preparer has looked at it yet
+`
+	got := strings.Replace(r.out, noon.Add(-time.Hour).Local().Format(time.DateTime), "TIME", 1)
+	if diff := cmp.Diff(want, got); diff != "" || r.code != 0 || r.err != "" {
+		t.Errorf("exit code %d, %q: %s", r.code, r.err, diff)
+	}
+}
+
+func TestExplainForPrograms(t *testing.T) {
+	t.Parallel()
+	r := run(t, told(), "", "deployment", "explain", "D1", "-o", "json")
+	var got map[string]any
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatalf("%v: %s%s", err, r.out, r.err)
+	}
+	history, _ := got["history"].([]any)
+	if len(history) != 3 {
+		t.Fatalf("history: %v", history)
+	}
+	entry, _ := history[1].(map[string]any)
+	want := []any{map[string]any{"resource": `a/v1 Addresses "core"`, "plugin": "network/addresses", "iteration": 1.0, "seconds": 0.312}}
+	if diff := cmp.Diff(want, entry["steps"]); diff != "" {
+		t.Error(diff)
+	}
+	wait := map[string]any{"type": "Prepared", "reason": "PluginFailed", "message": "boom", "deployment": "D2", "attempt": 3.0, "nextTry": "2026-03-04T12:00:12Z"}
+	waits, _ := got["waits"].([]any)
+	if len(waits) != 3 || cmp.Diff(wait, waits[1]) != "" {
+		t.Errorf("waits: %v", waits)
+	}
+	if diff := cmp.Diff(map[string]any{"total": 3.0, "prepared": 1.0, "approved": 1.0}, got["children"]); diff != "" {
+		t.Error(diff)
+	}
+	if got["preparedSeconds"] != 0.9 || got["historyMissing"] != 1.0 || got["template"] != "topology/cu:v1" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestExplainIsBounded asks about a deployment that changed often.
+func TestExplainIsBounded(t *testing.T) {
+	t.Parallel()
+	f := &fake{deployments: func() []tko.Deployment {
+		return []tko.Deployment{{ID: "D1", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 5000}}}
+	}}
+	r := run(t, f, "", "deployment", "explain", "D1", "-o", "table")
+	if len(f.asked) > 60 || !strings.Contains(r.out, "4948 revisions are left out") || !strings.Contains(r.out, "It waits for nothing.") {
+		t.Errorf("%d questions: %s%s", len(f.asked), r.out, r.err)
+	}
+	if r := run(t, f, "", "deployment", "explain", "none"); r.code != 3 {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+}
+
+// TestGetSaysWhy gets a deployment that isn't prepared.
+func TestGetSaysWhy(t *testing.T) {
+	t.Parallel()
+	r := run(t, example(), "", "deployment", "get", "D2")
+	if want := "deployment \"D2\" is not prepared: PluginFailed: boom\n"; r.err != want || r.code != 0 {
+		t.Errorf("exit code %d, %q", r.code, r.err)
+	}
+	if r := run(t, example(), "", "deployment", "get", "D1"); r.err != "" {
+		t.Errorf("one that is prepared: %q", r.err)
+	}
+	if r := run(t, told(), "", "deployment", "approve", "D1", "--dry-run"); r.err != "would create 1\nwould approve 1 deployment\n" {
+		t.Errorf("the dry run of an approval: %q", r.err)
+	}
+}

@@ -1,0 +1,238 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/prepare/topology"
+	"github.com/tko-orchestrator/tko/internal/work"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The reasons of the Placed condition, beside those of packages tko and
+// topology.
+const (
+	ReasonUpToDate  = "UpToDate"       // the children are as the placements say
+	ReasonWithin    = "WithinBudget"   // they will be, as fast as the budget allows
+	ReasonOnce      = "EvaluatedOnce"  // nobody looks any more
+	ReasonNotPlaced = "CannotEvaluate" // it waits for a resource that isn't prepared
+)
+
+const (
+	reviewAfter   = 24 * time.Hour  // if nothing stirs the work up before
+	maxPause      = 5 * time.Minute // between two reviews
+	reviewShare   = 20              // a review takes at most one part of so many of the time
+	maxRemembered = 10_000
+)
+
+// review evaluates the placements of a prepared deployment again, does what may
+// be done without asking, and says the rest on the deployment. Its work stays
+// in the queue, so that a change of sites stirs it up.
+func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, error) {
+	living := topology.Living(d.Package)
+	if len(living) == 0 {
+		return work.Result{Outcome: tko.WorkDone}, p.noReview(ctx, d)
+	}
+	if wait := p.reviews.wait(d, time.Now()); wait > 0 {
+		return work.Result{Outcome: tko.WorkLater, Retry: wait}, nil
+	}
+	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
+	if err != nil {
+		return work.Result{}, err
+	}
+	started := time.Now()
+	r := review{p: p, d: d, pkg: d.Package, of: topology.Deployment{
+		ID: d.ID, Revision: d.Stamp.Revision, Package: d.Package, Preparable: plugins.preparable,
+	}}
+	for _, id := range living {
+		if err := r.placement(ctx, id); err != nil {
+			return work.Result{}, err
+		}
+	}
+	if err := r.record(ctx); err != nil {
+		return work.Result{}, err
+	}
+	pause := min(max(p.options.ReviewPause, reviewShare*time.Since(started)), max(maxPause, p.options.ReviewPause))
+	p.reviews.remember(r.d, started, pause)
+	if len(r.waits) > 0 {
+		retry := max(retryWaiting(d.Stamp.Conditions, tko.ConditionPlaced, ReasonWithin, time.Now()), pause)
+		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retry)}, nil
+	}
+	return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, nil
+}
+
+// noReview takes back what a deployment says whose placements are no longer
+// evaluated again.
+func (p *Preparer) noReview(ctx context.Context, d tko.Deployment) error {
+	for _, c := range d.Stamp.Conditions {
+		if c.Type == tko.ConditionPlaced && c.Reason != ReasonOnce {
+			err := p.client.SetConditions(ctx, tko.KindDeployment, string(d.ID), []tko.Condition{{
+				Type: tko.ConditionPlaced, Status: tko.ConditionUnknown, Reason: ReasonOnce,
+				Message: "no placement has spec.update Propose or Apply", ObservedRevision: d.Stamp.Revision,
+			}})
+			if err != nil {
+				return fmt.Errorf("set the conditions of deployment %q: %w", d.ID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// A review is one evaluation of the placements of one deployment.
+type review struct {
+	p   *Preparer
+	d   tko.Deployment
+	of  topology.Deployment
+	pkg krm.Package // with what came of it so far
+
+	problems  []problem // why a placement can't be evaluated
+	waits     []string
+	proposals []string
+	done      []string
+}
+
+func (r *review) placement(ctx context.Context, id krm.Identity) error {
+	preparer := topology.Preparer{Client: r.p.client, Children: r.p.client}
+	found, err := preparer.Review(ctx, r.of, id)
+	if err != nil {
+		return r.problem(err)
+	}
+	decision := found.Decide(isApproved(r.d.Stamp.Conditions))
+	if err := preparer.CarryOut(ctx, id, decision); err != nil {
+		return r.problem(err)
+	}
+	name := fmt.Sprintf("%s %q", id.Kind, id.Name)
+	if decision.Done() {
+		r.done = append(r.done, name+" "+decision.Summary())
+		r.p.log.InfoContext(ctx, "evaluated placement again", "deployment", r.d.ID, "placement", id.Name, "did", decision.Summary())
+	}
+	if decision.Wait != "" {
+		r.waits = append(r.waits, name+": "+decision.Wait)
+	}
+	if decision.Propose != nil {
+		r.proposals = append(r.proposals, name+" "+decision.Propose.String())
+	}
+	r.pkg = replace(r.pkg, found.Status(r.pkg.Find(id), decision))
+	return nil
+}
+
+// problem keeps what the deployment's user could mend; other errors it answers.
+func (r *review) problem(err error) error {
+	if wait, ok := errors.AsType[*topology.WaitError](err); ok {
+		r.problems = append(r.problems, problem{reason: ReasonNotPlaced, message: wait.Error()})
+		return nil
+	}
+	if refusal, ok := errors.AsType[*topology.Error](err); ok {
+		r.problems = append(r.problems, problem{reason: refusal.Reason, message: refusal.Error()})
+		return nil
+	}
+	return err
+}
+
+func isApproved(conditions []tko.Condition) bool {
+	for _, c := range conditions {
+		if c.Type == tko.ConditionPlaced {
+			return c.Reason == tko.ReasonChangeApproved
+		}
+	}
+	return false
+}
+
+func placedAsSaid() tko.Condition {
+	return tko.Condition{
+		Type: tko.ConditionPlaced, Status: tko.ConditionTrue, Reason: ReasonUpToDate,
+		Message: "the children are as the placements say",
+	}
+}
+
+// condition is what the review comes to. What waits for somebody comes before
+// what will happen by itself; an approval stays as long as there is something
+// to do under it.
+func (r *review) condition() tko.Condition {
+	c := placedAsSaid()
+	var texts []string
+	for _, p := range r.problems {
+		c.Status, c.Reason = tko.ConditionFalse, p.reason
+		texts = append(texts, p.message)
+	}
+	if len(r.waits) > 0 {
+		c.Status, c.Reason = tko.ConditionFalse, ReasonWithin
+		if isApproved(r.d.Stamp.Conditions) {
+			c.Reason = tko.ReasonChangeApproved
+		}
+	}
+	if len(r.proposals) > 0 {
+		c.Status, c.Reason = tko.ConditionFalse, tko.ReasonChangeProposed
+		texts = append(texts, strings.Join(r.proposals, "; ")+"; approve it, or change the topology")
+	}
+	if texts = append(texts, r.waits...); len(texts) > 0 {
+		c.Message = bounded(strings.Join(texts, "; "))
+	}
+	return c
+}
+
+// record says on the deployment what came of the review.
+func (r *review) record(ctx context.Context) error {
+	condition := r.condition()
+	same, err := equal(r.d.Package, r.pkg)
+	if err != nil {
+		return err
+	}
+	if same {
+		condition.ObservedRevision = r.d.Stamp.Revision
+		if !news(r.d.Stamp.Conditions, condition) {
+			return nil
+		}
+		if err := r.p.client.SetConditions(ctx, tko.KindDeployment, string(r.d.ID), []tko.Condition{condition}); err != nil {
+			return fmt.Errorf("set the conditions of deployment %q: %w", r.d.ID, err)
+		}
+		return nil
+	}
+	condition.ObservedRevision = r.d.Stamp.Revision + 1
+	why := strings.Join(append(r.done, r.proposals...), "; ")
+	revision, err := r.p.client.CommitDeployment(tko.WithAuthor(ctx, tko.Author{Who: topology.Author, Why: why}), tko.DeploymentCommit{
+		ID: r.d.ID, Revision: r.d.Stamp.Revision, Package: r.pkg, Conditions: []tko.Condition{condition},
+	})
+	if err != nil {
+		return fmt.Errorf("commit deployment %q: %w", r.d.ID, err)
+	}
+	r.d.Stamp.Revision = revision
+	return nil
+}
+
+// reviews remembers when deployments were reviewed, so that thousands of sites
+// that come one after the other don't mean thousands of reviews.
+type reviews struct {
+	mu  sync.Mutex
+	all map[tko.DeploymentID]reviewed
+}
+
+type reviewed struct {
+	revision int64
+	next     time.Time // not before
+}
+
+// wait says how long a deployment should not be reviewed again. One that
+// changed since is reviewed at once.
+func (r *reviews) wait(d tko.Deployment, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last, ok := r.all[d.ID]; ok && last.revision == d.Stamp.Revision {
+		return last.next.Sub(now)
+	}
+	return 0
+}
+
+func (r *reviews) remember(d tko.Deployment, started time.Time, pause time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil || len(r.all) >= maxRemembered {
+		r.all = map[tko.DeploymentID]reviewed{} // at worst, some are reviewed once too often
+	}
+	r.all[d.ID] = reviewed{revision: d.Stamp.Revision, next: started.Add(pause)}
+}

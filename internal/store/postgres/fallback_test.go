@@ -1,0 +1,108 @@
+package postgres_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/postgres"
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+	"github.com/tko-orchestrator/tko/internal/store/storetest"
+)
+
+// Statements that PostgreSQL refuses as others refuse what they don't have.
+const (
+	notSupported     = "SELECT DISTINCT 1 FOR UPDATE"  // 0A000
+	syntaxError      = "SELECT FROM WHERE"             // 42601
+	undefinedName    = "SELECT no_such_function()"     // 42883
+	undefinedSetting = "SET no_such_setting_of = 'us'" // 42704
+)
+
+// without makes a database of PostgreSQL that lacks what relatives lack.
+func without(sql string) string {
+	for _, missing := range []struct{ what, answer string }{
+		{"SKIP LOCKED", syntaxError},
+		{"LISTEN", notSupported},
+		{"NOTIFY", syntaxError},
+		{"pg_notify", undefinedName},
+		{"advisory", undefinedName},
+		{"enable_", undefinedSetting},
+		{"jit", undefinedSetting},
+		{"_timeout", undefinedSetting},
+		{"COLLATE", syntaxError},
+	} {
+		if strings.Contains(sql, missing.what) {
+			return missing.answer
+		}
+	}
+	return sql
+}
+
+func TestConformanceWithoutWhatRelativesLack(t *testing.T) {
+	r := new(recorder)
+	p := r.proxy(without)
+	t.Run("promises", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) catalog.Store { return open(t, p.Start(t, pgtest.DSN(t))) })
+	})
+	t.Run("an empty database", func(t *testing.T) {
+		s := open(t, p.Start(t, pgtest.EmptyDSN(t)))
+		if head, err := s.Head(t.Context()); head != 0 || err != nil {
+			t.Errorf("head is %d: %v", head, err)
+		}
+	})
+	t.Run("grammar", r.checkGrammar)
+}
+
+// Poolers that lend connections for a transaction take LISTEN, and forget it.
+func TestSignalsComeWhereListenIsTakenAndDoesNothing(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	p := &pgtest.Proxy{Rewrite: func(sql string) string { return strings.ReplaceAll(sql, "LISTEN tko", "LISTEN nobody") }}
+	log := new(safeBuffer)
+	deaf, err := postgres.Open(t.Context(), p.Start(t, dsn), postgres.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = deaf.Close() })
+	other := open(t, dsn)
+	for n := range int64(3) {
+		signal := deaf.Signal()
+		write := catalog.Write{Op: tko.OpWritten, Expect: n, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
+		if _, err := other.Commit(t.Context(), write); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.After(30 * time.Second); ; {
+			select {
+			case <-signal:
+			case <-deadline:
+				t.Fatalf("no signal; the log is %s", log)
+			}
+			if strings.Contains(log.String(), "pooler") {
+				break
+			}
+			signal = deaf.Signal() // of the start
+		}
+	}
+}
+
+type safeBuffer struct {
+	mutex sync.Mutex
+	bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.Buffer.String()
+}

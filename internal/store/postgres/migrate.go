@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migrate brings the schema to this version. Servers that start at the same
+// time do it one after the other.
+func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
+	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(unhurried))
+	defer db.Close() //nolint:errcheck // nothing of it is used any more
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	provider, err := newProvider(db, files)
+	if err != nil {
+		return fmt.Errorf("open PostgreSQL at %s: %w", where, err)
+	}
+	sources := provider.ListSources()
+	newest := sources[len(sources)-1].Version
+	current, err := version(ctx, db)
+	if err != nil {
+		return fmt.Errorf("open PostgreSQL at %s: %w", where, err)
+	}
+	switch {
+	case current > newest:
+		return fmt.Errorf("the database at %s has the schema %d of a newer TKO, this one knows %d: use the newer TKO", where, current, newest)
+	case current == newest:
+		return nil
+	}
+	err = alone(ctx, db, func() error {
+		files, err := inTermsOf(ctx, db, files)
+		if err != nil {
+			return err
+		}
+		provider, err := newProvider(db, files)
+		if err != nil {
+			return err
+		}
+		_, err = provider.Up(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("migrate the database at %s: %w", where, err)
+	}
+	return nil
+}
+
+// collation is how texts are sorted that lists go by: byte by byte.
+const collation = ` COLLATE "C"`
+
+func newProvider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
+	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+}
+
+// inTermsOf answers migrations as a database takes them: some sort all texts
+// byte by byte, and have no such collation.
+func inTermsOf(ctx context.Context, db *sql.DB, files fs.FS) (fs.FS, error) {
+	var bytewise bool
+	err := db.QueryRowContext(ctx, "SELECT 'B'"+collation+" < 'a'").Scan(&bytewise)
+	if !refused(err) {
+		return files, err
+	}
+	if err := db.QueryRowContext(ctx, "SELECT 'B' < 'a'").Scan(&bytewise); err != nil {
+		return nil, err
+	}
+	if !bytewise {
+		return nil, errors.New("it can't sort texts byte by byte: make the database with the collation C")
+	}
+	return plainFS{files}, nil
+}
+
+// A plainFS has migrations without collations.
+type plainFS struct{ fs.FS }
+
+func (f plainFS) Open(name string) (fs.File, error) {
+	file, err := f.FS.Open(name)
+	if err != nil || !strings.HasSuffix(name, ".sql") {
+		return file, err
+	}
+	text, err := io.ReadAll(file)
+	return plainFile{file, strings.NewReader(strings.ReplaceAll(string(text), collation, ""))}, err
+}
+
+type plainFile struct {
+	fs.File
+	text io.Reader
+}
+
+func (f plainFile) Read(p []byte) (int, error) { return f.text.Read(p) }
+
+// unhurried takes the limits off a connection that migrates: indexes of large
+// tables take their time, and so do servers that others wait for.
+func unhurried(ctx context.Context, conn *pgx.Conn) error {
+	for _, name := range []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"} {
+		if _, err := conn.Exec(ctx, "SET "+name+" = 0"); err != nil && !refused(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// alone runs fn while no other server does so. Everybody who speaks SQL has
+// locks of rows, while advisory locks are PostgreSQL's own, and get lost in
+// poolers.
+func alone(ctx context.Context, db *sql.DB, fn func() error) error {
+	for _, statement := range []string{
+		"CREATE TABLE IF NOT EXISTS migrating (one SMALLINT NOT NULL PRIMARY KEY)",
+		"INSERT INTO migrating (one) VALUES (1) ON CONFLICT (one) DO NOTHING",
+	} {
+		// Several that create the same table at once may get in each other's way.
+		if _, err := db.ExecContext(ctx, statement); err != nil && !isCode(err, codeUnique, codeDuplicateTable) {
+			return err
+		}
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // it has changed nothing
+	var one int
+	if err := tx.QueryRowContext(ctx, "SELECT one FROM migrating WHERE one = 1 FOR UPDATE").Scan(&one); err != nil {
+		return err
+	}
+	return fn()
+}
+
+// version is that of the schema, 0 if there is none.
+func version(ctx context.Context, db *sql.DB) (int64, error) {
+	var current sql.NullInt64
+	err := db.QueryRowContext(ctx, "SELECT max(version_id) FROM goose_db_version").Scan(&current)
+	if isCode(err, codeUndefinedTable) {
+		return 0, nil
+	}
+	return current.Int64, err
+}

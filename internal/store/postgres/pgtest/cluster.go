@@ -1,0 +1,179 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Cluster is a server of the test's own, with default durability, which the
+// test may stop and start.
+type Cluster struct {
+	t testing.TB
+	c *cluster
+}
+
+// NewCluster starts a server, which goes with the test.
+func NewCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c, err := newCluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.remove)
+	if err := c.start(); err != nil {
+		t.Fatal(err)
+	}
+	return &Cluster{t, c}
+}
+
+// DSN is that of an empty database of the server, whether it runs or not.
+func (c *Cluster) DSN() string { return c.c.dsn("postgres") }
+
+// Stop stops the server: fast, with a last checkpoint, telling its clients, or
+// else at once, as in a crash.
+func (c *Cluster) Stop(fast bool) {
+	c.t.Helper()
+	signal := syscall.SIGQUIT
+	if fast {
+		signal = syscall.SIGINT
+	}
+	if err := c.c.end(signal); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Start starts it again, and waits until it takes connections.
+func (c *Cluster) Start() {
+	c.t.Helper()
+	if err := c.c.start(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// A cluster is a server's folder and port, and its process while it runs.
+type cluster struct {
+	binaries, folder string
+	port             int
+	attributes       *syscall.SysProcAttr
+
+	command *exec.Cmd
+	life    io.WriteCloser
+}
+
+// script runs the server until its standard input ends, as it does when the
+// test process is gone.
+const script = `
+"$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c max_connections=200 >>"$2/log" 2>&1 &
+server=$!
+read keep
+kill -INT $server 2>/dev/null
+wait $server
+[ "$keep" ] || { cd / && rm -rf "$2"; }
+`
+
+func newCluster() (*cluster, error) {
+	binaries, err := find()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp("", "tko-postgres-")
+	if err != nil {
+		return nil, err
+	}
+	attributes, err := ordinary(folder)
+	if err != nil {
+		return nil, err
+	}
+	initdb := exec.Command(filepath.Join(binaries, "initdb"), "-D", filepath.Join(folder, "data"), //nolint:noctx,gosec // bounded by the test; our own paths
+		"-U", "tko", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+	initdb.SysProcAttr, initdb.Dir = attributes, folder
+	if output, err := initdb.CombinedOutput(); err != nil {
+		return nil, errors.Join(fmt.Errorf("initdb: %w\n%s", err, output), os.RemoveAll(folder))
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	return &cluster{binaries: binaries, folder: folder, port: port, attributes: attributes}, nil
+}
+
+func (c *cluster) dsn(database string) string {
+	return fmt.Sprintf("postgres://tko@127.0.0.1:%d/%s?sslmode=disable", c.port, database)
+}
+
+func (c *cluster) start() error {
+	command := exec.Command("/bin/sh", "-c", script, "sh", c.binaries, c.folder, strconv.Itoa(c.port)) //nolint:noctx,gosec // ends with the test process; our own script and paths
+	command.SysProcAttr, command.Dir = c.attributes, c.folder
+	life, err := command.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	c.command, c.life = command, life
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		err := c.ping()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			log, _ := os.ReadFile(filepath.Join(c.folder, "log"))
+			c.remove()
+			return fmt.Errorf("PostgreSQL doesn't start: %w\n%s", err, log)
+		}
+	}
+}
+
+func (c *cluster) ping() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, c.dsn("postgres"))
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
+
+// end stops the server with a signal, and keeps its data.
+func (c *cluster) end(signal syscall.Signal) error {
+	text, err := os.ReadFile(filepath.Join(c.folder, "data", "postmaster.pid"))
+	if err != nil {
+		return err
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, signal); err != nil {
+		return err
+	}
+	_, _ = io.WriteString(c.life, "keep\n")
+	_ = c.life.Close()
+	_ = c.command.Wait()
+	c.command = nil
+	return nil
+}
+
+// remove stops the server, if it runs, and removes its data.
+func (c *cluster) remove() {
+	if c.command != nil {
+		_ = c.life.Close()
+		_ = c.command.Wait()
+		c.command = nil
+	}
+	_ = os.RemoveAll(c.folder)
+}

@@ -1,0 +1,597 @@
+package relational
+
+import (
+	"context"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+const (
+	// maxPairs is how many entries of the metadata dictionary a pattern may
+	// match for the index to be used at once.
+	maxPairs = 1000
+	// maxRanges is how many ranges of an index are merged without trying
+	// something else first.
+	maxRanges = 300
+	// maxProbed is how many entries of the metadata index may be tried for each
+	// record.
+	maxProbed = 16
+	// maxCounted is how far is counted to find the shortest way.
+	maxCounted = 2000
+)
+
+// A plan is how a query is answered: what records must fulfil, and the ways to
+// those that fulfil a part of it. Ways are indexes that have the IDs of records
+// in their order.
+//
+// Which way is the shortest, the statistics of the database can't say: they may
+// be old, and know averages. So the planner of the database is told which way
+// to go (the other conditions are hidden from it), and the way is chosen here,
+// stretch by stretch, by looking how far the ways lead.
+type plan struct {
+	store *Store
+	query *catalog.Query
+	run   runner
+
+	nothing bool // nothing can match
+	low     bound
+	high    bound
+	filters []filter
+	rest    []restFilter // what the database can't see to
+}
+
+// A filter is something that records must fulfil.
+type filter struct {
+	// hidden is the condition, in a form that makes the planner use no index.
+	// If it is nil, it is in rest.
+	hidden condition
+	way    *way
+	ways   *ways
+	// find finds ways that are expensive to find.
+	find func(ctx context.Context) (*ways, error)
+}
+
+// A way is an index that has the IDs of some records in their order.
+type way struct {
+	table string
+	id    string
+	where []condition
+	short bool // the table has no more than the IDs
+}
+
+// ways are many ways, of which each record is on one at most.
+type ways struct {
+	column string // of entity; "": entries of the metadata index
+	texts  []string
+	pairs  []int64
+}
+
+func (w *ways) count() int { return max(len(w.texts), len(w.pairs)) }
+
+// A bound is where IDs start or end.
+type bound struct {
+	id        string
+	inclusive bool
+	set       bool
+}
+
+// A restFilter is a metadata filter for which the index is of no use.
+type restFilter struct {
+	key   string
+	match func(string) bool
+}
+
+// A condition writes itself into a statement.
+type condition func(b *builder) string
+
+// A builder is a statement in the making.
+type builder struct {
+	dialect *Dialect
+	args    []any
+}
+
+func (b *builder) arg(value any) string {
+	b.args = append(b.args, value)
+	return parameter(len(b.args))
+}
+
+func (b *builder) all(conditions []condition) string {
+	texts := make([]string, len(conditions))
+	for i, c := range conditions {
+		texts[i] = c(b)
+	}
+	return strings.Join(texts, " AND ")
+}
+
+func plain(text string) condition { return func(*builder) string { return text } }
+
+func equals(expression string, value any) condition {
+	return func(b *builder) string { return expression + " = " + b.arg(value) }
+}
+
+// among is the condition that an entry of the metadata index is one of pairs.
+func among(expression string, pairs []int64) condition {
+	if len(pairs) == 1 {
+		return equals(expression, pairs[0])
+	}
+	return func(b *builder) string { return b.dialect.In(expression, b.arg(b.dialect.Ints(pairs))) }
+}
+
+// oneOf is the condition that an expression without an index is in a list.
+func oneOf(expression string, list []string) condition {
+	return func(b *builder) string { return b.dialect.Among(expression, b.arg(b.dialect.List(list))) }
+}
+
+// has is the condition that the metadata index has an ID under one of pairs.
+func has(pairs []int64, id string) condition {
+	pair := among("y.pair", pairs)
+	return func(b *builder) string {
+		return "EXISTS (SELECT 1 FROM entity_pair y WHERE " + pair(b) + " AND y.id = " + hide(id) + ")"
+	}
+}
+
+// hide hides a column from the planner of the database, which then uses no
+// index of it.
+func hide(column string) string { return "(" + column + " || '')" }
+
+// matches is the condition that an expression matches a pattern.
+func matches(expression string, pattern tko.Pattern) []condition {
+	if pattern.Exact() {
+		return []condition{equals(expression, pattern.Prefix())}
+	}
+	conditions := within(expression, pattern.Prefix())
+	if !prefixOnly(pattern) {
+		conditions = append(conditions, func(b *builder) string { return b.dialect.Regexp(expression, b.arg(pattern.Regexp())) })
+	}
+	return conditions
+}
+
+// within is the condition that an expression starts with a prefix.
+func within(expression, prefix string) []condition {
+	if prefix == "" {
+		return nil
+	}
+	conditions := []condition{func(b *builder) string { return expression + " >= " + b.arg(prefix) }}
+	if end := next(prefix); end != "" {
+		conditions = append(conditions, func(b *builder) string { return expression + " < " + b.arg(end) })
+	}
+	return conditions
+}
+
+// prefixOnly says that a pattern matches all that starts with its prefix.
+func prefixOnly(p tko.Pattern) bool {
+	return p.Regexp() == "(?s)^"+regexp.QuoteMeta(p.Prefix())+".*$"
+}
+
+// next is the least text that is greater than all that start with a prefix, or
+// "" if there is none.
+func next(prefix string) string {
+	runes := []rune(prefix)
+	for i := len(runes) - 1; i >= 0; i-- {
+		switch c := runes[i] + 1; {
+		case c > utf8.MaxRune:
+			continue
+		case c == 0xD800: // surrogates are no text
+			runes[i] = 0xE000
+		default:
+			runes[i] = c
+		}
+		return string(runes[:i+1])
+	}
+	return ""
+}
+
+func matcher(pattern tko.Pattern) func(string) bool {
+	if prefixOnly(pattern) {
+		return func(text string) bool { return strings.HasPrefix(text, pattern.Prefix()) }
+	}
+	return regexp.MustCompile(pattern.Regexp()).MatchString
+}
+
+func newPlan(s *Store, query *catalog.Query, run runner) *plan {
+	return &plan{store: s, query: query, run: run, low: bound{id: query.After, set: query.After != ""}}
+}
+
+// prepare finds out what there is to go by.
+func (p *plan) prepare(ctx context.Context) error {
+	q := p.query
+	for _, pattern := range q.IDs {
+		p.matchID(pattern)
+	}
+	if q.Parent != "" {
+		p.column("parent", q.Parent)
+	}
+	p.flag("prepared", q.Prepared)
+	p.flag("approved", q.Approved)
+	if q.CRDs {
+		p.filters = append(p.filters, filter{hidden: plain("e.crds"), way: p.entities("entity_crds", plain("e.crds"))})
+	}
+	for _, r := range []relation{
+		{plan: p, column: "template", kind: tko.KindTemplate, patterns: q.Templates, metadata: q.TemplateMetadata},
+		{plan: p, column: "site", kind: tko.KindSite, patterns: q.Sites, metadata: q.SiteMetadata},
+	} {
+		if err := r.prepare(ctx); err != nil || p.nothing {
+			return err
+		}
+	}
+	return p.metadata(ctx)
+}
+
+// matchID narrows the IDs to where those that match a pattern can be.
+func (p *plan) matchID(pattern tko.Pattern) {
+	prefix := pattern.Prefix()
+	p.low = p.low.greater(bound{id: prefix, inclusive: true, set: prefix != "" || pattern.Exact()})
+	if pattern.Exact() {
+		p.high = p.high.less(bound{id: prefix, inclusive: true, set: true})
+		return
+	}
+	end := next(prefix)
+	p.high = p.high.less(bound{id: end, set: end != ""})
+	if !prefixOnly(pattern) {
+		expression := hide("e.id")
+		p.filters = append(p.filters, filter{hidden: func(b *builder) string {
+			return b.dialect.Regexp(expression, b.arg(pattern.Regexp()))
+		}})
+	}
+}
+
+// greater is the bound of two that leaves less above it.
+func (b bound) greater(other bound) bound {
+	if !other.set || b.set && (b.id > other.id || b.id == other.id && !b.inclusive) {
+		return b
+	}
+	return other
+}
+
+// less is the bound of two that leaves less below it.
+func (b bound) less(other bound) bound {
+	if !other.set || b.set && (b.id < other.id || b.id == other.id && !b.inclusive) {
+		return b
+	}
+	return other
+}
+
+// entities is a way through the records of the kind that fulfil a condition,
+// by an index of theirs.
+func (p *plan) entities(index string, where ...condition) *way {
+	return &way{table: "entity e" + p.store.dialect.by(index), id: "e.id", where: append([]condition{equals("e.kind", string(p.query.Kind))}, where...)}
+}
+
+// column adds the filter that a column of the records has a value.
+func (p *plan) column(name, value string) {
+	p.filters = append(p.filters, filter{
+		hidden: equals(hide("e."+name), value),
+		way:    p.entities("entity_by_"+name, plain("e."+name+" <> ''"), equals("e."+name, value)),
+	})
+}
+
+func (p *plan) flag(name string, wanted *bool) {
+	switch {
+	case wanted == nil:
+	case *wanted:
+		p.filters = append(p.filters, filter{hidden: plain("e." + name)})
+	default:
+		p.filters = append(p.filters, filter{
+			hidden: plain("CASE WHEN e." + name + " THEN 0 ELSE 1 END = 1"),
+			way:    p.entities("entity_un"+name, plain("NOT e."+name)),
+		})
+	}
+}
+
+// metadata adds the filters of the records' own metadata.
+func (p *plan) metadata(ctx context.Context) error {
+	for _, key := range slices.Sorted(maps.Keys(p.query.Metadata)) {
+		pattern := p.query.Metadata[key]
+		pairs, err := p.pairs(ctx, p.query.Kind, key, pattern, maxPairs)
+		if err != nil {
+			return err
+		}
+		f := filter{hidden: has(pairs, "e.id")}
+		switch {
+		case len(pairs) == 0:
+			p.nothing = true
+			return nil
+		case len(pairs) == 1:
+			f.way = &way{table: "entity_pair x", id: "x.id", where: []condition{equals("x.pair", pairs[0])}, short: true}
+		case len(pairs) <= maxRanges:
+			f.ways = &ways{pairs: pairs}
+		default:
+			f.find = func(ctx context.Context) (*ways, error) {
+				pairs, err := p.pairs(ctx, p.query.Kind, key, pattern, -1)
+				return &ways{pairs: pairs}, err
+			}
+		}
+		if len(pairs) > maxProbed {
+			f.hidden = nil
+			p.rest = append(p.rest, restFilter{key, matcher(pattern)})
+		}
+		p.filters = append(p.filters, f)
+	}
+	return nil
+}
+
+// pairs answers the entries of the metadata dictionary that match, or more
+// than limit, if that isn't negative.
+func (p *plan) pairs(ctx context.Context, kind tko.Kind, key string, pattern tko.Pattern, limit int) ([]int64, error) {
+	if pattern.Exact() {
+		if id, ok := p.store.pairs.get(pairOf(kind, key, pattern.Prefix())); ok {
+			return []int64{id}, nil
+		}
+	}
+	b := &builder{dialect: &p.store.dialect}
+	sql := "SELECT p.id FROM pair p WHERE " + b.all(entries(kind, key, pattern))
+	if limit >= 0 {
+		sql += " LIMIT " + b.arg(int64(limit+1))
+	}
+	var ids []int64
+	err := p.run(ctx, Statement{SQL: sql, Args: b.args, Scan: func(from Row) error {
+		var id int64
+		err := from.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}})
+	return ids, err
+}
+
+// entries are the conditions that an entry p of the metadata dictionary has a
+// key and a value that matches.
+func entries(kind tko.Kind, key string, pattern tko.Pattern) []condition {
+	conditions := []condition{equals("p.kind", string(kind)), equals("p.key", key)}
+	if pattern.Exact() {
+		hash := pairOf(kind, key, pattern.Prefix()).hash
+		return append(conditions, equals("p.hash", hash[:]))
+	}
+	conditions = append(conditions, within("p.start", startOf(pattern.Prefix()))...)
+	if !prefixOnly(pattern) || len(pattern.Prefix()) > maxStart {
+		conditions = append(conditions, func(b *builder) string { return b.dialect.Regexp("p.value", b.arg(pattern.Regexp())) })
+	}
+	return conditions
+}
+
+// A relation is what is wanted of the template or site of the records.
+type relation struct {
+	plan     *plan
+	column   string
+	kind     tko.Kind
+	patterns []tko.Pattern
+	metadata map[string]tko.Pattern
+
+	keys []relatedKey
+}
+
+// A relatedKey is a key that the metadata of the related record must have.
+type relatedKey struct {
+	key     string
+	pattern tko.Pattern
+	pairs   []int64 // more than maxPairs: not all
+	count   int     // of related records, or more than maxCounted
+}
+
+func (r *relation) prepare(ctx context.Context) error {
+	p := r.plan
+	column := "e." + r.column
+	exact := false
+	r.patterns = slices.DeleteFunc(slices.Clone(r.patterns), func(pattern tko.Pattern) bool {
+		if pattern.Exact() {
+			p.column(r.column, pattern.Prefix())
+			exact = true
+		}
+		return pattern.Exact()
+	})
+	if len(r.patterns) == 0 && len(r.metadata) == 0 {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.metadata)) {
+		pairs, err := p.pairs(ctx, r.kind, key, r.metadata[key], maxPairs)
+		if err != nil {
+			return err
+		}
+		if len(pairs) == 0 {
+			p.nothing = true
+			return nil
+		}
+		r.keys = append(r.keys, relatedKey{key: key, pattern: r.metadata[key], pairs: pairs})
+	}
+	hidden := []condition{plain(column + " <> ''")}
+	for _, pattern := range r.patterns {
+		hidden = append(hidden, matches(hide(column), pattern)...)
+	}
+	probed := true
+	for _, k := range r.keys {
+		hidden = append(hidden, has(k.pairs, column))
+		probed = probed && len(k.pairs) <= maxProbed
+	}
+	if exact && probed { // no other way is shorter
+		p.filters = append(p.filters, filter{hidden: func(b *builder) string { return b.all(hidden) }})
+		return nil
+	}
+	few, complete, err := r.few(ctx)
+	if err == nil && !complete && !probed {
+		few, err = r.all(ctx)
+		complete = true
+	}
+	switch {
+	case err != nil:
+		return err
+	case !complete:
+		p.filters = append(p.filters, filter{
+			hidden: func(b *builder) string { return b.all(hidden) },
+			find: func(ctx context.Context) (*ways, error) {
+				list, err := r.all(ctx)
+				return &ways{column: r.column, texts: list}, err
+			},
+		})
+	case len(few) == 0:
+		p.nothing = true
+	case len(few) == 1:
+		p.column(r.column, few[0])
+	default:
+		f := filter{hidden: oneOf(hide(column), few)}
+		found := &ways{column: r.column, texts: few}
+		if f.ways = found; len(few) > maxRanges {
+			f.ways, f.find = nil, func(context.Context) (*ways, error) { return found, nil }
+		}
+		p.filters = append(p.filters, f)
+	}
+	return nil
+}
+
+// few answers the IDs of the related records that fulfil everything, if they
+// are found soon.
+func (r *relation) few(ctx context.Context) (list []string, complete bool, err error) {
+	if len(r.keys) == 0 {
+		if few, err := r.fewRecords(ctx); err != nil || !few {
+			return nil, false, err
+		}
+		list, err = r.values(ctx, maxRanges+1)
+		complete = len(list) <= maxRanges
+		return r.matching(list), complete, err
+	}
+	if slices.ContainsFunc(r.keys, func(k relatedKey) bool { return len(k.pairs) > maxPairs }) {
+		return nil, false, nil
+	}
+	if len(r.keys) > 1 {
+		if err := r.count(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	slices.SortStableFunc(r.keys, func(a, b relatedKey) int { return a.count - b.count })
+	b := &builder{dialect: &r.plan.store.dialect}
+	where := []condition{among("x.pair", r.keys[0].pairs)}
+	for _, k := range r.keys[1:] {
+		where = append(where, has(k.pairs, "x.id"))
+	}
+	list, err = r.plan.texts(ctx, "SELECT x.id FROM entity_pair x WHERE "+b.all(where)+" LIMIT "+b.arg(int64(maxRanges+1)), b.args)
+	complete = len(list) <= maxRanges
+	return r.matching(list), complete, err
+}
+
+// count counts how many related records have each key, up to maxCounted.
+func (r *relation) count(ctx context.Context) error {
+	statements := make([]Statement, len(r.keys))
+	for i := range r.keys {
+		k := &r.keys[i]
+		b := &builder{dialect: &r.plan.store.dialect}
+		statements[i] = Statement{
+			SQL: "SELECT count(*) FROM (SELECT 1 FROM entity_pair x WHERE " + among("x.pair", k.pairs)(b) +
+				" LIMIT " + b.arg(int64(maxCounted+1)) + ") AS found",
+			Args: b.args,
+			Scan: func(from Row) error { return from.Scan(&k.count) },
+		}
+	}
+	return r.plan.run(ctx, statements...)
+}
+
+// all answers the IDs of all related records that fulfil everything.
+func (r *relation) all(ctx context.Context) ([]string, error) {
+	if len(r.keys) == 0 {
+		list, err := r.values(ctx, -1)
+		return r.matching(list), err
+	}
+	var found map[string]bool
+	for _, k := range r.keys {
+		b := &builder{dialect: &r.plan.store.dialect}
+		sql := "SELECT x.id FROM entity_pair x WHERE "
+		where := []condition{among("x.pair", k.pairs)}
+		if len(k.pairs) > maxPairs {
+			sql = "SELECT x.id FROM pair p JOIN entity_pair x ON x.pair = p.id WHERE "
+			where = entries(r.kind, k.key, k.pattern)
+		}
+		list, err := r.plan.texts(ctx, sql+b.all(where), b.args)
+		if err != nil {
+			return nil, err
+		}
+		both := map[string]bool{}
+		for _, id := range list {
+			if found == nil || found[id] {
+				both[id] = true
+			}
+		}
+		found = both
+	}
+	return r.matching(slices.Sorted(maps.Keys(found))), nil
+}
+
+// table is the records by their column.
+func (r *relation) table() string {
+	return "entity e" + r.plan.store.dialect.by("entity_by_"+r.column)
+}
+
+// between is the condition that the column lies where it can match the
+// patterns: from there on, and not behind it.
+func (r *relation) between() (from, to []condition) {
+	column := "e." + r.column
+	low, high := bound{}, bound{}
+	for _, pattern := range r.patterns {
+		prefix := pattern.Prefix()
+		low = low.greater(bound{id: prefix, inclusive: true, set: prefix != ""})
+		high = high.less(bound{id: next(prefix), set: next(prefix) != ""})
+	}
+	to = []condition{equals("e.kind", string(r.plan.query.Kind)), plain(column + " <> ''")}
+	if high.set {
+		to = append(to, func(b *builder) string { return column + " < " + b.arg(high.id) })
+	}
+	from = slices.Clip(to)
+	if low.set {
+		from = append(from, func(b *builder) string { return column + " >= " + b.arg(low.id) })
+	}
+	return from, to
+}
+
+// fewRecords says whether no more than maxCounted records can match the
+// patterns.
+func (r *relation) fewRecords(ctx context.Context) (few bool, err error) {
+	b := &builder{dialect: &r.plan.store.dialect}
+	from, _ := r.between()
+	count := 0
+	err = r.plan.run(ctx, Statement{
+		SQL:  "SELECT count(*) FROM (SELECT 1 FROM " + r.table() + " WHERE " + b.all(from) + " LIMIT " + b.arg(int64(maxCounted+1)) + ") AS found",
+		Args: b.args,
+		Scan: func(from Row) error { return from.Scan(&count) },
+	})
+	return count <= maxCounted, err
+}
+
+// values answers the values of the column from one to the next, as far as they
+// can match the patterns, and the first of them that don't.
+func (r *relation) values(ctx context.Context, limit int) ([]string, error) {
+	column := "e." + r.column
+	b := &builder{dialect: &r.plan.store.dialect}
+	first, where := r.between()
+	least := func(where []condition) string {
+		return "(SELECT " + column + " FROM " + r.table() + " WHERE " + b.all(where) + " ORDER BY " + column + " LIMIT 1)"
+	}
+	sql := "WITH RECURSIVE d (v) AS (SELECT " + least(first) + " UNION ALL SELECT " +
+		least(append(slices.Clip(where), plain(column+" > d.v"))) + " FROM d WHERE d.v IS NOT NULL) SELECT d.v FROM d WHERE d.v IS NOT NULL"
+	if limit >= 0 {
+		sql += " LIMIT " + b.arg(int64(limit))
+	}
+	return r.plan.texts(ctx, sql, b.args)
+}
+
+// matching leaves out what doesn't match the patterns.
+func (r *relation) matching(list []string) []string {
+	for _, pattern := range r.patterns {
+		match := matcher(pattern)
+		list = slices.DeleteFunc(list, func(text string) bool { return !match(text) })
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (p *plan) texts(ctx context.Context, sql string, args []any) ([]string, error) {
+	var list []string
+	err := p.run(ctx, Statement{SQL: sql, Args: args, Scan: func(from Row) error {
+		var text string
+		err := from.Scan(&text)
+		list = append(list, text)
+		return err
+	}})
+	return list, err
+}

@@ -1,0 +1,90 @@
+package tko
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Step is a step of the preparation of a deployment. Steps are kept where
+// they cost nothing more: as the reason of the revision that they made.
+type Step struct {
+	Resource  string // that was prepared, as krm.Identity writes it
+	Plugin    string // that did it, or "" if it is built in
+	Iteration int    // of its look at the deployment, from 1
+	Took      time.Duration
+}
+
+func (s Step) String() string {
+	by := "TKO"
+	if s.Plugin != "" {
+		by = fmt.Sprintf("plugin %q", s.Plugin)
+	}
+	return fmt.Sprintf("%s by %s (iteration %d, %s)", s.Resource, by, s.Iteration, s.Took.Round(time.Millisecond))
+}
+
+const maxSteps = 20
+
+// StepsText writes steps as a reason: the first ones, and how many there are
+// more.
+func StepsText(steps []Step) string {
+	var parts []string
+	for i, s := range steps {
+		if i == maxSteps {
+			parts = append(parts, fmt.Sprintf("and %d more", len(steps)-maxSteps))
+			break
+		}
+		parts = append(parts, s.String())
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "prepared " + strings.Join(parts, "; ")
+}
+
+const quotedText = `"(?:[^"\\]|\\.)*"`
+
+var stepText = regexp.MustCompile(`(\S+ \S+ ` + quotedText + `) by (?:TKO|plugin (` + quotedText + `)) \(iteration (\d+), (\S+)\)`)
+
+// ParseSteps reads the steps that a reason holds, if it was written by
+// [StepsText].
+func ParseSteps(reason string) []Step {
+	text, ok := strings.CutPrefix(reason, "prepared ")
+	if !ok {
+		return nil
+	}
+	var steps []Step
+	for _, m := range stepText.FindAllStringSubmatch(text, -1) {
+		s := Step{Resource: m[1]}
+		s.Plugin, _ = strconv.Unquote(m[2]) // "" if there is none
+		s.Iteration, _ = strconv.Atoi(m[3])
+		s.Took, _ = time.ParseDuration(m[4])
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// Attempt is the end of the message of a condition: how often it was tried, and
+// when it is tried again at the latest.
+func Attempt(attempt int, next time.Time) string {
+	if next.IsZero() {
+		return fmt.Sprintf(" (attempt %d)", attempt)
+	}
+	return fmt.Sprintf(" (attempt %d, next try %s)", attempt, next.UTC().Format(time.RFC3339))
+}
+
+var attemptText = regexp.MustCompile(`^(?s)(.*) \(attempt (\d+)(?:, next try (\S+))?\)$`)
+
+// SplitAttempt takes the end off a message that [Attempt] wrote; without one,
+// the attempt is 0.
+func SplitAttempt(message string) (rest string, attempt int, next time.Time) {
+	m := attemptText.FindStringSubmatch(message)
+	if m == nil {
+		return message, 0, time.Time{}
+	}
+	attempt, _ = strconv.Atoi(m[2])
+	next, _ = time.Parse(time.RFC3339, m[3])
+	return m[1], attempt, next
+}
