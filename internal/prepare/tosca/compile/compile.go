@@ -88,7 +88,7 @@ func problems(c *parser.Context, err error) error {
 		texts = append(texts, text)
 	}
 	if len(texts) == 0 {
-		return err
+		return fmt.Errorf("%w: is it TOSCA, and does it say which by a tosca_definitions_version that is known?", err)
 	}
 	return fmt.Errorf("%s", strings.Join(texts, "; "))
 }
