@@ -45,7 +45,8 @@ func TestResources(t *testing.T) {
 		"everything": {
 			why: "what the definitions say",
 			nodes: []Node{
-				sites, site, {Name: "other", Types: []string{"x::Database"}},
+				sites, site,
+				{Name: "other", Types: []string{"x::Database"}},
 				template("upf", []Requirement{host("here"), {Name: "db", Relationship: []string{"x::Uses"}, Node: "other"}, host("all")},
 					property("replicas", json.Number("3"), "apiVersion", "apps/v1", "kind", "Deployment", "name", "web", "target", "replicas"),
 					property("ratio", json.Number("0.5"), "apiVersion", "apps/v1", "kind", "Deployment", "name", "web", "target", "a.b"),

@@ -6,6 +6,7 @@ package compile
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -32,7 +33,7 @@ func Main(in io.Reader, out io.Writer) error {
 	if err := confine(); err != nil {
 		return err
 	}
-	service, err := Compile(context.Background(), request) //nolint:contextcheck // this is the process's main
+	service, err := Compile(context.Background(), request)
 	response := tosca.Response{Service: service}
 	if err != nil {
 		response.Problem = err.Error()
@@ -263,5 +264,5 @@ func keyOf(value normal.Value) (string, error) {
 	if p, ok := key.(*normal.Primitive); ok {
 		return fmt.Sprint(p.Primitive), nil
 	}
-	return "", fmt.Errorf("a key that is no plain value can't be read")
+	return "", errors.New("a key that is no plain value can't be read")
 }
