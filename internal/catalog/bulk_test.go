@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -186,5 +188,46 @@ func TestNothingRefersToWhatIsBeingDeleted(t *testing.T) {
 	}
 	if deleted, err := w.DeleteTemplate(w.ctx, "t"); err != nil || deleted != (tko.Deleted{Count: 1}) {
 		t.Errorf("%+v, %v", deleted, err)
+	}
+}
+
+// A breakingStore loses the snapshot of its first lists after some records.
+type breakingStore struct {
+	catalog.Store
+	breaks atomic.Int64
+}
+
+func (s *breakingStore) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
+	return func(yield func(catalog.Record, error) bool) {
+		count := 0
+		for r, err := range s.Store.List(ctx, query) {
+			if count++; count > 3 && s.breaks.Add(-1) >= 0 {
+				yield(catalog.Record{}, tko.Errorf(tko.ErrUnavailable, "lost"))
+				return
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestPurgesGoOnWhenTheirListsAreLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("stays", "")
+	for i := range 20 {
+		w.site(fmt.Sprintf("goes/%02d", i), "")
+	}
+	store := &breakingStore{Store: w.store}
+	store.breaks.Store(4)
+	w.Service = catalog.New(store, w.validator, catalog.Options{})
+	deleted, err := w.PurgeSites(w.ctx, tko.SiteSelect{IDs: []string{"goes/*"}}, false)
+	if err != nil || deleted.Count != 20 {
+		t.Errorf("%d were deleted: %v", deleted.Count, err)
+	}
+	store.breaks.Store(1 << 30)
+	if _, err := w.PurgeSites(w.ctx, tko.SiteSelect{}, true); err != nil {
+		t.Errorf("a list of one that isn't lost: %v", err)
 	}
 }
