@@ -1,40 +1,177 @@
-//go:build unix
-
-package compile
+package catalog
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"runtime/debug"
-	"syscall"
+	"hash/maphash"
+	"iter"
+	"slices"
 	"time"
+
+	"github.com/tko-orchestrator/tko"
 )
 
-// The bounds of the process. The one who started it bounds its time, too.
+// Purges and approvals of what is selected go in batches, each a commit, so
+// that others can write meanwhile. What is selected is decided once, at the
+// beginning, and then read again page by page: so nothing that comes in later
+// is touched, no list stays open, and memory is a few bytes for each record.
+
 const (
-	maxMemory = 512 << 20
-	maxCPU    = 60 // seconds
-	maxFiles  = 3  // the standard streams, and nothing else
+	// selectedPage is how many selected records are read at once.
+	selectedPage = 2000
+	// purgeBatch is how many records are given to the store to delete at once.
+	// It deletes as many of them as it may in one commit.
+	purgeBatch = 500
+	// reportEvery is how often a long operation says in the log how far it is.
+	reportEvery = 10 * time.Second
 )
 
-// confine takes from the process the right to open anything, be it a file or a
-// connection, and bounds its memory and processor time.
-func confine() error {
-	// The runtime opens what it needs to wait before that.
-	<-time.After(time.Nanosecond)
-	debug.SetMemoryLimit(maxMemory / 2)
-	for _, l := range []struct {
-		what  string
-		which int
-		value uint64
-	}{
-		{"the memory", syscall.RLIMIT_DATA, maxMemory},
-		{"the processor time", syscall.RLIMIT_CPU, maxCPU},
-		{"open files", syscall.RLIMIT_NOFILE, maxFiles},
-	} {
-		limit := syscall.Rlimit{Cur: l.value, Max: l.value}
-		if err := syscall.Setrlimit(l.which, &limit); err != nil {
-			return fmt.Errorf("bound %s: %w", l.what, err)
+// A selection lists what is selected after an ID.
+type selection func(after string) (iter.Seq2[Record, error], error)
+
+// selected is the selection of a query.
+func (s *Service) selected(ctx context.Context, query Query) selection {
+	return func(after string) (iter.Seq2[Record, error], error) {
+		query := query
+		query.After = after
+		return s.store.List(ctx, query), nil
+	}
+}
+
+// A frozen selection knows the records that were selected at one moment by
+// their hashes. That two have the same is as good as impossible: one in ten
+// million, with a million records.
+type frozen struct {
+	seed   maphash.Seed
+	hashes []uint64 // sorted
+}
+
+// freeze decides what is selected.
+func (list selection) freeze() (frozen, error) {
+	f := frozen{seed: maphash.MakeSeed()}
+	records, err := list("")
+	if err != nil {
+		return frozen{}, err
+	}
+	for r, err := range records {
+		if err != nil {
+			return frozen{}, err
+		}
+		f.hashes = append(f.hashes, f.hash(r.ID))
+	}
+	slices.Sort(f.hashes)
+	return f, nil
+}
+
+func (f *frozen) hash(id string) uint64 { return maphash.String(f.seed, id) }
+
+func (f *frozen) has(hash uint64) bool {
+	_, found := slices.BinarySearch(f.hashes, hash)
+	return found
+}
+
+func (f *frozen) len() int { return len(f.hashes) }
+
+// each goes through the pages of what was selected and still is.
+func (list selection) each(chosen frozen, do func(keys []Key) error) error {
+	if chosen.len() == 0 {
+		return nil
+	}
+	for after := ""; ; {
+		records, err := list(after)
+		if err != nil {
+			return err
+		}
+		read := 0
+		var keys []Key
+		for r, err := range records {
+			if err != nil {
+				return err
+			}
+			after = r.ID
+			if chosen.has(chosen.hash(r.ID)) {
+				keys = append(keys, r.Key)
+			}
+			if read++; read == selectedPage {
+				break
+			}
+		}
+		if len(keys) > 0 {
+			if err := do(keys); err != nil {
+				return err
+			}
+		}
+		if read < selectedPage {
+			return nil
 		}
 	}
+}
+
+// errEnough ends [selection.each].
+var errEnough = errors.New("enough")
+
+// progress is what a deletion has done.
+type progress struct {
+	kind                            tko.Kind
+	count, descendants, dissociated int
+	reported                        time.Time
+}
+
+func (p *progress) deleted(selected int) tko.Deleted {
+	return tko.Deleted{Count: p.count, Descendants: max(0, p.count-selected)}
+}
+
+// interrupted says in an error what was done before it.
+func (p *progress) interrupted(err error) error {
+	switch {
+	case p.count > 0:
+		return fmt.Errorf("%d were deleted before this, the rest is there; the same again goes on: %w", p.count, err)
+	case p.dissociated > 0:
+		return fmt.Errorf("it is still there, but %d no longer refer to it; the same again goes on: %w", p.dissociated, err)
+	default:
+		return err
+	}
+}
+
+// deleteAll deletes records, step by step, until all are gone.
+func (s *Service) deleteAll(ctx context.Context, keys []Key, done *progress) error {
+	for len(keys) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		writes := make([]Write, len(keys))
+		for i, key := range keys {
+			writes[i] = deletion(ctx, key)
+		}
+		outcomes, err := s.commit(ctx, writes...)
+		if err != nil {
+			return err
+		}
+		done.kind = keys[0].Kind
+		keys = nil
+		for _, o := range outcomes {
+			done.count += o.Deleted
+			done.descendants += o.Descendants
+			done.dissociated += o.Dissociated
+			if o.More {
+				keys = append(keys, o.Key)
+			}
+		}
+		s.report(ctx, done)
+	}
 	return nil
+}
+
+// report says now and then how far a long deletion is.
+func (s *Service) report(ctx context.Context, done *progress) {
+	now := time.Now()
+	if done.reported.IsZero() {
+		done.reported = now
+	}
+	if now.Sub(done.reported) < reportEvery {
+		return
+	}
+	done.reported = now
+	s.log.InfoContext(ctx, "deleting", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", author(ctx).Who)
 }
