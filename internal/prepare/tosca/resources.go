@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -46,8 +47,14 @@ func resources(service *Service) (krm.Package, error) {
 	var entries []any
 	for _, name := range t.order {
 		n := t.nodes[name]
-		pkg = append(pkg, n.own)
-		pkg = append(pkg, n.others...)
+		for _, r := range append(krm.Package{n.own}, n.others...) {
+			switch same := pkg.Find(r.Identity()); {
+			case same == nil:
+				pkg = append(pkg, r)
+			case !reflect.DeepEqual(same, r): // what several nodes say in the same way is one
+				return nil, tko.Errorf(tko.ErrInvalid, "node template %q stands for %s, which another one has with other properties: give it a name of its own", n.Name, r.Identity())
+			}
+		}
 		switch n.kind {
 		case "Template":
 			entry, err := t.entry(n)
