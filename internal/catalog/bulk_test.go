@@ -26,6 +26,22 @@ func (s *cuttingStore) Commit(ctx context.Context, writes ...catalog.Write) ([]c
 	return s.Store.Commit(ctx, writes...)
 }
 
+// A laterStore calls a function before it lists for the second time.
+type laterStore struct {
+	catalog.Store
+	lists int
+	again func() error
+}
+
+func (s *laterStore) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
+	if s.lists++; s.lists == 2 {
+		if err := s.again(); err != nil {
+			return func(yield func(catalog.Record, error) bool) { yield(catalog.Record{}, err) }
+		}
+	}
+	return s.Store.List(ctx, query)
+}
+
 // between makes the world's catalog call a function before each commit.
 func (w *world) between(before func(writes []catalog.Write) error) {
 	w.Service = catalog.New(&cuttingStore{w.store, before}, w.validator, catalog.Options{})
@@ -114,15 +130,11 @@ func TestPurgesLeaveWhatComesInMeanwhile(t *testing.T) {
 	for i := range 20 {
 		w.site(fmt.Sprintf("a/%02d", i), "")
 	}
-	whole, came := w.Service, false
-	w.between(func([]catalog.Write) error {
-		if !came {
-			came = true
-			_, err := whole.RegisterSite(w.ctx, tko.Site{ID: "z"})
-			return err
-		}
-		return nil
-	})
+	whole := w.Service
+	w.Service = catalog.New(&laterStore{Store: w.store, again: func() error {
+		_, err := whole.RegisterSite(w.ctx, tko.Site{ID: "z"})
+		return err
+	}}, w.validator, catalog.Options{})
 	if deleted, err := w.PurgeSites(w.ctx, tko.SiteSelect{}, false); err != nil || deleted.Count != 20 {
 		t.Errorf("%+v, %v", deleted, err)
 	}
