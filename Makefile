@@ -5,7 +5,7 @@ SHELL := bash
 GO ?= go
 BIN := bin
 ARGS ?=
-PROGRAMS := tko tko-server tko-demo tko-bench
+PROGRAMS := tko tko-server tko-tosca tko-demo tko-bench
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION)
 
@@ -50,6 +50,7 @@ generate: $(BIN)/buf ## make the generated code anew
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf lint
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf generate
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf generate test/wire/contract --template test/wire/buf.gen.yaml
+	sdk/python/generate.sh
 
 .PHONY: format
 format: $(BIN)/golangci-lint ## format the code

@@ -21,6 +21,10 @@ const (
 	ExecutorAnsible = "ansible"
 )
 
+// PropertyPersistent is the property that, if it is "true", says that a command plugin serves many
+// requests with one process.
+const PropertyPersistent = "_persistent"
+
 // A Plugin is a program that validates, prepares or schedules the resources
 // of its triggers.
 type Plugin struct {
@@ -70,6 +74,9 @@ func (p Plugin) checkExecutor() error {
 			if strings.ContainsRune(argument, 0) {
 				return Errorf(ErrInvalid, "plugin %q has the argument %.80q: no program can be given a NUL", p.ID(), argument)
 			}
+		}
+		if value, ok := p.Properties[PropertyPersistent]; ok && value != "true" && value != "false" {
+			return Errorf(ErrInvalid, "plugin %q has the property %s=%q: use true or false", p.ID(), PropertyPersistent, value)
 		}
 	case ExecutorKpt:
 		if p.Type != PluginPrepare {

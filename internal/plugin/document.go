@@ -25,6 +25,11 @@ func list(p krm.Package) []any {
 
 // encodeInput writes what a plugin reads.
 func (r *Runner) encodeInput(j job, logFile string) ([]byte, error) {
+	return krm.Encode(krm.YAML, krm.Package{r.input(j, logFile)})
+}
+
+// input is what a plugin reads.
+func (r *Runner) input(j job, logFile string) krm.Resource {
 	document := krm.Resource{
 		"grpc": map[string]any{
 			"level2protocol": r.options.GRPC.Level2Protocol,
@@ -38,7 +43,7 @@ func (r *Runner) encodeInput(j job, logFile string) ([]byte, error) {
 		},
 	}
 	maps.Copy(document, j.input)
-	return krm.Encode(krm.YAML, krm.Package{document})
+	return document
 }
 
 // decodeOutput reads what a plugin wrote: exactly one document, a map. It is

@@ -29,7 +29,9 @@ type Options struct {
 	PrepareTimeout  time.Duration // 30 s if 0
 	ScheduleTimeout time.Duration // 300 s if 0
 	MaxOutput       int           // bytes that a plugin may write to stdout; 64 MiB if 0
-	MaxProcesses    int           // plugins that run at the same time; twice the CPUs, at least 4, if 0
+	MaxProcesses    int           // plugins that run at the same time; twice the CPUs, at least 4, if 0; as many persistent ones may wait
+	IdleTime        time.Duration // for which a process of a persistent plugin waits for its next request; 1 min if 0
+	MaxRequests     int           // that one process of a persistent plugin serves; 1,000 if 0
 	PythonEnv       string        // for programs that end with ".py"; DefaultPythonEnv() if empty
 	Environment     []string      // names of further variables of the server's environment that plugins get
 	Dir             string        // where each run has its own directory; the system's for temporary files if empty
@@ -42,10 +44,11 @@ type Options struct {
 type Runner struct {
 	options   Options
 	slots     chan struct{}
+	pool      pool // of persistent plugins
 	functions *krmfn.Executor
 }
 
-// New makes a Runner.
+// New makes a Runner. Close it, so that processes of persistent plugins end.
 func New(o Options) *Runner {
 	o.GRPC.Level2Protocol = orElse(o.GRPC.Level2Protocol, "tcp")
 	o.ValidateTimeout = orElse(o.ValidateTimeout, 30*time.Second)
@@ -53,6 +56,8 @@ func New(o Options) *Runner {
 	o.ScheduleTimeout = orElse(o.ScheduleTimeout, 300*time.Second)
 	o.MaxOutput = orElse(o.MaxOutput, 64<<20)
 	o.MaxProcesses = orElse(o.MaxProcesses, max(4, 2*runtime.NumCPU()))
+	o.IdleTime = orElse(o.IdleTime, time.Minute)
+	o.MaxRequests = orElse(o.MaxRequests, 1000)
 	o.Limits.Bytes = orElse(o.Limits.Bytes, o.MaxOutput)
 	o.Limits.Resources = orElse(o.Limits.Resources, 100_000)
 	if o.PythonEnv == "" {
@@ -61,7 +66,10 @@ func New(o Options) *Runner {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{options: o, slots: make(chan struct{}, o.MaxProcesses)}
+	r := &Runner{
+		options: o, slots: make(chan struct{}, o.MaxProcesses),
+		pool: pool{most: o.MaxProcesses, idle: o.IdleTime, uses: o.MaxRequests},
+	}
 	o.Functions.Run, o.Functions.MaxOutput, o.Functions.Limits = r.process, o.MaxOutput, o.Limits
 	r.functions = krmfn.New(o.Functions)
 	return r
@@ -180,7 +188,11 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 		return nil, failure(j.plugin, j.target, err, "%s", err)
 	}
 	defer done()
-	data, stderr, err := r.command(ctx, j)
+	execute := r.command
+	if j.plugin.Properties[tko.PropertyPersistent] == "true" {
+		execute = r.persistent
+	}
+	data, stderr, err := execute(ctx, j)
 	if err != nil {
 		e := failure(j.plugin, j.target, err, "%s", err)
 		e.Stderr = stderr

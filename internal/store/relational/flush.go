@@ -56,6 +56,9 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 		return nil, err
 	}
 	statements := slices.Concat(numbering, indexing, g.blobStatements(), entities, g.logStatements(), g.workStatements(), g.tokenStatements())
+	if n := len(g.changes); n > 0 {
+		g.last = g.changes[n-1].after.Key
+	}
 	g.changes, g.ended, g.dirty = nil, nil, true
 	clear(g.base)
 	return statements, nil
@@ -100,7 +103,7 @@ func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, er
 			continue
 		}
 		docs[digest] = doc{string(text), m}
-		if id, ok := g.store.numbers.get(digest); ok {
+		if id, ok := g.known.numbers.get(digest); ok {
 			known[digest] = id
 		} else {
 			read.Rows = append(read.Rows, []any{digest[:]})
@@ -124,7 +127,7 @@ func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, er
 		}
 		id, d := known[digest], docs[digest]
 		g.learned = append(g.learned, func() {
-			g.store.numbers.put(digest, id, 1)
+			g.known.numbers.put(digest, id, 1)
 			// The caller's maps are its own: the cache keeps what the database has.
 			metadata := new(catalog.Metadata)
 			if json.Unmarshal([]byte(d.text), metadata) == nil {
@@ -290,13 +293,16 @@ func (g *group) blobStatements() []Statement {
 			continue
 		}
 		g.written[r.Digest] = true
-		if _, ok := g.store.blobs.get(r.Digest); ok {
+		if _, ok := g.known.packages.get(r.Digest); ok {
 			continue
 		}
 		encoding, data := compress(r.Package)
 		statement.Rows = append(statement.Rows, []any{r.Digest[:], int64(encoding), int64(len(r.Package)), data})
 		digest, own := r.Digest, slices.Clone(r.Package)
-		g.learned = append(g.learned, func() { g.store.blobs.put(digest, own, len(own)+100) })
+		g.learned = append(g.learned, func() {
+			g.known.packages.put(digest, struct{}{}, 1)
+			g.store.blobs.put(digest, own, len(own)+100)
+		})
 	}
 	return []Statement{statement}
 }

@@ -44,6 +44,7 @@ func (s *Store) guess(ctx context.Context, calls []*call, lost **group) (written
 		return false, nil
 	}
 	g := newGroup(s)
+	g.known = s.knownSince(m.head.collected)
 	g.head, g.now = m.head, m.now.Add(time.Since(m.then)).Truncate(time.Microsecond)
 	if ok, err := g.recall(ctx, calls); err != nil || !ok {
 		return false, err
@@ -67,10 +68,11 @@ func (s *Store) guess(ctx context.Context, calls []*call, lost **group) (written
 	}
 	defer tx.Rollback()
 	move := Statement{
-		// NULL, which head refuses, ends the transaction. Positions that others
-		// have taken would, too, but only as long as the log keeps them.
-		SQL:  "UPDATE head SET position = CASE WHEN position = $1 THEN CAST($2 AS bigint) END, epoch = $3, number = $4 WHERE one = 1 RETURNING {now}",
-		Args: []any{m.head.position, g.head.position, g.head.epoch, g.head.number},
+		// NULL, which head refuses, ends the transaction: others wrote, or
+		// collected what is known to be there.
+		SQL: "UPDATE head SET position = CASE WHEN position = $1 AND collected = $5 THEN CAST($2 AS bigint) END, epoch = $3, number = $4 " +
+			"WHERE one = 1 RETURNING {now}",
+		Args: []any{m.head.position, g.head.position, g.head.epoch, g.head.number, m.head.collected},
 		Scan: func(from Row) error {
 			var at int64
 			err := from.Scan(&at)

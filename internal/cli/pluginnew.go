@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/cli/scaffold"
+)
+
+func (a *app) pluginNew() *cobra.Command {
+	var language, directory, trigger string
+	cmd := &cobra.Command{
+		Use:   "new TYPE NAME",
+		Short: "Write a new plugin to start from, with a test that passes",
+		Long: `Write a new plugin to start from, with a golden test that passes. TYPE is
+validate, prepare or schedule. The files are written into a folder of the last
+part of the NAME, which says in its README.md how to test and register it. No
+server is asked.`,
+		Example: `  tko plugin new prepare my-plugin --language python
+  tko plugin new validate network/limits --language go -g network.plugin.nephio.org,v1alpha1,Limits`,
+		Args: arguments(2, 2),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return []string{tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule}, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			p := scaffold.Plugin{Type: args[0], Name: args[1], Language: language}
+			if trigger != "" {
+				gvk, err := parseTrigger(trigger)
+				if err != nil {
+					return err
+				}
+				p.Trigger = gvk
+			}
+			if directory == "" {
+				directory = path.Base(strings.ReplaceAll(p.Name, ":", "-"))
+			}
+			names, err := scaffold.Write(p, directory)
+			if err != nil {
+				return err
+			}
+			files := make([]any, len(names))
+			for i, name := range names {
+				files[i] = filepath.Join(directory, name)
+			}
+			a.notice("wrote %s: see %s", pluginText(p.Type, p.Name), filepath.Join(directory, "README.md"))
+			return a.printResult(map[string]any{"type": p.Type, "name": p.Name, "files": files})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&language, "language", "l", "python", "what it is written in: "+strings.Join(scaffold.Languages(), ", "))
+	f.StringVarP(&directory, "directory", "d", "", "the `folder` to write to; the last part of the name if empty")
+	f.StringVarP(&trigger, "trigger", "g", "", "`group,version,kind` that it is for; made of the name if empty")
+	complete(cmd, "language", fixed(scaffold.Languages()...))
+	return cmd
+}

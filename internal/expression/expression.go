@@ -1,0 +1,792 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.starlark.net/syntax"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The bounds of expressions.
+const (
+	maxText     = 4 << 10  // bytes of an expression
+	maxDepth    = 50       // of what is nested in it
+	maxBrackets = 50       // of brackets in brackets
+	maxString   = 64 << 10 // bytes of any string on the way
+	maxItems    = 10_000   // of any list or map on the way
+	maxResult   = 1 << 20  // bytes of the result, roughly
+
+	space = " \t\n\r\v\f"
+)
+
+var (
+	errSyntax      = errors.New("it is not an expression: its syntax is wrong")
+	errUnsupported = errors.New("it is not an expression: it has something that is not supported")
+	errTooLarge    = errors.New("its result is too large")
+	errString      = fmt.Errorf("a string would be longer than %d bytes", maxString)
+	errNumber      = errors.New("a number would be too large")
+	errInteger     = errors.New("an integer would have more than 64 bits")
+)
+
+// Evaluate evaluates {{ … }}, with the resources of a package for get;
+// anything else is answered as it is. The value is nil, a bool, int64,
+// float64, string, []any or map[string]any; lists and maps may be the
+// package's own, so don't change them. The error is tko.ErrInvalid and says
+// what is wrong with the expression.
+func Evaluate(value any, p krm.Package) (any, error) {
+	text, ok := value.(string)
+	if !ok {
+		return value, nil
+	}
+	text = strings.Trim(text, space)
+	if len(text) < 4 || !strings.HasPrefix(text, "{{") || !strings.HasSuffix(text, "}}") {
+		return value, nil
+	}
+	text = strings.Trim(text[2:len(text)-2], space)
+	result, err := evaluate(text, p)
+	if err != nil {
+		if utf8.RuneCountInString(text) > 100 {
+			text = string([]rune(text)[:100]) + "…"
+		}
+		return nil, tko.Errorf(tko.ErrInvalid, "expression %q: %w", text, err)
+	}
+	return result, nil
+}
+
+func evaluate(text string, p krm.Package) (any, error) {
+	if len(text) > maxText {
+		return nil, fmt.Errorf("it is longer than %d bytes", maxText)
+	}
+	if err := checkText(text); err != nil {
+		return nil, err
+	}
+	parsed, err := syntax.LegacyFileOptions().ParseExpr("", text, 0)
+	if err != nil {
+		return nil, errSyntax
+	}
+	result, err := evaluation{p}.value(parsed, 1)
+	if err != nil {
+		return nil, err
+	}
+	if left := maxResult; !fits(result, &left) {
+		return nil, errTooLarge
+	}
+	return result, nil
+}
+
+var (
+	quoted   = regexp.MustCompile(`'(?:[^'\\]|\\[\\'"ntr]|\\u[0-9a-fA-F]{4})*'|"(?:[^"\\]|\\[\\'"ntr]|\\u[0-9a-fA-F]{4})*"`)
+	strange  = regexp.MustCompile("[0-9A-Za-z_]\x00|\x00[ \t]*\x00|[^\x00\t -~]|[#\\\\'\"]")
+	integers = regexp.MustCompile(`^(?:0|[1-9][0-9]*)$`)
+	floats   = regexp.MustCompile(`^(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?$`)
+)
+
+// keywords are Python's that Starlark takes for names. As an index they work.
+var keywords = []string{"None", "True", "False"}
+
+// checkText refuses what Python and Starlark would read differently.
+func checkText(text string) error {
+	if strings.ContainsAny(text, "\x00\n\r\v\f") || !utf8.ValidString(text) {
+		return errSyntax
+	}
+	bare := quoted.ReplaceAllString(text, "\x00")
+	if strange.MatchString(bare) {
+		return errSyntax
+	}
+	depth := 0
+	for _, c := range bare {
+		switch c {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		}
+		if depth > maxBrackets {
+			return fmt.Errorf("it is nested deeper than %d", maxBrackets)
+		}
+	}
+	return nil
+}
+
+// fits says whether a value fits into a budget of bytes, and takes it from it.
+func fits(value any, left *int) bool {
+	*left -= 8
+	if s, ok := value.(string); ok {
+		*left -= len(s)
+	}
+	if *left < 0 {
+		return false
+	}
+	switch value := value.(type) {
+	case []any:
+		for _, item := range value {
+			if !fits(item, left) {
+				return false
+			}
+		}
+	case map[string]any:
+		for key, item := range value {
+			*left -= len(key)
+			if !fits(item, left) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checked refuses what is too large, and floats that are no numbers.
+func checked(value any) (any, error) {
+	items := 0
+	switch value := value.(type) {
+	case string:
+		if len(value) > maxString {
+			return nil, errString
+		}
+	case float64:
+		if math.IsInf(value, 0) || math.IsNaN(value) {
+			return nil, errNumber
+		}
+	case []any:
+		items = len(value)
+	case map[string]any:
+		items = len(value)
+	}
+	if items > maxItems {
+		return nil, fmt.Errorf("a list or map would have more than %d items", maxItems)
+	}
+	return value, nil
+}
+
+func typeName(value any) string {
+	switch value.(type) {
+	case nil:
+		return "None"
+	case bool:
+		return "bool"
+	case int64:
+		return "int"
+	case float64:
+		return "float"
+	case string:
+		return "string"
+	case []any:
+		return "list"
+	default:
+		return "map"
+	}
+}
+
+func truth(value any) bool {
+	switch value := value.(type) {
+	case nil:
+		return false
+	case bool:
+		return value
+	case int64:
+		return value != 0
+	case float64:
+		return value != 0
+	case string:
+		return value != ""
+	case []any:
+		return len(value) > 0
+	case map[string]any:
+		return len(value) > 0
+	default:
+		return true
+	}
+}
+
+func isNumber(value any) bool {
+	switch value.(type) {
+	case int64, float64:
+		return true
+	}
+	return false
+}
+
+func asFloat(value any) float64 {
+	if i, ok := value.(int64); ok {
+		return float64(i)
+	}
+	f, _ := value.(float64)
+	return f
+}
+
+func equal(a, b any) bool {
+	switch x := a.(type) {
+	case []any:
+		y, ok := b.([]any)
+		return ok && slices.EqualFunc(x, y, equal)
+	case map[string]any:
+		y, ok := b.(map[string]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for key, item := range x {
+			other, ok := y[key]
+			if !ok || !equal(item, other) {
+				return false
+			}
+		}
+		return true
+	}
+	if isNumber(a) && isNumber(b) && typeName(a) != typeName(b) {
+		return asFloat(a) == asFloat(b)
+	}
+	return typeName(a) == typeName(b) && a == b
+}
+
+// evaluation is one evaluation, in a package.
+type evaluation struct{ pkg krm.Package }
+
+func (e evaluation) value(node syntax.Expr, depth int) (any, error) {
+	if paren, ok := node.(*syntax.ParenExpr); ok { // which is no depth of its own
+		return e.value(paren.X, depth)
+	}
+	if depth > maxDepth {
+		return nil, fmt.Errorf("it is nested deeper than %d", maxDepth)
+	}
+	depth++
+	switch node := node.(type) {
+	case *syntax.Literal:
+		return literal(node)
+	case *syntax.Ident:
+		switch node.Name {
+		case "None":
+			return nil, nil
+		case "True":
+			return true, nil
+		case "False":
+			return false, nil
+		}
+		return nil, fmt.Errorf("the name %q is not defined", node.Name)
+	case *syntax.ListExpr:
+		items, err := e.values(node.List, depth)
+		if err != nil {
+			return nil, err
+		}
+		return checked(items)
+	case *syntax.DictExpr:
+		return e.mapping(node, depth)
+	case *syntax.DotExpr:
+		if slices.Contains(keywords, node.Name.Name) {
+			return nil, errSyntax
+		}
+		of, err := e.value(node.X, depth)
+		if err != nil {
+			return nil, err
+		}
+		return attribute(of, node.Name.Name)
+	case *syntax.IndexExpr:
+		return e.index(node, depth)
+	case *syntax.SliceExpr:
+		return e.slice(node, depth)
+	case *syntax.CallExpr:
+		return e.call(node, depth)
+	case *syntax.UnaryExpr:
+		return e.unary(node, depth)
+	case *syntax.BinaryExpr:
+		if node.Op == syntax.AND || node.Op == syntax.OR {
+			return e.logic(node, depth)
+		}
+		return e.binary(node, depth)
+	case *syntax.CondExpr:
+		test, err := e.value(node.Cond, depth)
+		if err != nil {
+			return nil, err
+		}
+		if truth(test) {
+			return e.value(node.True, depth)
+		}
+		return e.value(node.False, depth)
+	}
+	return nil, errUnsupported
+}
+
+func (e evaluation) values(nodes []syntax.Expr, depth int) ([]any, error) {
+	values := make([]any, len(nodes))
+	for i, node := range nodes {
+		var err error
+		if values[i], err = e.value(node, depth); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+func literal(node *syntax.Literal) (any, error) {
+	switch value := node.Value.(type) {
+	case string:
+		if node.Token != syntax.STRING {
+			return nil, errUnsupported
+		}
+		return checked(value)
+	case int64:
+		if !integers.MatchString(node.Raw) {
+			return nil, errUnsupported
+		}
+		return value, nil
+	case *big.Int:
+		return nil, errInteger
+	case float64:
+		if !floats.MatchString(node.Raw) {
+			return nil, errUnsupported
+		}
+		return checked(value)
+	}
+	return nil, errUnsupported
+}
+
+func (e evaluation) mapping(node *syntax.DictExpr, depth int) (any, error) {
+	result := make(map[string]any, len(node.List))
+	for _, item := range node.List {
+		entry, ok := item.(*syntax.DictEntry)
+		if !ok {
+			return nil, errUnsupported
+		}
+		key, err := e.value(entry.Key, depth)
+		if err != nil {
+			return nil, err
+		}
+		text, ok := key.(string)
+		if !ok {
+			return nil, fmt.Errorf("the key of a map is a %s, not a string", typeName(key))
+		}
+		if _, twice := result[text]; twice {
+			return nil, fmt.Errorf("a map has the key %q twice", text)
+		}
+		if result[text], err = e.value(entry.Value, depth); err != nil {
+			return nil, err
+		}
+	}
+	return result, nil
+}
+
+func attribute(of any, name string) (any, error) {
+	m, ok := of.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s has no attribute %q", typeName(of), name)
+	}
+	value, ok := m[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no %q in the map", name)
+	}
+	return value, nil
+}
+
+func (e evaluation) index(node *syntax.IndexExpr, depth int) (any, error) {
+	of, err := e.value(node.X, depth)
+	if err != nil {
+		return nil, err
+	}
+	index, err := e.value(node.Y, depth)
+	if err != nil {
+		return nil, err
+	}
+	var items []any
+	switch of := of.(type) {
+	case map[string]any:
+		name, ok := index.(string)
+		if !ok {
+			return nil, fmt.Errorf("the index of a map is a %s, not a string", typeName(index))
+		}
+		return attribute(of, name)
+	case string:
+		for _, c := range of {
+			items = append(items, string(c))
+		}
+	case []any:
+		items = of
+	default:
+		return nil, fmt.Errorf("%s has no index", typeName(of))
+	}
+	i, ok := index.(int64)
+	if !ok {
+		return nil, fmt.Errorf("the index of a %s is a %s, not an int", typeName(of), typeName(index))
+	}
+	n := int64(len(items))
+	if i < -n || i >= n {
+		return nil, fmt.Errorf("the index %d is out of range", i)
+	}
+	if i < 0 {
+		i += n
+	}
+	return items[i], nil
+}
+
+func (e evaluation) slice(node *syntax.SliceExpr, depth int) (any, error) {
+	if node.Step != nil {
+		return nil, errUnsupported
+	}
+	of, err := e.value(node.X, depth)
+	if err != nil {
+		return nil, err
+	}
+	switch of.(type) {
+	case string, []any:
+	default:
+		return nil, fmt.Errorf("%s has no index", typeName(of))
+	}
+	bounds := [2]*int64{}
+	for i, bound := range []syntax.Expr{node.Lo, node.Hi} {
+		if bound == nil {
+			continue
+		}
+		value, err := e.value(bound, depth)
+		if err != nil {
+			return nil, err
+		}
+		switch value := value.(type) {
+		case nil:
+		case int64:
+			bounds[i] = &value
+		default:
+			return nil, fmt.Errorf("the index of a %s is a %s, not an int", typeName(of), typeName(value))
+		}
+	}
+	if s, ok := of.(string); ok {
+		runes := []rune(s)
+		low, high := clamp(bounds, len(runes))
+		return string(runes[low:high]), nil
+	}
+	items, _ := of.([]any)
+	low, high := clamp(bounds, len(items))
+	return items[low:high], nil
+}
+
+func clamp(bounds [2]*int64, length int) (low, high int) {
+	at := func(bound *int64, otherwise int) int {
+		if bound == nil {
+			return otherwise
+		}
+		i, n := *bound, int64(length)
+		if i < 0 {
+			i = max(i, -n) + n
+		}
+		return int(min(i, n))
+	}
+	low, high = at(bounds[0], 0), at(bounds[1], length)
+	return low, max(low, high)
+}
+
+func (e evaluation) unary(node *syntax.UnaryExpr, depth int) (any, error) {
+	if node.X == nil || node.Op != syntax.NOT && node.Op != syntax.MINUS && node.Op != syntax.PLUS {
+		return nil, errUnsupported
+	}
+	value, err := e.value(node.X, depth)
+	switch {
+	case err != nil:
+		return nil, err
+	case node.Op == syntax.NOT:
+		return !truth(value), nil
+	case !isNumber(value):
+		return nil, fmt.Errorf("%s can't be applied to %s", node.Op, typeName(value))
+	case node.Op == syntax.PLUS:
+		return value, nil
+	}
+	if i, ok := value.(int64); ok {
+		return integer(new(big.Int).Neg(big.NewInt(i)))
+	}
+	return -asFloat(value), nil
+}
+
+func integer(i *big.Int) (any, error) {
+	if !i.IsInt64() {
+		return nil, errInteger
+	}
+	return i.Int64(), nil
+}
+
+// logic evaluates a chain of the same operator, however long, at one depth.
+func (e evaluation) logic(node *syntax.BinaryExpr, depth int) (any, error) {
+	chain := []syntax.Expr{node.Y}
+	first := node.X
+	for {
+		inner, ok := first.(*syntax.BinaryExpr)
+		if !ok || inner.Op != node.Op {
+			break
+		}
+		chain = append(chain, inner.Y)
+		first = inner.X
+	}
+	chain = append(chain, first)
+	var value any
+	for _, operand := range slices.Backward(chain) {
+		var err error
+		if value, err = e.value(operand, depth); err != nil {
+			return nil, err
+		}
+		if truth(value) == (node.Op == syntax.OR) {
+			break
+		}
+	}
+	return value, nil
+}
+
+func (e evaluation) binary(node *syntax.BinaryExpr, depth int) (any, error) {
+	switch node.Op {
+	case syntax.PLUS, syntax.MINUS, syntax.STAR, syntax.SLASH, syntax.SLASHSLASH, syntax.PERCENT,
+		syntax.EQL, syntax.NEQ, syntax.LT, syntax.LE, syntax.GT, syntax.GE, syntax.IN, syntax.NOT_IN:
+	default:
+		return nil, errUnsupported
+	}
+	a, err := e.value(node.X, depth)
+	if err != nil {
+		return nil, err
+	}
+	b, err := e.value(node.Y, depth)
+	if err != nil {
+		return nil, err
+	}
+	switch node.Op {
+	case syntax.EQL:
+		return equal(a, b), nil
+	case syntax.NEQ:
+		return !equal(a, b), nil
+	case syntax.IN:
+		return contains(b, a)
+	case syntax.NOT_IN:
+		is, err := contains(b, a)
+		return !is, err
+	case syntax.LT, syntax.LE, syntax.GT, syntax.GE:
+		return ordered(node.Op, a, b)
+	default:
+		return arithmetic(node.Op, a, b)
+	}
+}
+
+func contains(whole, part any) (is bool, err error) {
+	if list, ok := whole.([]any); ok {
+		return slices.ContainsFunc(list, func(item any) bool { return equal(part, item) }), nil
+	}
+	if text, ok := part.(string); ok {
+		switch whole := whole.(type) {
+		case string:
+			return strings.Contains(whole, text), nil
+		case map[string]any:
+			_, is := whole[text]
+			return is, nil
+		}
+	}
+	return false, fmt.Errorf("in can't be applied to %s and %s", typeName(part), typeName(whole))
+}
+
+func ordered(op syntax.Token, a, b any) (any, error) {
+	var order int
+	x, isText := a.(string)
+	y, isText2 := b.(string)
+	i, isInt := a.(int64)
+	j, isInt2 := b.(int64)
+	switch {
+	case isText && isText2:
+		order = strings.Compare(x, y)
+	case isInt && isInt2:
+		order = big.NewInt(i).Cmp(big.NewInt(j))
+	case isNumber(a) && isNumber(b):
+		order = big.NewFloat(asFloat(a)).Cmp(big.NewFloat(asFloat(b)))
+	default:
+		return nil, fmt.Errorf("%s can't be applied to %s and %s", op, typeName(a), typeName(b))
+	}
+	switch op {
+	case syntax.LT:
+		return order < 0, nil
+	case syntax.LE:
+		return order <= 0, nil
+	case syntax.GT:
+		return order > 0, nil
+	default:
+		return order >= 0, nil
+	}
+}
+
+func arithmetic(op syntax.Token, a, b any) (any, error) {
+	if isNumber(a) && isNumber(b) {
+		i, isInt := a.(int64)
+		j, isInt2 := b.(int64)
+		if op != syntax.PLUS && op != syntax.MINUS && op != syntax.STAR && asFloat(b) == 0 {
+			return nil, errors.New("division by zero")
+		}
+		if isInt && isInt2 && op != syntax.SLASH {
+			return integers2(op, i, j)
+		}
+		return checked(floats2(op, asFloat(a), asFloat(b)))
+	}
+	x, isText := a.(string)
+	y, isText2 := b.(string)
+	if op == syntax.PLUS && isText && isText2 {
+		return checked(x + y)
+	}
+	if op == syntax.STAR && isText != isText2 {
+		times, ok := b.(int64)
+		if isText2 {
+			x = y
+			times, ok = a.(int64)
+		}
+		if ok {
+			if times <= 0 || x == "" {
+				return "", nil
+			}
+			if times > int64(maxString/len(x)) {
+				return nil, errString
+			}
+			return strings.Repeat(x, int(times)), nil
+		}
+	}
+	l, isList := a.([]any)
+	m, isList2 := b.([]any)
+	if op == syntax.PLUS && isList && isList2 {
+		return checked(slices.Concat(l, m))
+	}
+	return nil, fmt.Errorf("%s can't be applied to %s and %s", op, typeName(a), typeName(b))
+}
+
+// integers2 computes with two integers, as Python does: divisions round down.
+func integers2(op syntax.Token, a, b int64) (any, error) {
+	x, y, z := big.NewInt(a), big.NewInt(b), new(big.Int)
+	switch op { //nolint:exhaustive // the caller has looked
+	case syntax.PLUS:
+		return integer(z.Add(x, y))
+	case syntax.MINUS:
+		return integer(z.Sub(x, y))
+	case syntax.STAR:
+		return integer(z.Mul(x, y))
+	}
+	quotient, rest := z.QuoRem(x, y, new(big.Int))
+	if rest.Sign() != 0 && rest.Sign() != y.Sign() {
+		quotient.Sub(quotient, big.NewInt(1))
+		rest.Add(rest, y)
+	}
+	if op == syntax.PERCENT {
+		return integer(rest)
+	}
+	return integer(quotient)
+}
+
+// floats2 computes with two floats, as Python does.
+func floats2(op syntax.Token, a, b float64) any {
+	switch op { //nolint:exhaustive // the caller has looked
+	case syntax.PLUS:
+		return a + b
+	case syntax.MINUS:
+		return a - b
+	case syntax.STAR:
+		return a * b
+	case syntax.SLASH:
+		return a / b
+	}
+	rest := math.Mod(a, b)
+	quotient := (a - rest) / b
+	if rest != 0 && (b < 0) != (rest < 0) {
+		rest += b
+		quotient--
+	}
+	if rest == 0 {
+		rest = math.Copysign(0, b)
+	}
+	if op == syntax.PERCENT {
+		return rest
+	}
+	if quotient == 0 {
+		return math.Copysign(0, a/b)
+	}
+	whole := math.Floor(quotient)
+	if quotient-whole > 0.5 {
+		whole++
+	}
+	return whole
+}
+
+func (e evaluation) call(node *syntax.CallExpr, depth int) (any, error) {
+	for _, argument := range node.Args {
+		switch argument := argument.(type) {
+		case *syntax.UnaryExpr:
+			if argument.Op == syntax.STAR || argument.Op == syntax.STARSTAR {
+				return nil, errUnsupported
+			}
+		case *syntax.BinaryExpr:
+			if argument.Op == syntax.EQ {
+				return nil, errUnsupported
+			}
+		}
+	}
+	function := node.Fn
+	for {
+		paren, ok := function.(*syntax.ParenExpr)
+		if !ok {
+			break
+		}
+		function = paren.X
+	}
+	switch function := function.(type) {
+	case *syntax.Ident:
+		args, err := e.values(node.Args, depth)
+		if err != nil {
+			return nil, err
+		}
+		if function.Name == "get" {
+			return e.get(args)
+		}
+		return call(function.Name, args)
+	case *syntax.DotExpr:
+		if slices.Contains(keywords, function.Name.Name) {
+			return nil, errSyntax
+		}
+		of, err := e.value(function.X, depth)
+		if err != nil {
+			return nil, err
+		}
+		args, err := e.values(node.Args, depth)
+		if err != nil {
+			return nil, err
+		}
+		return method(of, function.Name.Name, args)
+	}
+	return nil, errors.New("only functions and methods can be called")
+}
+
+func (e evaluation) get(args []any) (any, error) {
+	text, ok := texts(args)
+	if !ok || len(args) < 3 || len(args) > 4 {
+		return nil, errors.New("get takes the group, version and kind of a resource, and its name if there are more")
+	}
+	gvk := krm.GVK{Group: text[0], Version: text[1], Kind: text[2]}
+	for _, r := range e.pkg {
+		if id := r.Identity(); id.GVK == gvk && (len(text) == 3 || id.Name == text[3]) {
+			return map[string]any(r), nil
+		}
+	}
+	return nil, nil
+}
+
+func texts(values []any) (text []string, ok bool) {
+	text = make([]string, len(values))
+	for i, value := range values {
+		if text[i], ok = value.(string); !ok {
+			return nil, false
+		}
+	}
+	return text, true
+}
+
+func formatFloat(f float64) string {
+	if f == 0 || math.Abs(f) >= 1e-4 && math.Abs(f) < 1e16 {
+		s := strconv.FormatFloat(f, 'f', -1, 64)
+		if !strings.Contains(s, ".") {
+			s += ".0"
+		}
+		return s
+	}
+	return strconv.FormatFloat(f, 'e', -1, 64)
+}

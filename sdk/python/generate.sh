@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Makes tko_pb2.py and its types anew, from proto/tko/tko.proto. PYTHON has grpcio-tools; it is the tests' Python unless set.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+out=${1:-$here/src}
+python=${PYTHON:-$("$here/../../test/setup/python.sh")/bin/python3}
+"$python" -m grpc_tools.protoc -I "$here/../../proto" --python_out="$out" --pyi_out="$out" tko/tko.proto

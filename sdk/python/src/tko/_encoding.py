@@ -1,0 +1,110 @@
+"""YAML as Kubernetes means it, and CBOR."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import ruamel.yaml
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.representer import SafeRepresenter
+
+from ._error import Error
+from ._package import Package, as_package
+
+
+class _Constructor(SafeConstructor):
+    """Reads dates as the text that they are, as kubectl does."""
+
+    # What is registered here must not reach the class of other users.
+    yaml_constructors = SafeConstructor.yaml_constructors.copy()
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+
+# What readers of YAML 1.1 take for something else than text.
+_AMBIGUOUS = re.compile(
+    r"(?:[yYnN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|=|<<|~"
+    r"|[-+]?0[0-7_]+|[-+]?0[bB][01_]+|[-+]?0[oO][0-7_]+|[-+]?0x[0-9a-fA-F_]+"
+    r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
+    r"|[-+]?[0-9._]+(?:[eE][-+]?[0-9]+)?|[0-9]{4}-[0-9].*)"
+)
+
+
+class _Representer(SafeRepresenter):
+    yaml_representers = SafeRepresenter.yaml_representers.copy()
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_text(self, text: str) -> Any:
+        style = None
+        if _AMBIGUOUS.fullmatch(text):
+            style = '"'
+        elif "\n" in text and not text.startswith((" ", "\n")):
+            style = "|"
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Representer.add_representer(str, _Representer.represent_text)
+
+
+def _new() -> ruamel.yaml.YAML:
+    y = ruamel.yaml.YAML(typ="safe", pure=True)
+    y.Constructor = _Constructor
+    y.Representer = _Representer
+    y.default_flow_style = False
+    y.sort_base_mapping_type_on_output = False  # type: ignore[assignment] # ruamel says None, and means off
+    y.width = 1 << 20
+    return y
+
+
+yaml = _new()
+"""Reads and writes YAML 1.2: ``tko.yaml.load(text)``, ``tko.yaml.dump(data, stream)``."""
+
+FORMATS = ("yaml", "cbor")
+
+
+def load_yaml(text: str | bytes) -> Any:
+    """Reads one document."""
+    return _new().load(text)
+
+
+def dump_yaml(data: Any) -> str:
+    """Writes one document."""
+    stream = io.StringIO()
+    _new().dump(data, stream)
+    return stream.getvalue()
+
+
+def encode_package(package: Package, format: str) -> bytes:
+    """Encodes a package as ``yaml`` (a document per resource) or ``cbor``."""
+    if format == "yaml":
+        return "---\n".join(dump_yaml(resource) for resource in package).encode()
+    if format == "cbor":
+        import cbor2
+
+        return cbor2.dumps(list(package))
+    raise Error(f"there is no package format {format!r}: use yaml or cbor")
+
+
+def decode_package(data: bytes, format: str) -> Package:
+    """Decodes what ``encode_package`` makes. YAML documents may be lists of resources, too."""
+    if format not in FORMATS:
+        raise Error(f"there is no package format {format!r}: use yaml or cbor")
+    if not data:
+        return Package()
+    if format == "cbor":
+        import cbor2
+
+        return as_package(cbor2.loads(data), "the package")
+    package = Package()
+    for document in _new().load_all(data):
+        if document is None:
+            continue
+        for resource in document if isinstance(document, list) else [document]:
+            if not isinstance(resource, dict):
+                raise Error(f"a resource is a {type(resource).__name__}, not a map")
+            package.append(resource)
+    return package

@@ -1,0 +1,198 @@
+"""Packages: lists of resources, and how resources are identified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+from ._error import Error
+
+Resource: TypeAlias = dict[str, Any]
+"""A Kubernetes resource as plain data."""
+
+PREPARED = "nephio.org/prepared"
+
+
+class _GVK(NamedTuple):
+    group: str
+    version: str
+    kind: str
+
+
+class GVK(_GVK):
+    """A group, a version and a kind: ``GVK("apps", "v1", "Deployment")`` or ``GVK(resource=r)``."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        group: str = "",
+        version: str = "",
+        kind: str = "",
+        *,
+        resource: Resource | None = None,
+    ) -> GVK:
+        if resource is not None:
+            api_version = resource.get("apiVersion")
+            group, _, version = str(api_version or "").rpartition("/")
+            kind = str(resource.get("kind") or "")
+        return super().__new__(cls, group, version, kind)
+
+    @property
+    def api_version(self) -> str:
+        """As in resources: the group, a slash and the version, or the version alone."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.api_version} {self.kind}"
+
+
+class _Identifier(NamedTuple):
+    gvk: GVK
+    name: str
+
+
+class Identifier(_Identifier):
+    """Identifies a resource of a package: ``Identifier(gvk=g, name="n")`` or ``Identifier(resource=r)``."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        gvk: GVK | None = None,
+        name: str | None = None,
+        *,
+        resource: Resource | None = None,
+    ) -> Identifier:
+        if resource is not None:
+            gvk = GVK(resource=resource)
+            metadata = resource.get("metadata")
+            found = metadata.get("name") if isinstance(metadata, dict) else resource.get("name")
+            name = found if isinstance(found, str) else ""
+        return super().__new__(cls, gvk or GVK(), name or "")
+
+    def __str__(self) -> str:
+        return f'{self.gvk} "{self.name}"'
+
+
+class Package:
+    """A list of resources. They are plain dicts: what you change in them is changed in the package."""
+
+    def __init__(self, resources: Iterable[Resource] = ()) -> None:
+        self.resources: list[Resource] = resources if isinstance(resources, list) else list(resources)
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self.resources)
+
+    def __len__(self) -> int:
+        return len(self.resources)
+
+    def __bool__(self) -> bool:
+        return True  # an empty package is a package
+
+    def __eq__(self, other: object) -> bool:
+        return self.resources == other.resources if isinstance(other, Package) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment] # it can change
+
+    def __contains__(self, identifier: object) -> bool:
+        return isinstance(identifier, Identifier) and self.get(identifier) is not None
+
+    def __getitem__(self, identifier: Identifier) -> Resource:
+        """The resource of this identity. KeyError if there is none."""
+        resource = self.get(identifier)
+        if resource is None:
+            raise KeyError(f"{identifier} is not in the package")
+        return resource
+
+    def __delitem__(self, identifier: Identifier) -> None:
+        self.resources.remove(self[identifier])
+
+    def get(self, identifier: Identifier) -> Resource | None:
+        """The resource of this identity, or None."""
+        return next((r for r in self.resources if Identifier(resource=r) == identifier), None)
+
+    def append(self, resource: Resource) -> None:
+        """Adds a resource at the end."""
+        self.resources.append(resource)
+
+    def iter_all(self, gvk: GVK) -> Iterator[Resource]:
+        """All resources of a kind, in their order."""
+        return (r for r in self.resources if GVK(resource=r) == gvk)
+
+    def get_first(self, gvk: GVK) -> Resource | None:
+        """The first resource of a kind, or None."""
+        return next(self.iter_all(gvk), None)
+
+    def __str__(self) -> str:
+        from ._encoding import encode_package
+
+        return encode_package(self, "yaml").decode()
+
+    def __repr__(self) -> str:
+        return f"Package({self.resources!r})"
+
+
+def set_prepared(resource: Resource, prepared: bool = True) -> None:
+    """Marks a resource as prepared, or as not."""
+    metadata: dict[str, Any] | None = resource.get("metadata")
+    if metadata is None:
+        metadata = resource["metadata"] = {}
+    annotations: dict[str, str] | None = metadata.get("annotations")
+    if annotations is None:
+        annotations = metadata["annotations"] = {}
+    annotations[PREPARED] = "true" if prepared else "false"
+
+
+_CLUSTER_SCOPED = {
+    "": {"ComponentStatus", "Namespace", "Node", "PersistentVolume"},
+    "admissionregistration.k8s.io": {
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+    },
+    "apiextensions.k8s.io": {"CustomResourceDefinition"},
+    "apiregistration.k8s.io": {"APIService"},
+    "certificates.k8s.io": {"CertificateSigningRequest", "ClusterTrustBundle"},
+    "flowcontrol.apiserver.k8s.io": {"FlowSchema", "PriorityLevelConfiguration"},
+    "internal.apiserver.k8s.io": {"StorageVersion"},
+    "networking.k8s.io": {"IngressClass", "IPAddress", "ServiceCIDR"},
+    "node.k8s.io": {"RuntimeClass"},
+    "rbac.authorization.k8s.io": {"ClusterRole", "ClusterRoleBinding"},
+    "resource.k8s.io": {"DeviceClass", "ResourceSlice", "DeviceTaintRule"},
+    "scheduling.k8s.io": {"PriorityClass"},
+    "storage.k8s.io": {"CSIDriver", "CSINode", "StorageClass", "VolumeAttachment", "VolumeAttributesClass"},
+    "storagemigration.k8s.io": {"StorageVersionMigration"},
+}
+
+
+def meta_schedule(package: Package) -> tuple[Package, Package]:
+    """What of a package goes to a cluster: the cluster-scoped resources, which go first, and the namespaced ones.
+
+    Resources of nephio.org groups are for TKO and go nowhere. Custom resources are as the definitions in the
+    package say, and namespaced where it has none.
+    """
+    cluster_scoped = {(group, kind) for group, kinds in _CLUSTER_SCOPED.items() for kind in kinds}
+    for resource in package:
+        gvk = GVK(resource=resource)
+        if gvk.group == "apiextensions.k8s.io" and gvk.kind == "CustomResourceDefinition":
+            spec = resource.get("spec") or {}
+            if spec.get("scope") == "Cluster":
+                cluster_scoped.add((spec.get("group", ""), (spec.get("names") or {}).get("kind", "")))
+    result = Package(), Package()
+    for resource in package:
+        gvk = GVK(resource=resource)
+        if gvk.group == "nephio.org" or gvk.group.endswith(".nephio.org"):
+            continue
+        result[0 if (gvk.group, gvk.kind) in cluster_scoped else 1].append(resource)
+    return result
+
+
+def as_package(value: Any, what: str) -> Package:
+    """The package in a document."""
+    if not isinstance(value, list) or not all(isinstance(r, dict) for r in value):
+        raise Error(f"{what} is not a list of resources")
+    return Package(value)

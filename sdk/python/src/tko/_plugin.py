@@ -1,0 +1,333 @@
+"""What a plugin is: a function of a request. And how requests come and answers go."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+from ._error import Error
+from ._package import GVK, Identifier, Package, Resource, as_package
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+@dataclass(frozen=True)
+class Request:
+    """What all requests have."""
+
+    target_identifier: Identifier
+    """The resource that triggered the plugin."""
+    grpc_host: str
+    """Where TKO is: what ``tko.Client`` takes. Empty if nobody said."""
+    package: Package
+    """The package that the resource is in: the one to check, the deployment's, or the site's."""
+    log_file: str = ""
+    log_address: str = ""
+
+    @cached_property
+    def target(self) -> Resource:
+        """The resource that triggered the plugin."""
+        resource = self.package.get(self.target_identifier)
+        if resource is None:
+            raise Error(f"{self.target_identifier} is not in the package")
+        return resource
+
+    def log(self, message: object) -> None:
+        """Writes to the server's log."""
+        _log(self.log_file, self.log_address, str(message))
+
+    def client(self, **options: Any) -> Client:
+        """A client of the TKO that asks."""
+        from .client import Client
+
+        return Client(self.grpc_host, **options)
+
+
+@dataclass(frozen=True)
+class ValidateRequest(Request):
+    """Asks what is wrong with the target: raise an error that says it."""
+
+    complete: bool = False
+    """If not, what is required may be missing."""
+
+
+@dataclass(frozen=True)
+class PrepareRequest(Request):
+    """Asks to prepare the target: change the package, and mark the target with ``set_prepared``."""
+
+    deployment_id: str = ""
+
+
+@dataclass(frozen=True)
+class ScheduleRequest(Request):
+    """Asks to make the site run these deployments, and none that aren't here any more."""
+
+    site_id: str = ""
+    deployments: dict[str, Package] = field(default_factory=dict)
+    """The package of each deployment by its ID."""
+
+
+Validate: TypeAlias = Callable[[ValidateRequest], None]
+Prepare: TypeAlias = Callable[[PrepareRequest], "bool | Package"]
+Schedule: TypeAlias = Callable[[ScheduleRequest], None]
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """The functions of a plugin: those of the types that it is registered as."""
+
+    validate: Validate | None = None
+    """Raises what is wrong."""
+    prepare: Prepare | None = None
+    """Answers True if the request's package is to be stored, or the package to be stored; False to be asked later."""
+    schedule: Schedule | None = None
+    """Raises what is wrong."""
+
+    def answer(self, document: Any) -> dict[str, Any]:
+        """Answers the document of a request with the document of an answer. Exceptions become its ``error``."""
+        try:
+            return self._answer(document)
+        except Exception as e:
+            if isinstance(e, (Error, ValueError)) and str(e):
+                return {"error": str(e)}
+            text = "".join(traceback.format_exception(e))
+            if isinstance(document, dict):
+                with contextlib.suppress(Exception):
+                    _log(str(document.get("logFile") or ""), str(document.get("logAddressPort") or ""), text)
+            return {"error": f"{type(e).__name__}: {e}" if str(e) else type(e).__name__}
+
+    def _answer(self, document: Any) -> dict[str, Any]:
+        if not isinstance(document, dict):
+            raise Error("the request is not a map")
+        if "deploymentPackage" in document:
+            if self.prepare is None:
+                raise Error("this plugin can't prepare: register it as what it is")
+            request = PrepareRequest(
+                **_common(document, "deploymentPackage"), deployment_id=str(document.get("deploymentId") or "")
+            )
+            prepared = self.prepare(request)
+            if isinstance(prepared, Package):
+                return {"prepared": True, "package": prepared.resources}
+            return {"prepared": True, "package": request.package.resources} if prepared else {"prepared": False}
+        if "sitePackage" in document:
+            if self.schedule is None:
+                raise Error("this plugin can't schedule: register it as what it is")
+            packages = document.get("deployments") or {}
+            self.schedule(
+                ScheduleRequest(
+                    **_common(document, "sitePackage"),
+                    site_id=str(document.get("siteId") or ""),
+                    deployments={str(i): as_package(p, f"deployments[{i!r}]") for i, p in packages.items()},
+                )
+            )
+            return {}
+        if self.validate is None:
+            raise Error("this plugin can't validate: register it as what it is")
+        self.validate(ValidateRequest(**_common(document, "package"), complete=bool(document.get("complete"))))
+        return {}
+
+
+def _common(document: dict[str, Any], package: str) -> dict[str, Any]:
+    target = document.get("targetResourceIdentifier") or {}
+    grpc = document.get("grpc") or {}
+    address, port = str(grpc.get("address") or ""), grpc.get("port")
+    if ":" in address and not address.startswith("["):
+        address = f"[{address}]"
+    gvk = GVK(*(str(target.get(key) or "") for key in ("group", "version", "kind")))
+    return {
+        "target_identifier": Identifier(gvk, str(target.get("name") or "")),
+        "grpc_host": f"{address}:{port}" if address and port else "",
+        "log_file": str(document.get("logFile") or ""),
+        "log_address": str(document.get("logAddressPort") or ""),
+        "package": as_package(document.get(package), package),
+    }
+
+
+def run(*, validate: Validate | None = None, prepare: Prepare | None = None, schedule: Schedule | None = None) -> None:
+    """Runs a plugin: reads requests from stdin and writes answers to stdout.
+
+    It is one request, unless the server says (TKO_PERSISTENT) that it keeps the process and asks again and again.
+    What the functions print goes to stderr.
+    """
+    plugin = Plugin(validate=validate, prepare=prepare, schedule=schedule)
+    with _streams() as (requests, answers):
+        if os.environ.get("TKO_PERSISTENT"):
+            _serve(plugin, requests, answers)
+            return
+        from ._encoding import dump_yaml, load_yaml
+
+        answer = plugin.answer(load_yaml(requests.read()))
+        answers.write(dump_yaml(answer).encode() if answers.isatty() else _encode(answer) + b"\n")
+
+
+@contextlib.contextmanager
+def _streams() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Stdin and stdout for us alone: a print, or a program that a plugin runs, can't disturb them."""
+    sys.stdout.flush()
+    # The descriptors aren't inherited. While they are ours, stdin is empty and stdout is stderr.
+    with open(os.dup(0), "rb") as requests, open(os.dup(1), "wb") as answers, open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+        try:
+            yield requests, answers
+        finally:
+            sys.stdout.flush()
+            answers.flush()
+            os.dup2(requests.fileno(), 0)
+            os.dup2(answers.fileno(), 1)
+
+
+def _serve(plugin: Plugin, requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answers requests until there are no more. See docs/plugins.md for the frames."""
+    import json
+
+    while header := requests.readline(100):
+        word, number, size = (header.split() + [b"", b"", b""])[:3]
+        if word != b"tko-request" or not number.isdigit() or not size.isdigit():
+            raise SystemExit(f"this is no request: {header!r}")
+        data = requests.read(int(size))
+        if len(data) < int(size):
+            return
+        try:
+            document = json.loads(data)
+        except ValueError:
+            from ._encoding import load_yaml
+
+            document = load_yaml(data)
+        text = _encode(plugin.answer(document))
+        sys.stdout.flush()
+        answers.write(b"tko-response %s %d\n" % (number, len(text)))
+        answers.write(text)
+        answers.flush()
+
+
+def _encode(answer: dict[str, Any]) -> bytes:
+    from ._json import dump_json
+
+    try:
+        return dump_json(answer).encode()
+    except (TypeError, ValueError, RecursionError) as e:
+        return dump_json({"error": f"the answer can't be written: {e}"}).encode()
+
+
+def _log(file: str, address: str, message: str) -> None:
+    lines = "".join(line + "\n" for line in message.splitlines() if line)
+    if not lines:
+        return
+    if file:
+        with contextlib.suppress(OSError):
+            fd = os.open(file, os.O_WRONLY | os.O_NONBLOCK)  # without this it would wait for a reader
+            with open(fd, "wb") as log:
+                if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+                    log.seek(0, os.SEEK_END)
+                os.set_blocking(fd, True)
+                log.write(lines.encode(errors="replace"))
+            return
+    if address:
+        host, _, port = address.rpartition(":")
+        with contextlib.suppress(OSError, ValueError):
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
+                connection.sendall(lines.encode(errors="replace"))
+            return
+    sys.stderr.write(lines)
+
+
+# What follows is how plugins were written before they were functions of requests.
+
+_current: ContextVar[Request] = ContextVar("tko_request")
+
+
+def _request() -> Request:
+    try:
+        return _current.get()
+    except LookupError:
+        raise Error("there is no request: this works in functions given to tko.validate, prepare or schedule") from None
+
+
+@contextlib.contextmanager
+def _as_current(request: Request) -> Iterator[None]:
+    token = _current.set(request)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def validate(f: Callable[[bool], object]) -> None:
+    """Runs a validate plugin. ``f(complete)`` raises, or returns as a string, what is wrong."""
+
+    def call(request: ValidateRequest) -> None:
+        with _as_current(request):
+            wrong = f(request.complete)
+        if isinstance(wrong, str) and wrong:
+            raise Error(wrong)
+
+    run(validate=call)
+
+
+def prepare(f: Callable[[], object]) -> None:
+    """Runs a prepare plugin. ``f()`` changes the output package and answers whether it is to be stored."""
+
+    def call(request: PrepareRequest) -> bool:
+        with _as_current(request):
+            return bool(f())
+
+    run(prepare=call)
+
+
+def schedule(f: Callable[[], object]) -> None:
+    """Runs a schedule plugin. ``f()`` raises what is wrong."""
+
+    def call(request: ScheduleRequest) -> None:
+        with _as_current(request):
+            f()
+
+    run(schedule=call)
+
+
+def get_target_resource() -> Resource | None:
+    """The resource that triggered the plugin; None if the package doesn't have it."""
+    request = _request()
+    return request.package.get(request.target_identifier)
+
+
+def get_target_resource_identifier() -> Identifier:
+    """The identity of the resource that triggered the plugin."""
+    return _request().target_identifier
+
+
+def get_output_package() -> Package:
+    """The package that the target is in, which a prepare plugin changes."""
+    return _request().package
+
+
+def get_deployments() -> Iterator[Package]:
+    """The packages of the deployments that a schedule plugin is to schedule."""
+    request = _request()
+    if not isinstance(request, ScheduleRequest):
+        raise Error("only schedule plugins are given deployments")
+    return iter(request.deployments.values())
+
+
+def get_grpc_host() -> str:
+    """Where TKO is: what ``tko.Client`` takes."""
+    return _request().grpc_host
+
+
+def log(message: object) -> None:
+    """Writes to the server's log; to stderr outside of a request."""
+    request = _current.get(None)
+    if request is None:
+        sys.stderr.write(f"{message}\n")
+    else:
+        request.log(message)

@@ -1,0 +1,731 @@
+"""A client of TKO's data controller, over gRPC."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import grpc
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
+
+from . import tko_pb2 as pb
+from ._encoding import decode_package, encode_package
+from ._error import Error
+from ._package import GVK, Package
+from ._plugin import _current
+
+FORMAT = "cbor"
+DEFAULT_HOST = "localhost:50050"
+MAX_MESSAGE = 1 << 30
+_SERVICE = pb.DESCRIPTOR.services_by_name["Data"]
+
+M = TypeVar("M", bound=Message)
+
+
+class RequestError(Error, grpc.RpcError):
+    """The server, or what is on the way to it, refused a request."""
+
+    def __init__(self, message: str, code: grpc.StatusCode = grpc.StatusCode.FAILED_PRECONDITION) -> None:
+        super().__init__(message)
+        self._code = code
+
+    def code(self) -> grpc.StatusCode:
+        """Why: NOT_FOUND, INVALID_ARGUMENT, ABORTED (somebody else is changing it), UNAVAILABLE…"""
+        return self._code
+
+    def details(self) -> str:
+        """The message."""
+        return str(self)
+
+
+@dataclass(frozen=True)
+class About:
+    """What a server says of itself."""
+
+    instance_name: str
+    instance_description: str
+    tko_version: str
+    backend: str
+    address_ports: tuple[str, ...]
+    default_package_format: str
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What a deletion deleted."""
+
+    count: int
+    """How many, descendants of deployments included."""
+    descendants: int
+
+
+@dataclass(frozen=True)
+class _Packaged:
+    metadata: dict[str, str]
+    updated: datetime.datetime | None
+    revision: int
+    package_format: str
+    package: bytes
+
+    def get_package(self) -> Package:
+        """The package. Of listed objects it is empty unless packages were asked for."""
+        return decode_package(self.package, self.package_format or FORMAT)
+
+    def _ard(self) -> dict[str, Any]:
+        ard: dict[str, Any] = {
+            "metadata": dict(self.metadata),
+            "updated": self.updated.isoformat() if self.updated else None,
+        }
+        if self.package:
+            ard["package"] = self.get_package().resources
+        return ard
+
+
+@dataclass(frozen=True)
+class Template(_Packaged):
+    """A template: a package that deployments are made from."""
+
+    template_id: str
+    deployment_ids: tuple[str, ...]
+
+    def to_ard(self) -> dict[str, Any]:
+        """The template as plain data."""
+        return {"templateId": self.template_id, "deploymentIds": list(self.deployment_ids), **self._ard()}
+
+
+@dataclass(frozen=True)
+class Site(_Packaged):
+    """A site: where deployments run."""
+
+    site_id: str
+    template_id: str
+    deployment_ids: tuple[str, ...]
+
+    def to_ard(self) -> dict[str, Any]:
+        """The site as plain data."""
+        return {
+            "siteId": self.site_id,
+            "templateId": self.template_id,
+            "deploymentIds": list(self.deployment_ids),
+            **self._ard(),
+        }
+
+
+@dataclass(frozen=True)
+class Deployment(_Packaged):
+    """A deployment: a package that runs, or is to run, at a site."""
+
+    deployment_id: str
+    parent_deployment_id: str
+    template_id: str
+    site_id: str
+    created: datetime.datetime | None
+    prepared: bool
+    approved: bool
+
+    def to_ard(self) -> dict[str, Any]:
+        """The deployment as plain data."""
+        return {
+            "deploymentId": self.deployment_id,
+            "parentDeploymentId": self.parent_deployment_id,
+            "templateId": self.template_id,
+            "siteId": self.site_id,
+            "created": self.created.isoformat() if self.created else None,
+            "prepared": self.prepared,
+            "approved": self.approved,
+            **self._ard(),
+        }
+
+
+@dataclass(frozen=True)
+class Modification:
+    """The right to change a deployment, until it is ended, cancelled or has run out."""
+
+    token: str
+    deployment_id: str
+    package_format: str
+    package: bytes
+
+    def get_package(self) -> Package:
+        """The package to change."""
+        return decode_package(self.package, self.package_format or FORMAT)
+
+
+@dataclass(frozen=True)
+class RegisteredPlugin:
+    """A plugin as it is registered."""
+
+    type: str
+    name: str
+    executor: str
+    arguments: tuple[str, ...]
+    properties: dict[str, str]
+    triggers: tuple[GVK, ...]
+
+
+class Client:
+    """Talks to a TKO server. Use it in a ``with`` statement, or close it.
+
+    ``host`` is ``address:port``. Without one it is where the plugin's request says, or TKO_GRPC_HOST in the
+    environment, or this machine.
+
+    ``tls`` is True for the certificates that this machine trusts, or the path of a file of certificates to trust.
+    ``certificate`` and ``key`` are paths of the client's own. ``token`` says who is asking; it is sent over TLS, or
+    to this machine, and refused otherwise. ``timeout`` bounds each call, in seconds; lists only between two results.
+    ``who`` and ``why`` are recorded with changes.
+
+    Calls raise RequestError. IDs and patterns are as in the documentation of ``tko``.
+    """
+
+    def __init__(
+        self,
+        host: str | None = None,
+        *,
+        tls: bool | str | os.PathLike[str] = False,
+        certificate: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
+        token: str | None = None,
+        timeout: float | None = 60.0,
+        who: str | None = None,
+        why: str | None = None,
+    ) -> None:
+        if not host:
+            request = _current.get(None)
+            host = (request.grpc_host if request else "") or os.environ.get("TKO_GRPC_HOST") or DEFAULT_HOST
+        self.host = host
+        self.timeout = timeout
+        self._metadata: list[tuple[str, str | bytes]] = []
+        if token:
+            if not tls and not _is_local(host):
+                raise Error(f"a token for {host} needs TLS, or others could read it: use tls=True")
+            self._metadata.append(("authorization", f"Bearer {token}"))
+        for name, value in (("tko-who", who), ("tko-why", why)):
+            if value:
+                self._metadata.append((name, quote(value, safe=" !#$&'()*+,/:;<=>?@[]^`{|}~\"\\")))
+        options = [
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+            ("grpc.enable_http_proxy", 0),
+        ]
+        if tls or certificate:
+            roots = None if isinstance(tls, bool) else Path(tls).read_bytes()
+            credentials = grpc.ssl_channel_credentials(
+                root_certificates=roots,
+                private_key=Path(key).read_bytes() if key else None,
+                certificate_chain=Path(certificate).read_bytes() if certificate else None,
+            )
+            self._channel = grpc.secure_channel(host, credentials, options=options)
+        else:
+            self._channel = grpc.insecure_channel(host, options=options)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._channel.close()
+
+    def about(self) -> About:
+        """What the server says of itself."""
+        a = self._call("about", Empty(), pb.AboutResponse)
+        return About(
+            instance_name=a.instanceName,
+            instance_description=a.instanceDescription,
+            tko_version=a.tkoVersion,
+            backend=a.backend,
+            address_ports=tuple(a.addressPorts),
+            default_package_format=a.defaultPackageFormat,
+        )
+
+    # Templates
+
+    def register_template(
+        self, template_id: str, package: Package | None = None, metadata: Mapping[str, str] | None = None
+    ) -> int:
+        """Writes a template, or writes it anew. Answers its revision."""
+        template = pb.Template(
+            templateId=template_id, metadata=metadata, packageFormat=FORMAT, package=_encode(package)
+        )
+        return self._register("registerTemplate", template)
+
+    def get_template(self, template_id: str, revision: int = 0) -> Template:
+        """A template, or one of its earlier revisions."""
+        request = pb.GetTemplate(templateId=template_id, preferredPackageFormat=FORMAT, revision=revision)
+        return _template(self._call("getTemplate", request, pb.Template))
+
+    def delete_template(self, template_id: str) -> Deleted:
+        """Deletes a template. Its deployments stay."""
+        return self._delete("deleteTemplate", pb.TemplateID(templateId=template_id))
+
+    def list_templates(
+        self,
+        template_id_patterns: Iterable[str] = (),
+        metadata_patterns: Mapping[str, str] | None = None,
+        *,
+        offset: int = 0,
+        max_count: int = -1,
+        after: str = "",
+        with_packages: bool = False,
+    ) -> Iterator[Template]:
+        """The templates that match, sorted by ID, as they arrive."""
+        select = _select_templates(template_id_patterns, metadata_patterns)
+        request = pb.ListTemplates(
+            window=_window(offset, max_count, after),
+            select=select,
+            withPackages=with_packages,
+            preferredPackageFormat=FORMAT,
+        )
+        return map(_template, self._stream("listTemplates", request, pb.ListedTemplate))
+
+    def purge_templates(
+        self,
+        template_id_patterns: Iterable[str] = (),
+        metadata_patterns: Mapping[str, str] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Deleted:
+        """Deletes the templates that match: all, without patterns."""
+        return self._delete("purgeTemplates", _select_templates(template_id_patterns, metadata_patterns, dry_run))
+
+    # Sites
+
+    def register_site(
+        self,
+        site_id: str,
+        template_id: str = "",
+        package: Package | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> int:
+        """Writes a site, or writes it anew. Answers its revision."""
+        site = pb.Site(
+            siteId=site_id, templateId=template_id, metadata=metadata, packageFormat=FORMAT, package=_encode(package)
+        )
+        return self._register("registerSite", site)
+
+    def get_site(self, site_id: str, revision: int = 0) -> Site:
+        """A site, or one of its earlier revisions."""
+        request = pb.GetSite(siteId=site_id, preferredPackageFormat=FORMAT, revision=revision)
+        return _site(self._call("getSite", request, pb.Site))
+
+    def delete_site(self, site_id: str) -> Deleted:
+        """Deletes a site. Its deployments stay."""
+        return self._delete("deleteSite", pb.SiteID(siteId=site_id))
+
+    def list_sites(
+        self,
+        site_id_patterns: Iterable[str] = (),
+        template_id_patterns: Iterable[str] = (),
+        metadata_patterns: Mapping[str, str] | None = None,
+        *,
+        offset: int = 0,
+        max_count: int = -1,
+        after: str = "",
+        with_packages: bool = False,
+    ) -> Iterator[Site]:
+        """The sites that match, sorted by ID, as they arrive."""
+        request = pb.ListSites(
+            window=_window(offset, max_count, after),
+            select=_select_sites(site_id_patterns, template_id_patterns, metadata_patterns),
+            withPackages=with_packages,
+            preferredPackageFormat=FORMAT,
+        )
+        return map(_site, self._stream("listSites", request, pb.ListedSite))
+
+    def purge_sites(
+        self,
+        site_id_patterns: Iterable[str] = (),
+        template_id_patterns: Iterable[str] = (),
+        metadata_patterns: Mapping[str, str] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Deleted:
+        """Deletes the sites that match: all, without patterns."""
+        select = _select_sites(site_id_patterns, template_id_patterns, metadata_patterns, dry_run)
+        return self._delete("purgeSites", select)
+
+    # Deployments
+
+    def create_deployment(
+        self,
+        template_id: str = "",
+        site_id: str = "",
+        parent_deployment_id: str = "",
+        merge_package: Package | None = None,
+        merge_metadata: Mapping[str, str] | None = None,
+        *,
+        prepared: bool = False,
+        approved: bool = False,
+    ) -> str:
+        """Creates a deployment. Answers its ID."""
+        request = pb.CreateDeployment(
+            parentDeploymentId=parent_deployment_id,
+            templateId=template_id,
+            siteId=site_id,
+            mergeMetadata=merge_metadata,
+            prepared=prepared,
+            approved=approved,
+            mergePackageFormat=FORMAT,
+            mergePackage=_encode(merge_package),
+        )
+        response = self._call("createDeployment", request, pb.CreateDeploymentResponse)
+        if not response.created:
+            raise RequestError(response.notCreatedReason or "not created")
+        return response.deploymentId
+
+    def get_deployment(self, deployment_id: str, revision: int = 0) -> Deployment:
+        """A deployment, or one of its earlier revisions."""
+        request = pb.GetDeployment(deploymentId=deployment_id, preferredPackageFormat=FORMAT, revision=revision)
+        return _deployment(self._call("getDeployment", request, pb.Deployment))
+
+    def delete_deployment(self, deployment_id: str) -> Deleted:
+        """Deletes a deployment, and its children."""
+        return self._delete("deleteDeployment", pb.DeploymentID(deploymentId=deployment_id))
+
+    def list_deployments(
+        self,
+        *,
+        parent_deployment_id: str | None = None,
+        metadata_patterns: Mapping[str, str] | None = None,
+        template_id_patterns: Iterable[str] = (),
+        template_metadata_patterns: Mapping[str, str] | None = None,
+        site_id_patterns: Iterable[str] = (),
+        site_metadata_patterns: Mapping[str, str] | None = None,
+        prepared: bool | None = None,
+        approved: bool | None = None,
+        offset: int = 0,
+        max_count: int = -1,
+        after: str = "",
+        with_packages: bool = False,
+    ) -> Iterator[Deployment]:
+        """The deployments that match, sorted by ID, as they arrive."""
+        select = pb.SelectDeployments(
+            parentDeploymentId=parent_deployment_id,
+            metadataPatterns=metadata_patterns,
+            templateIdPatterns=template_id_patterns,
+            templateMetadataPatterns=template_metadata_patterns,
+            siteIdPatterns=site_id_patterns,
+            siteMetadataPatterns=site_metadata_patterns,
+            prepared=prepared,
+            approved=approved,
+        )
+        request = pb.ListDeployments(
+            window=_window(offset, max_count, after),
+            select=select,
+            withPackages=with_packages,
+            preferredPackageFormat=FORMAT,
+        )
+        return map(_deployment, self._stream("listDeployments", request, pb.ListedDeployment))
+
+    def purge_deployments(
+        self,
+        *,
+        parent_deployment_id: str | None = None,
+        metadata_patterns: Mapping[str, str] | None = None,
+        template_id_patterns: Iterable[str] = (),
+        template_metadata_patterns: Mapping[str, str] | None = None,
+        site_id_patterns: Iterable[str] = (),
+        site_metadata_patterns: Mapping[str, str] | None = None,
+        prepared: bool | None = None,
+        approved: bool | None = None,
+        dry_run: bool = False,
+    ) -> Deleted:
+        """Deletes the deployments that match, and their children: all, without patterns."""
+        select = pb.SelectDeployments(
+            parentDeploymentId=parent_deployment_id,
+            metadataPatterns=metadata_patterns,
+            templateIdPatterns=template_id_patterns,
+            templateMetadataPatterns=template_metadata_patterns,
+            siteIdPatterns=site_id_patterns,
+            siteMetadataPatterns=site_metadata_patterns,
+            prepared=prepared,
+            approved=approved,
+            dryRun=dry_run,
+        )
+        return self._delete("purgeDeployments", select)
+
+    def start_deployment_modification(self, deployment_id: str) -> Modification:
+        """Becomes the one who may change a deployment. ABORTED if somebody else is."""
+        request = pb.StartDeploymentModification(deploymentId=deployment_id, preferredPackageFormat=FORMAT)
+        response = self._call("startDeploymentModification", request, pb.StartDeploymentModificationResponse)
+        if not response.started:
+            raise RequestError(response.notStartedReason or "not started")
+        return Modification(response.modificationToken, deployment_id, response.packageFormat, response.package)
+
+    def end_deployment_modification(self, modification: Modification | str, package: Package) -> str:
+        """Replaces the package of a deployment. Answers the deployment's ID. If it is refused, the token stays good."""
+        request = pb.EndDeploymentModification(
+            modificationToken=_token(modification), packageFormat=FORMAT, package=_encode(package)
+        )
+        response = self._call("endDeploymentModification", request, pb.EndDeploymentModificationResponse)
+        if not response.modified:
+            raise RequestError(response.notModifiedReason or "not modified")
+        return response.deploymentId
+
+    def cancel_deployment_modification(self, modification: Modification | str) -> None:
+        """Gives up changing a deployment."""
+        request = pb.CancelDeploymentModification(modificationToken=_token(modification))
+        response = self._call("cancelDeploymentModification", request, pb.CancelDeploymentModificationResponse)
+        if not response.cancelled:
+            raise RequestError(response.notCancelledReason or "not cancelled")
+
+    @contextmanager
+    def modify_deployment(self, deployment_id: str) -> Iterator[Package]:
+        """Changes a deployment's package: within the ``with`` statement, which stores it if it ends well."""
+        modification = self.start_deployment_modification(deployment_id)
+        package = modification.get_package()
+        try:
+            yield package
+            self.end_deployment_modification(modification, package)
+        except BaseException:
+            with suppress(RequestError):  # it runs out by itself, and what went wrong first says more
+                self.cancel_deployment_modification(modification)
+            raise
+
+    # Plugins
+
+    def register_plugin(
+        self,
+        type: str,
+        name: str,
+        executor: str = "command",
+        arguments: Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        triggers: Iterable[GVK] = (),
+    ) -> int:
+        """Writes a plugin, or writes it anew. Answers its revision."""
+        plugin = pb.Plugin(
+            type=type,
+            name=name,
+            executor=executor,
+            arguments=arguments,
+            properties=properties,
+            triggers=[_gvk(t) for t in triggers],
+        )
+        return self._register("registerPlugin", plugin)
+
+    def get_plugin(self, type: str, name: str) -> RegisteredPlugin:
+        """A plugin."""
+        return _plugin(self._call("getPlugin", pb.PluginID(type=type, name=name), pb.Plugin))
+
+    def delete_plugin(self, type: str, name: str) -> Deleted:
+        """Deletes a plugin."""
+        return self._delete("deletePlugin", pb.PluginID(type=type, name=name))
+
+    def list_plugins(
+        self,
+        *,
+        type: str | None = None,
+        name_patterns: Iterable[str] = (),
+        executor: str | None = None,
+        trigger: GVK | None = None,
+        offset: int = 0,
+        max_count: int = -1,
+        after: str = "",
+    ) -> Iterator[RegisteredPlugin]:
+        """The plugins that match, sorted by type and name, as they arrive."""
+        select = _select_plugins(type, name_patterns, executor, trigger)
+        request = pb.ListPlugins(window=_window(offset, max_count, after), select=select)
+        return map(_plugin, self._stream("listPlugins", request, pb.Plugin))
+
+    def purge_plugins(
+        self,
+        *,
+        type: str | None = None,
+        name_patterns: Iterable[str] = (),
+        executor: str | None = None,
+        trigger: GVK | None = None,
+        dry_run: bool = False,
+    ) -> Deleted:
+        """Deletes the plugins that match: all, without patterns."""
+        return self._delete("purgePlugins", _select_plugins(type, name_patterns, executor, trigger, dry_run))
+
+    # How all of them call
+
+    def _call(self, method: str, request: Message, response: type[M]) -> M:
+        call = self._channel.unary_unary(
+            f"/{_SERVICE.full_name}/{method}",
+            request_serializer=lambda m: m.SerializeToString(),
+            response_deserializer=response.FromString,
+        )
+        try:
+            result = call(request, timeout=self.timeout, metadata=tuple(self._metadata))
+        except grpc.RpcError as e:
+            raise self._error(e) from None
+        assert isinstance(result, response)
+        return result
+
+    def _stream(self, method: str, request: Message, response: type[M]) -> Iterator[M]:
+        call = self._channel.unary_stream(
+            f"/{_SERVICE.full_name}/{method}",
+            request_serializer=lambda m: m.SerializeToString(),
+            response_deserializer=response.FromString,
+        )
+        stream = call(request, metadata=tuple(self._metadata))
+        return self._results(stream)
+
+    def _results(self, stream: Any) -> Iterator[Any]:
+        try:
+            while True:
+                late = threading.Event()
+                timer = None
+                if self.timeout is not None:
+
+                    def stop(late: threading.Event = late) -> None:
+                        late.set()
+                        stream.cancel()
+
+                    timer = threading.Timer(self.timeout, stop)
+                    timer.daemon = True
+                    timer.start()
+                try:
+                    result = next(stream)
+                except StopIteration:
+                    return
+                except grpc.RpcError as e:
+                    if late.is_set():
+                        message = f"{self.host} sent nothing for {self.timeout} s"
+                        raise RequestError(message, grpc.StatusCode.DEADLINE_EXCEEDED) from None
+                    raise self._error(e) from None
+                finally:
+                    if timer is not None:
+                        timer.cancel()
+                yield result
+        finally:
+            stream.cancel()  # whoever doesn't want the rest doesn't get it
+
+    def _error(self, e: grpc.RpcError) -> RequestError:
+        code, details = e.code(), e.details() or ""
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            details = f"{self.host}: {details}"
+        return RequestError(details or code.name, code)
+
+    def _register(self, method: str, request: Message) -> int:
+        response = self._call(method, request, pb.RegisterResponse)
+        if not response.registered:
+            raise RequestError(response.notRegisteredReason or "not registered")
+        return response.revision
+
+    def _delete(self, method: str, request: Message) -> Deleted:
+        response = self._call(method, request, pb.DeleteResponse)
+        if not response.deleted:
+            raise RequestError(response.notDeletedReason or "not deleted")
+        return Deleted(response.count, response.descendants)
+
+
+def _is_local(host: str) -> bool:
+    address = host.rpartition(":")[0].strip("[]") if ":" in host else host
+    if host.startswith("unix:") or address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _encode(package: Package | None) -> bytes:
+    return b"" if package is None else encode_package(package, FORMAT)
+
+
+def _token(modification: Modification | str) -> str:
+    return modification if isinstance(modification, str) else modification.token
+
+
+def _window(offset: int, max_count: int, after: str) -> pb.Window:
+    return pb.Window(offset=offset, maxCount=max_count, after=after)
+
+
+def _gvk(gvk: GVK) -> pb.GVK:
+    return pb.GVK(group=gvk.group, version=gvk.version, kind=gvk.kind)
+
+
+def _select_templates(
+    ids: Iterable[str], metadata: Mapping[str, str] | None, dry_run: bool = False
+) -> pb.SelectTemplates:
+    return pb.SelectTemplates(templateIdPatterns=ids, metadataPatterns=metadata, dryRun=dry_run)
+
+
+def _select_sites(
+    ids: Iterable[str], templates: Iterable[str], metadata: Mapping[str, str] | None, dry_run: bool = False
+) -> pb.SelectSites:
+    return pb.SelectSites(siteIdPatterns=ids, templateIdPatterns=templates, metadataPatterns=metadata, dryRun=dry_run)
+
+
+def _select_plugins(
+    type: str | None, names: Iterable[str], executor: str | None, trigger: GVK | None, dry_run: bool = False
+) -> pb.SelectPlugins:
+    return pb.SelectPlugins(
+        type=type,
+        namePatterns=names,
+        executor=executor,
+        trigger=_gvk(trigger) if trigger else None,
+        dryRun=dry_run,
+    )
+
+
+def _time(message: Any, name: str) -> datetime.datetime | None:
+    if not message.HasField(name):
+        return None
+    time: datetime.datetime = getattr(message, name).ToDatetime(tzinfo=datetime.timezone.utc)
+    return time
+
+
+def _packaged(message: Any) -> dict[str, Any]:
+    return {
+        "metadata": dict(message.metadata),
+        "updated": _time(message, "updated"),
+        "revision": message.stamp.revision,
+        "package_format": message.packageFormat,
+        "package": message.package,
+    }
+
+
+def _template(message: pb.Template | pb.ListedTemplate) -> Template:
+    return Template(**_packaged(message), template_id=message.templateId, deployment_ids=tuple(message.deploymentIds))
+
+
+def _site(message: pb.Site | pb.ListedSite) -> Site:
+    return Site(
+        **_packaged(message),
+        site_id=message.siteId,
+        template_id=message.templateId,
+        deployment_ids=tuple(message.deploymentIds),
+    )
+
+
+def _deployment(message: pb.Deployment | pb.ListedDeployment) -> Deployment:
+    return Deployment(
+        **_packaged(message),
+        deployment_id=message.deploymentId,
+        parent_deployment_id=message.parentDeploymentId,
+        template_id=message.templateId,
+        site_id=message.siteId,
+        created=_time(message, "created"),
+        prepared=message.prepared,
+        approved=message.approved,
+    )
+
+
+def _plugin(message: pb.Plugin) -> RegisteredPlugin:
+    return RegisteredPlugin(
+        type=message.type,
+        name=message.name,
+        executor=message.executor,
+        arguments=tuple(message.arguments),
+        properties=dict(message.properties),
+        triggers=tuple(GVK(t.group, t.version, t.kind) for t in message.triggers),
+    )

@@ -1,0 +1,819 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import empty_pb2 as _empty_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AboutResponse(_message.Message):
+    __slots__ = ("instanceName", "instanceDescription", "tkoVersion", "backend", "addressPorts", "defaultPackageFormat", "position")
+    INSTANCENAME_FIELD_NUMBER: _ClassVar[int]
+    INSTANCEDESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TKOVERSION_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSPORTS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULTPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    instanceName: str
+    instanceDescription: str
+    tkoVersion: str
+    backend: str
+    addressPorts: _containers.RepeatedScalarFieldContainer[str]
+    defaultPackageFormat: str
+    position: int
+    def __init__(self, instanceName: _Optional[str] = ..., instanceDescription: _Optional[str] = ..., tkoVersion: _Optional[str] = ..., backend: _Optional[str] = ..., addressPorts: _Optional[_Iterable[str]] = ..., defaultPackageFormat: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+
+class RegisterResponse(_message.Message):
+    __slots__ = ("registered", "notRegisteredReason", "revision")
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    NOTREGISTEREDREASON_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    registered: bool
+    notRegisteredReason: str
+    revision: int
+    def __init__(self, registered: _Optional[bool] = ..., notRegisteredReason: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class DeleteResponse(_message.Message):
+    __slots__ = ("deleted", "notDeletedReason", "count", "descendants")
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    NOTDELETEDREASON_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    DESCENDANTS_FIELD_NUMBER: _ClassVar[int]
+    deleted: bool
+    notDeletedReason: str
+    count: int
+    descendants: int
+    def __init__(self, deleted: _Optional[bool] = ..., notDeletedReason: _Optional[str] = ..., count: _Optional[int] = ..., descendants: _Optional[int] = ...) -> None: ...
+
+class Window(_message.Message):
+    __slots__ = ("offset", "maxCount", "after")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAXCOUNT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    maxCount: int
+    after: str
+    def __init__(self, offset: _Optional[int] = ..., maxCount: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class TemplateID(_message.Message):
+    __slots__ = ("templateId",)
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    templateId: str
+    def __init__(self, templateId: _Optional[str] = ...) -> None: ...
+
+class Template(_message.Message):
+    __slots__ = ("templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    templateId: str
+    metadata: _containers.ScalarMap[str, str]
+    updated: _timestamp_pb2.Timestamp
+    packageFormat: str
+    package: bytes
+    deploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    stamp: Stamp
+    def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+
+class ListedTemplate(_message.Message):
+    __slots__ = ("templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    templateId: str
+    metadata: _containers.ScalarMap[str, str]
+    updated: _timestamp_pb2.Timestamp
+    deploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    stamp: Stamp
+    packageFormat: str
+    package: bytes
+    def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ...) -> None: ...
+
+class GetTemplate(_message.Message):
+    __slots__ = ("templateId", "preferredPackageFormat", "revision")
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    templateId: str
+    preferredPackageFormat: str
+    revision: int
+    def __init__(self, templateId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class SelectTemplates(_message.Message):
+    __slots__ = ("templateIdPatterns", "metadataPatterns", "dryRun")
+    class MetadataPatternsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TEMPLATEIDPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    METADATAPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
+    metadataPatterns: _containers.ScalarMap[str, str]
+    dryRun: bool
+    def __init__(self, templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ...) -> None: ...
+
+class ListTemplates(_message.Message):
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    SELECT_FIELD_NUMBER: _ClassVar[int]
+    WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
+    PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    WITHOUTDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    window: Window
+    select: SelectTemplates
+    withPackages: bool
+    preferredPackageFormat: str
+    withoutDeploymentIds: bool
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectTemplates, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ...) -> None: ...
+
+class SiteID(_message.Message):
+    __slots__ = ("siteId",)
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    siteId: str
+    def __init__(self, siteId: _Optional[str] = ...) -> None: ...
+
+class Site(_message.Message):
+    __slots__ = ("siteId", "templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    siteId: str
+    templateId: str
+    metadata: _containers.ScalarMap[str, str]
+    updated: _timestamp_pb2.Timestamp
+    packageFormat: str
+    package: bytes
+    deploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    stamp: Stamp
+    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+
+class ListedSite(_message.Message):
+    __slots__ = ("siteId", "templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    siteId: str
+    templateId: str
+    metadata: _containers.ScalarMap[str, str]
+    updated: _timestamp_pb2.Timestamp
+    deploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    stamp: Stamp
+    packageFormat: str
+    package: bytes
+    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ...) -> None: ...
+
+class GetSite(_message.Message):
+    __slots__ = ("siteId", "preferredPackageFormat", "revision")
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    siteId: str
+    preferredPackageFormat: str
+    revision: int
+    def __init__(self, siteId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class SelectSites(_message.Message):
+    __slots__ = ("siteIdPatterns", "templateIdPatterns", "metadataPatterns", "dryRun")
+    class MetadataPatternsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SITEIDPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEIDPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    METADATAPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    siteIdPatterns: _containers.RepeatedScalarFieldContainer[str]
+    templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
+    metadataPatterns: _containers.ScalarMap[str, str]
+    dryRun: bool
+    def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ...) -> None: ...
+
+class ListSites(_message.Message):
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    SELECT_FIELD_NUMBER: _ClassVar[int]
+    WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
+    PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    WITHOUTDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    window: Window
+    select: SelectSites
+    withPackages: bool
+    preferredPackageFormat: str
+    withoutDeploymentIds: bool
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectSites, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ...) -> None: ...
+
+class DeploymentID(_message.Message):
+    __slots__ = ("deploymentId",)
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    deploymentId: str
+    def __init__(self, deploymentId: _Optional[str] = ...) -> None: ...
+
+class Deployment(_message.Message):
+    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "packageFormat", "package", "stamp")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    PARENTDEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    deploymentId: str
+    parentDeploymentId: str
+    templateId: str
+    siteId: str
+    metadata: _containers.ScalarMap[str, str]
+    created: _timestamp_pb2.Timestamp
+    updated: _timestamp_pb2.Timestamp
+    prepared: bool
+    approved: bool
+    packageFormat: str
+    package: bytes
+    stamp: Stamp
+    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+
+class ListedDeployment(_message.Message):
+    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "stamp", "packageFormat", "package")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    PARENTDEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    deploymentId: str
+    parentDeploymentId: str
+    templateId: str
+    siteId: str
+    metadata: _containers.ScalarMap[str, str]
+    created: _timestamp_pb2.Timestamp
+    updated: _timestamp_pb2.Timestamp
+    prepared: bool
+    approved: bool
+    stamp: Stamp
+    packageFormat: str
+    package: bytes
+    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ...) -> None: ...
+
+class CreateDeployment(_message.Message):
+    __slots__ = ("parentDeploymentId", "templateId", "siteId", "mergeMetadata", "prepared", "approved", "mergePackageFormat", "mergePackage")
+    class MergeMetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PARENTDEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    MERGEMETADATA_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    MERGEPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    MERGEPACKAGE_FIELD_NUMBER: _ClassVar[int]
+    parentDeploymentId: str
+    templateId: str
+    siteId: str
+    mergeMetadata: _containers.ScalarMap[str, str]
+    prepared: bool
+    approved: bool
+    mergePackageFormat: str
+    mergePackage: bytes
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., mergeMetadata: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., mergePackageFormat: _Optional[str] = ..., mergePackage: _Optional[bytes] = ...) -> None: ...
+
+class CreateDeploymentResponse(_message.Message):
+    __slots__ = ("created", "notCreatedReason", "deploymentId")
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    NOTCREATEDREASON_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    created: bool
+    notCreatedReason: str
+    deploymentId: str
+    def __init__(self, created: _Optional[bool] = ..., notCreatedReason: _Optional[str] = ..., deploymentId: _Optional[str] = ...) -> None: ...
+
+class GetDeployment(_message.Message):
+    __slots__ = ("deploymentId", "preferredPackageFormat", "revision")
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    deploymentId: str
+    preferredPackageFormat: str
+    revision: int
+    def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class SelectDeployments(_message.Message):
+    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun")
+    class MetadataPatternsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class TemplateMetadataPatternsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class SiteMetadataPatternsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PARENTDEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    METADATAPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEIDPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEMETADATAPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    SITEIDPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    SITEMETADATAPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    parentDeploymentId: str
+    metadataPatterns: _containers.ScalarMap[str, str]
+    templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
+    templateMetadataPatterns: _containers.ScalarMap[str, str]
+    siteIdPatterns: _containers.RepeatedScalarFieldContainer[str]
+    siteMetadataPatterns: _containers.ScalarMap[str, str]
+    prepared: bool
+    approved: bool
+    dryRun: bool
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ...) -> None: ...
+
+class ListDeployments(_message.Message):
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    SELECT_FIELD_NUMBER: _ClassVar[int]
+    WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
+    PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    window: Window
+    select: SelectDeployments
+    withPackages: bool
+    preferredPackageFormat: str
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectDeployments, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ...) -> None: ...
+
+class StartDeploymentModification(_message.Message):
+    __slots__ = ("deploymentId", "preferredPackageFormat")
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    deploymentId: str
+    preferredPackageFormat: str
+    def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ...) -> None: ...
+
+class StartDeploymentModificationResponse(_message.Message):
+    __slots__ = ("started", "notStartedReason", "modificationToken", "packageFormat", "package", "expires")
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    NOTSTARTEDREASON_FIELD_NUMBER: _ClassVar[int]
+    MODIFICATIONTOKEN_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    started: bool
+    notStartedReason: str
+    modificationToken: str
+    packageFormat: str
+    package: bytes
+    expires: _timestamp_pb2.Timestamp
+    def __init__(self, started: _Optional[bool] = ..., notStartedReason: _Optional[str] = ..., modificationToken: _Optional[str] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class EndDeploymentModification(_message.Message):
+    __slots__ = ("modificationToken", "packageFormat", "package")
+    MODIFICATIONTOKEN_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    modificationToken: str
+    packageFormat: str
+    package: bytes
+    def __init__(self, modificationToken: _Optional[str] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ...) -> None: ...
+
+class EndDeploymentModificationResponse(_message.Message):
+    __slots__ = ("modified", "notModifiedReason", "deploymentId", "revision")
+    MODIFIED_FIELD_NUMBER: _ClassVar[int]
+    NOTMODIFIEDREASON_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    modified: bool
+    notModifiedReason: str
+    deploymentId: str
+    revision: int
+    def __init__(self, modified: _Optional[bool] = ..., notModifiedReason: _Optional[str] = ..., deploymentId: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class CancelDeploymentModification(_message.Message):
+    __slots__ = ("modificationToken",)
+    MODIFICATIONTOKEN_FIELD_NUMBER: _ClassVar[int]
+    modificationToken: str
+    def __init__(self, modificationToken: _Optional[str] = ...) -> None: ...
+
+class CancelDeploymentModificationResponse(_message.Message):
+    __slots__ = ("cancelled", "notCancelledReason")
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    NOTCANCELLEDREASON_FIELD_NUMBER: _ClassVar[int]
+    cancelled: bool
+    notCancelledReason: str
+    def __init__(self, cancelled: _Optional[bool] = ..., notCancelledReason: _Optional[str] = ...) -> None: ...
+
+class PluginID(_message.Message):
+    __slots__ = ("type", "name")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    name: str
+    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class GVK(_message.Message):
+    __slots__ = ("group", "version", "kind")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    version: str
+    kind: str
+    def __init__(self, group: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class Plugin(_message.Message):
+    __slots__ = ("type", "name", "executor", "arguments", "properties", "triggers", "stamp")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    TRIGGERS_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    name: str
+    executor: str
+    arguments: _containers.RepeatedScalarFieldContainer[str]
+    properties: _containers.ScalarMap[str, str]
+    triggers: _containers.RepeatedCompositeFieldContainer[GVK]
+    stamp: Stamp
+    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ..., executor: _Optional[str] = ..., arguments: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., triggers: _Optional[_Iterable[_Union[GVK, _Mapping]]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+
+class SelectPlugins(_message.Message):
+    __slots__ = ("type", "namePatterns", "executor", "trigger", "dryRun")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAMEPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_FIELD_NUMBER: _ClassVar[int]
+    TRIGGER_FIELD_NUMBER: _ClassVar[int]
+    DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    namePatterns: _containers.RepeatedScalarFieldContainer[str]
+    executor: str
+    trigger: GVK
+    dryRun: bool
+    def __init__(self, type: _Optional[str] = ..., namePatterns: _Optional[_Iterable[str]] = ..., executor: _Optional[str] = ..., trigger: _Optional[_Union[GVK, _Mapping]] = ..., dryRun: _Optional[bool] = ...) -> None: ...
+
+class ListPlugins(_message.Message):
+    __slots__ = ("window", "select")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    SELECT_FIELD_NUMBER: _ClassVar[int]
+    window: Window
+    select: SelectPlugins
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectPlugins, _Mapping]] = ...) -> None: ...
+
+class Stamp(_message.Message):
+    __slots__ = ("uid", "revision", "position", "created", "updated", "who", "why", "conditions")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    uid: str
+    revision: int
+    position: int
+    created: _timestamp_pb2.Timestamp
+    updated: _timestamp_pb2.Timestamp
+    who: str
+    why: str
+    conditions: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, uid: _Optional[str] = ..., revision: _Optional[int] = ..., position: _Optional[int] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+
+class Condition(_message.Message):
+    __slots__ = ("type", "status", "reason", "message", "lastTransitionTime", "observedRevision")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LASTTRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
+    OBSERVEDREVISION_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    reason: str
+    message: str
+    lastTransitionTime: _timestamp_pb2.Timestamp
+    observedRevision: int
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., lastTransitionTime: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., observedRevision: _Optional[int] = ...) -> None: ...
+
+class ApproveDeployments(_message.Message):
+    __slots__ = ("deploymentId", "select")
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    SELECT_FIELD_NUMBER: _ClassVar[int]
+    deploymentId: str
+    select: SelectDeployments
+    def __init__(self, deploymentId: _Optional[str] = ..., select: _Optional[_Union[SelectDeployments, _Mapping]] = ...) -> None: ...
+
+class ApproveDeploymentsResponse(_message.Message):
+    __slots__ = ("approved",)
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    approved: int
+    def __init__(self, approved: _Optional[int] = ...) -> None: ...
+
+class CommitDeployment(_message.Message):
+    __slots__ = ("deploymentId", "revision", "packageFormat", "package", "conditions")
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    deploymentId: str
+    revision: int
+    packageFormat: str
+    package: bytes
+    conditions: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+
+class CommitDeploymentResponse(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class CreateChildren(_message.Message):
+    __slots__ = ("parentDeploymentId", "parentRevision", "mergePackageFormat", "mergePackage", "children")
+    PARENTDEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    PARENTREVISION_FIELD_NUMBER: _ClassVar[int]
+    MERGEPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    MERGEPACKAGE_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    parentDeploymentId: str
+    parentRevision: int
+    mergePackageFormat: str
+    mergePackage: bytes
+    children: _containers.RepeatedCompositeFieldContainer[Child]
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., parentRevision: _Optional[int] = ..., mergePackageFormat: _Optional[str] = ..., mergePackage: _Optional[bytes] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
+
+class Child(_message.Message):
+    __slots__ = ("origin", "templateId", "siteId")
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    origin: str
+    templateId: str
+    siteId: str
+    def __init__(self, origin: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ...) -> None: ...
+
+class CreateChildrenResponse(_message.Message):
+    __slots__ = ("deploymentIds", "created")
+    DEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    deploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    created: int
+    def __init__(self, deploymentIds: _Optional[_Iterable[str]] = ..., created: _Optional[int] = ...) -> None: ...
+
+class ProvisionSite(_message.Message):
+    __slots__ = ("origin", "templateId", "metadata", "packageFormat", "package")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    origin: str
+    templateId: str
+    metadata: _containers.ScalarMap[str, str]
+    packageFormat: str
+    package: bytes
+    def __init__(self, origin: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ...) -> None: ...
+
+class ProvisionSiteResponse(_message.Message):
+    __slots__ = ("siteId", "created")
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    siteId: str
+    created: bool
+    def __init__(self, siteId: _Optional[str] = ..., created: _Optional[bool] = ...) -> None: ...
+
+class SetConditions(_message.Message):
+    __slots__ = ("kind", "id", "conditions")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    id: str
+    conditions: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+
+class ClaimWork(_message.Message):
+    __slots__ = ("queue", "worker", "maxItems", "lease", "wait")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    MAXITEMS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    worker: str
+    maxItems: int
+    lease: _duration_pb2.Duration
+    wait: _duration_pb2.Duration
+    def __init__(self, queue: _Optional[str] = ..., worker: _Optional[str] = ..., maxItems: _Optional[int] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ClaimWorkResponse(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[WorkItem]
+    def __init__(self, items: _Optional[_Iterable[_Union[WorkItem, _Mapping]]] = ...) -> None: ...
+
+class WorkItem(_message.Message):
+    __slots__ = ("queue", "key", "claim", "attempt", "lastError")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LASTERROR_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    key: str
+    claim: str
+    attempt: int
+    lastError: str
+    def __init__(self, queue: _Optional[str] = ..., key: _Optional[str] = ..., claim: _Optional[str] = ..., attempt: _Optional[int] = ..., lastError: _Optional[str] = ...) -> None: ...
+
+class RenewWork(_message.Message):
+    __slots__ = ("items", "lease")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[WorkItem]
+    lease: _duration_pb2.Duration
+    def __init__(self, items: _Optional[_Iterable[_Union[WorkItem, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class RenewWorkResponse(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[WorkItem]
+    def __init__(self, items: _Optional[_Iterable[_Union[WorkItem, _Mapping]]] = ...) -> None: ...
+
+class FinishWork(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[FinishedWork]
+    def __init__(self, items: _Optional[_Iterable[_Union[FinishedWork, _Mapping]]] = ...) -> None: ...
+
+class FinishedWork(_message.Message):
+    __slots__ = ("item", "outcome", "error", "retry")
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DONE: _ClassVar[FinishedWork.Outcome]
+        FAILED: _ClassVar[FinishedWork.Outcome]
+        LATER: _ClassVar[FinishedWork.Outcome]
+        RELEASED: _ClassVar[FinishedWork.Outcome]
+    DONE: FinishedWork.Outcome
+    FAILED: FinishedWork.Outcome
+    LATER: FinishedWork.Outcome
+    RELEASED: FinishedWork.Outcome
+    ITEM_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    item: WorkItem
+    outcome: FinishedWork.Outcome
+    error: str
+    retry: _duration_pb2.Duration
+    def __init__(self, item: _Optional[_Union[WorkItem, _Mapping]] = ..., outcome: _Optional[_Union[FinishedWork.Outcome, str]] = ..., error: _Optional[str] = ..., retry: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class WatchChanges(_message.Message):
+    __slots__ = ("after", "kinds")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, after: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("position", "kind", "id", "op", "revision", "time", "who", "why")
+    class Op(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        WRITTEN: _ClassVar[Change.Op]
+        DELETED: _ClassVar[Change.Op]
+        STATUS: _ClassVar[Change.Op]
+    WRITTEN: Change.Op
+    DELETED: Change.Op
+    STATUS: Change.Op
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    kind: str
+    id: str
+    op: Change.Op
+    revision: int
+    time: _timestamp_pb2.Timestamp
+    who: str
+    why: str
+    def __init__(self, position: _Optional[int] = ..., kind: _Optional[str] = ..., id: _Optional[str] = ..., op: _Optional[_Union[Change.Op, str]] = ..., revision: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...

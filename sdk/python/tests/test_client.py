@@ -1,0 +1,247 @@
+"""The client, with a real server: its address is in TKO_TEST_HOST. Go's tests start it."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import tko
+from tko import tko_pb2 as pb
+
+HOST = os.environ.get("TKO_TEST_HOST", "")
+NRF = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nrf"}, "data": {"answer": "yes"}}
+
+
+@pytest.fixture
+def client() -> Iterator[tko.Client]:
+    assert HOST, "TKO_TEST_HOST is not set: run this by `go test ./test/python`"
+    with tko.Client(HOST, who="tester", why="100% Grüße") as c:
+        yield c
+        for purge in (c.purge_deployments, c.purge_sites, c.purge_templates, c.purge_plugins):
+            purge()
+
+
+def test_about(client: tko.Client) -> None:
+    about = client.about()
+    assert about.backend and about.default_package_format == "cbor"
+
+
+def test_templates(client: tko.Client) -> None:
+    assert client.register_template("nf/nrf:v1", tko.Package([NRF]), {"type": "core"}) == 1
+    assert client.register_template("nf/upf:v1") == 1
+    template = client.get_template("nf/nrf:v1")
+    assert template.get_package() == tko.Package([NRF])
+    assert (template.metadata, template.deployment_ids, template.revision) == ({"type": "core"}, (), 1)
+    assert template.updated is not None and abs(template.updated.timestamp() - time.time()) < 600
+    assert template.to_ard()["package"] == [NRF]
+    assert [t.template_id for t in client.list_templates()] == ["nf/nrf:v1", "nf/upf:v1"]
+    assert [t.template_id for t in client.list_templates(["*/upf:*"])] == ["nf/upf:v1"]
+    assert [t.template_id for t in client.list_templates(metadata_patterns={"type": "c*"})] == ["nf/nrf:v1"]
+    assert [t.template_id for t in client.list_templates(offset=1, max_count=5)] == ["nf/upf:v1"]
+    assert [t.get_package() for t in client.list_templates(["**nrf**"], with_packages=True)] == [tko.Package([NRF])]
+    assert client.purge_templates(["**"], dry_run=True).count == 2
+    assert client.delete_template("nf/upf:v1").count == 1
+    assert client.purge_templates(["nf/**"]).count == 1
+
+
+def test_sites(client: tko.Client) -> None:
+    client.register_template("zone", tko.Package([NRF]))
+    client.register_site("lagos/1", "zone", metadata={"region": "lagos"})
+    site = client.get_site("lagos/1")
+    assert (site.template_id, site.metadata) == ("zone", {"region": "lagos"})
+    assert site.to_ard()["siteId"] == "lagos/1" and site.to_ard()["package"] == [NRF]
+    assert [s.site_id for s in client.list_sites(["lagos/*"], ["z*"], {"region": "l*"})] == ["lagos/1"]
+    assert list(client.list_sites(["accra/*"])) == []
+    assert client.delete_site("lagos/1").count == 1
+    assert client.purge_sites().count == 0
+
+
+def test_deployments(client: tko.Client) -> None:
+    client.register_template("nrf", tko.Package([NRF]))
+    client.register_site("lagos")
+    parent = client.create_deployment("nrf", "lagos", merge_metadata={"a": "b"})
+    child = client.create_deployment(
+        parent_deployment_id=parent, merge_package=tko.Package([{**NRF, "data": {"answer": "no"}}])
+    )
+    deployment = client.get_deployment(parent)
+    assert (deployment.template_id, deployment.site_id, deployment.metadata["a"]) == ("nrf", "lagos", "b")
+    assert deployment.to_ard()["deploymentId"] == parent
+    assert [d.deployment_id for d in client.list_deployments()] == [parent, child]
+    assert [d.deployment_id for d in client.list_deployments(parent_deployment_id=parent)] == [child]
+    assert [d.deployment_id for d in client.list_deployments(site_id_patterns=["l*"], approved=False)] == [parent]
+
+    modification = client.start_deployment_modification(parent)
+    with pytest.raises(tko.RequestError) as raised:
+        client.start_deployment_modification(parent)
+    assert raised.value.code() == grpc.StatusCode.ABORTED
+    package = modification.get_package()
+    nrf = package[tko.Identifier(resource=NRF)]
+    nrf["data"]["answer"] = "on"
+    assert client.end_deployment_modification(modification, package) == parent
+    assert client.get_deployment(parent).get_package()[tko.Identifier(resource=NRF)]["data"] == {"answer": "on"}
+    client.cancel_deployment_modification(client.start_deployment_modification(parent).token)
+
+    with client.modify_deployment(parent) as package:
+        package[tko.Identifier(resource=NRF)]["data"]["answer"] = "off"
+    assert client.get_deployment(parent).get_package()[tko.Identifier(resource=NRF)]["data"] == {"answer": "off"}
+    with pytest.raises(ZeroDivisionError), client.modify_deployment(parent):
+        raise ZeroDivisionError
+    client.cancel_deployment_modification(client.start_deployment_modification(parent))  # it was given up
+    deleted = client.delete_deployment(parent)
+    assert (deleted.count, deleted.descendants) == (2, 1)
+    assert client.purge_deployments(prepared=False).count == 0
+
+
+def test_plugins(client: tko.Client) -> None:
+    gvk = tko.GVK("x.plugin.nephio.org", "v1", "X")
+    client.register_plugin("prepare", "x", arguments=["/bin/x"], properties={"_persistent": "true"}, triggers=[gvk])
+    plugin = client.get_plugin("prepare", "x")
+    assert (plugin.executor, plugin.arguments, plugin.triggers) == ("command", ("/bin/x",), (gvk,))
+    assert plugin.properties == {"_persistent": "true"}
+    assert list(client.list_plugins(type="prepare", trigger=gvk)) == [plugin]
+    assert list(client.list_plugins(type="schedule")) == []
+    assert client.purge_plugins(name_patterns=["x"], dry_run=True).count == 1
+    assert client.delete_plugin("prepare", "x").count == 1
+    with pytest.raises(tko.RequestError, match="use true or false") as raised:
+        client.register_plugin("prepare", "x", arguments=["/bin/x"], properties={"_persistent": "maybe"})
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_who_and_why(client: tko.Client) -> None:
+    client.register_template("t")
+    stamp = client._call("getTemplate", pb.GetTemplate(templateId="t"), pb.Template).stamp
+    assert (stamp.who, stamp.why) == ("tester", "100% Grüße")
+
+
+def test_errors(client: tko.Client) -> None:
+    with pytest.raises(tko.RequestError, match="nowhere") as raised:
+        client.get_site("nowhere")
+    assert raised.value.code() == grpc.StatusCode.NOT_FOUND
+    assert isinstance(raised.value, grpc.RpcError) and isinstance(raised.value, tko.Error)
+    with pytest.raises(tko.RequestError) as raised:
+        client.register_template("not an ID")
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(tko.RequestError) as raised:
+        list(client.list_sites(["\\"]))
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_lists_stream(client: tko.Client) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda i: client.register_site(f"s/{i:04}"), range(300)))
+    sites = client.list_sites()
+    assert next(sites).site_id == "s/0000"
+    del sites  # the rest is not wanted
+    assert sum(1 for _ in client.list_sites()) == 300
+
+
+def test_a_server_that_isnt_there() -> None:
+    with tko.Client("localhost:1", timeout=5) as client, pytest.raises(tko.RequestError, match="localhost:1") as raised:
+        client.about()
+    assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_the_host_of_a_request(request_document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = []
+
+    def prepare(request: tko.PrepareRequest) -> bool:
+        with request.client() as client:
+            hosts.append(client.host)
+        return False
+
+    assert tko.Plugin(prepare=prepare).answer(request_document) == {"prepared": False}
+    monkeypatch.setenv("TKO_GRPC_HOST", "elsewhere:1")
+    with tko.Client() as client:
+        hosts.append(client.host)
+    monkeypatch.delenv("TKO_GRPC_HOST")
+    with tko.Client() as client:
+        hosts.append(client.host)
+    assert hosts == ["[::1]:50050", "elsewhere:1", "localhost:50050"]
+
+
+class Service(grpc.GenericRpcHandler):
+    """Answers about with the metadata that it got, and lists sites slowly."""
+
+    def service(self, details: Any) -> Any:
+        if details.method == "/tko.Data/about":
+
+            def about(_: bytes, context: Any) -> bytes:
+                metadata = dict(context.invocation_metadata())
+                return pb.AboutResponse(instanceName=metadata.get("authorization", "nobody")).SerializeToString()
+
+            return grpc.unary_unary_rpc_method_handler(about)
+        if details.method == "/tko.Data/getSite":
+
+            def hang(_: bytes, context: Any) -> bytes:
+                time.sleep(2)
+                return b""
+
+            return grpc.unary_unary_rpc_method_handler(hang)
+
+        def sites(_: bytes, context: Any) -> Iterator[bytes]:
+            yield pb.ListedSite(siteId="one").SerializeToString()
+            time.sleep(2)
+
+        return grpc.unary_stream_rpc_method_handler(sites)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", folder / "key", "-out", folder / "crt",
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def stand_in(certificate: Path) -> Iterator[tuple[int, int]]:
+    """A server with TLS, which wants certificates of its clients, and without."""
+    server = grpc.server(ThreadPoolExecutor(4), handlers=(Service(),))
+    key, chain = (certificate / "key").read_bytes(), (certificate / "crt").read_bytes()
+    credentials = grpc.ssl_server_credentials([(key, chain)], root_certificates=chain, require_client_auth=True)
+    ports = server.add_secure_port("localhost:0", credentials), server.add_insecure_port("localhost:0")
+    server.start()
+    yield ports
+    server.stop(None).wait()
+
+
+def test_tls_and_tokens(stand_in: tuple[int, int], certificate: Path) -> None:
+    host = f"localhost:{stand_in[0]}"
+    mine = {"certificate": certificate / "crt", "key": certificate / "key"}
+    with tko.Client(host, tls=certificate / "crt", **mine, token="secret") as client:
+        assert client.about().instance_name == "Bearer secret"
+    with tko.Client(host, tls=certificate / "crt", timeout=10) as client, pytest.raises(tko.RequestError):
+        client.about()  # without a certificate of its own
+    with tko.Client(host, tls=True, **mine, timeout=10) as client, pytest.raises(tko.RequestError):
+        client.about()  # nobody said to trust it
+    with tko.Client(f"localhost:{stand_in[1]}", token="secret") as client:
+        assert client.about().instance_name == "Bearer secret"
+    for elsewhere in ("tko.example:50050", "10.0.0.1:50050", "[2001:db8::1]:50050", "localhost.example:50050"):
+        with pytest.raises(tko.Error, match="needs TLS"):
+            tko.Client(elsewhere, token="secret")
+    for here in ("localhost:50050", "127.0.0.1:50050", "[::1]:50050"):
+        tko.Client(here, token="secret").close()
+
+
+def test_timeouts(stand_in: tuple[int, int]) -> None:
+    with tko.Client(f"localhost:{stand_in[1]}", timeout=0.3) as client:
+        with pytest.raises(tko.RequestError) as raised:
+            client.get_site("s")
+        assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        sites = client.list_sites()
+        assert next(sites).site_id == "one"
+        with pytest.raises(tko.RequestError, match="sent nothing for 0.3 s") as raised:
+            next(sites)
+        assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED

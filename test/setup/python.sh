@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Brings the Python environment that the SDK is tested with, and prints its folder. The SDK itself is not in it: PYTHONPATH
+# says which one is meant. It is made once for each list of requirements, and kept in the user's cache.
+set -euo pipefail
+requirements=$(cd "$(dirname "$0")/../../sdk/python" && pwd)/requirements-test.txt
+
+need() {
+	echo "make test: install $1 ($2)" >&2
+	exit 1
+}
+command -v python3 >/dev/null || need 'Python 3.10 or later' 'the Python SDK is tested with it'
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || need 'Python 3.10 or later' "$(python3 --version) is too old for the Python SDK"
+
+sum=$({ python3 --version; cat "$requirements"; } | cksum | tr ' ' -)
+dir=${XDG_CACHE_HOME:-$HOME/.cache}/tko/python-$sum
+if [ ! -d "$dir" ]; then
+	mkdir -p "$(dirname "$dir")"
+	new=$(mktemp -d "$dir.XXXXXX")
+	trap 'rm -rf "$new"' EXIT
+	if ! out=$(python3 -m venv "$new" 2>&1); then
+		[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -y --no-install-recommends python3-venv >/dev/null 2>&1 &&
+			out=$(python3 -m venv --clear "$new" 2>&1) ||
+			need "Python's venv (Debian: python3-venv)" "$(tail -n 1 <<<"$out")"
+	fi
+	out=$("$new/bin/python3" -m pip install --quiet --disable-pip-version-check -r "$requirements" 2>&1) ||
+		need "what $requirements lists, from PyPI" "$(tail -n 1 <<<"$out")"
+	mv -T "$new" "$dir" 2>/dev/null || [ -d "$dir" ] # somebody else may have been faster
+fi
+echo "$dir"
