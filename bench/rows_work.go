@@ -49,8 +49,8 @@ func (r *run) probe(ctx context.Context) error {
 		defer cancel()
 		err = r.untilPrepared(limited, id)
 		r.prepares = err == nil
-		if err != nil && limited.Err() == nil {
-			return err
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil { // the server may tell of the deadline first
+			return errors.Join(err, ctx.Err())
 		}
 		if _, err := r.client.DeleteDeployment(ctx, id); err != nil {
 			return err
