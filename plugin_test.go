@@ -12,6 +12,13 @@ import (
 func TestPluginCheck(t *testing.T) {
 	awx := map[string]string{"_awx.host": "h", "_awx.username": "u", "_awx.password": "p", "_awx.inventory": "i"}
 	gvk := krm.GVK{Group: "g", Version: "v1", Kind: "K"}
+	kpt := func(argument, property string) tko.Plugin {
+		p := tko.Plugin{Type: "prepare", Name: "a", Executor: "kpt", Arguments: []string{argument}, Properties: map[string]string{}}
+		if key, value, ok := strings.Cut(property, "="); ok {
+			p.Properties[key] = value
+		}
+		return p
+	}
 	tests := map[string]struct {
 		why    string
 		plugin tko.Plugin
@@ -30,6 +37,24 @@ func TestPluginCheck(t *testing.T) {
 		"kpt can't validate":   {why: "functions change packages", plugin: tko.Plugin{Type: "validate", Name: "a", Executor: "kpt", Arguments: []string{"image"}}, want: "can only prepare"},
 		"kpt can't schedule":   {why: "functions change packages", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "kpt", Arguments: []string{"image"}}, want: "can only prepare"},
 		"kpt arguments":        {why: "exactly one", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "kpt", Arguments: []string{"image", "more"}}, want: "exactly one"},
+		"kpt exec":             {why: "a program", plugin: kpt("exec:/usr/bin/a b", "")},
+		"kpt wasm":             {why: "a module", plugin: kpt("wasm:/lib/fn.wasm", "_kpt.pull=always")},
+		"kpt oci":              {why: "a module of a registry", plugin: kpt("oci://registry.example:5000/fn@sha256:abc", "")},
+		"kpt wasm oci":         {why: "the same", plugin: kpt("wasm:oci://registry.example/fn:v1", "_kpt.config=spec.config")},
+		"kpt builtin":          {why: "a part of TKO", plugin: kpt("builtin:set-namespace", "namespace=spec.namespace")},
+		"kpt digest":           {why: "images have digests", plugin: kpt("ghcr.io/a/b:v0.4@sha256:"+strings.Repeat("0", 64), "")},
+		"kpt option":           {why: "it is no option of the engine", plugin: kpt("--privileged", ""), want: "is no image"},
+		"kpt blank":            {why: "nor two arguments", plugin: kpt("image -v /:/host", ""), want: "is no image"},
+		"kpt NUL":              {why: "no program can be given one", plugin: kpt("exec:a\x00b", ""), want: "NUL"},
+		"kpt exec nothing":     {why: "which program?", plugin: kpt("exec:", ""), want: "exec:PATH"},
+		"kpt wasm nothing":     {why: "which module?", plugin: kpt("wasm:", ""), want: "wasm:PATH"},
+		"kpt oci nothing":      {why: "which artifact?", plugin: kpt("oci://", ""), want: "no OCI artifact"},
+		"kpt exec oci":         {why: "a program of a registry can't be run", plugin: kpt("exec:oci://a/b", ""), want: "no OCI artifact"},
+		"kpt no builtin":       {why: "it says which there are", plugin: kpt("builtin:rm", ""), want: "set-namespace"},
+		"kpt empty property":   {why: "a path into what?", plugin: kpt("image", "namespace="), want: `property "namespace" is empty`},
+		"kpt empty config":     {why: "a path into what?", plugin: kpt("image", "_kpt.config="), want: `property "_kpt.config" is empty`},
+		"kpt pull":             {why: "a typo would pull nothing", plugin: kpt("image", "_kpt.pull=sometimes"), want: "missing, always or never"},
+		"kpt unknown":          {why: "a typo would do nothing", plugin: kpt("image", "_kpt.poll=always"), want: `"_kpt.poll" is unknown`},
 		"ansible can't":        {why: "job templates act on sites", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: awx}, want: "can only schedule"},
 		"ansible arguments":    {why: "exactly one", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Properties: awx}, want: "exactly one"},
 		"ansible properties":   {why: "it has to find AWX", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: map[string]string{"_awx.host": "h"}}, want: "_awx.username"},

@@ -89,7 +89,7 @@ func (f *filler) run(ctx context.Context) (Filled, error) {
 
 // all is what the root's mark says when everything is there.
 func (f *filler) all() string {
-	return fmt.Sprintf("%d deployments at %d sites", f.Deployments, f.Fleet.Sites)
+	return fmt.Sprintf("%d deployments at %d sites", f.Deployments, f.Sites)
 }
 
 // root finds or makes the fleet's network, with all templates, and answers
@@ -140,7 +140,7 @@ func (f *filler) mark(ctx context.Context, id tko.DeploymentID, what string) err
 // sites registers the sites, unless the last and the first are there: they are
 // registered from the last to the first.
 func (f *filler) sites(ctx context.Context) (int, error) {
-	first, last := f.Site(0), f.Site(f.Fleet.Sites-1)
+	first, last := f.Site(0), f.Site(f.Sites-1)
 	there := 0
 	for _, site := range []tko.Site{first, last} {
 		switch _, err := f.client.Site(ctx, site.ID, 0); {
@@ -153,7 +153,7 @@ func (f *filler) sites(ctx context.Context) (int, error) {
 	if there == 2 {
 		return 0, nil
 	}
-	n := f.Fleet.Sites
+	n := f.Sites
 	report := f.progress("sites", n)
 	// The first only once all others are there.
 	_, err := parallel(ctx, f.Clients, n-1, func(ctx context.Context, i int) error {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,71 +11,134 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Raw is what PostgreSQL does by itself, without TKO. Zeros are not known.
+// Raw is PostgreSQL without TKO, which does by itself what TKO does with it, just
+// before TKO does: both with what the machine has left at that time.
 type Raw struct {
-	Insert float64 `json:"insert,omitempty"` // single-row INSERT transactions per second, with the same clients
-	Stream float64 `json:"stream,omitempty"` // rows per second of a SELECT of rows of a list's size
+	pool    *pgxpool.Pool
+	options Options
+	inserts []float64
+	streams []float64
 }
 
 const (
 	createRaw = `CREATE TABLE tko_bench_raw (id text PRIMARY KEY, site text, template text, metadata jsonb, body text)`
 	dropRaw   = `DROP TABLE IF EXISTS tko_bench_raw`
+	insertRaw = `INSERT INTO tko_bench_raw VALUES ($1, $2, $3, $4, $5)`
+	manyRaw   = `INSERT INTO tko_bench_raw SELECT 'many-' || i, 'site', 'template', $1, $2 FROM generate_series(1, $3::int) i`
+	streamRaw = `SELECT id, site, template, metadata::text, body FROM tko_bench_raw ORDER BY id`
 )
 
-// MeasureRaw measures PostgreSQL with rows of about the size of a deployment's,
-// in a table of its own that goes at the end.
-func MeasureRaw(ctx context.Context, dsn string, o Options) (raw Raw, err error) {
+// What is in raw rows: about the size of a deployment's.
+const rawMetadata = `{"channel":"stable","NetworkFunction.name":"upf","NetworkFunction.variant.version":"v1"}`
+
+var rawBody = strings.Repeat("x", 100)
+
+// OpenRaw makes a table in a database, with as many rows as there are
+// deployments, which goes when it is closed.
+func OpenRaw(ctx context.Context, dsn string, o Options) (*Raw, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return Raw{}, err
+		return nil, err
 	}
-	config.MaxConns = int32(o.Clients) //nolint:gosec // few
+	config.MaxConns = int32(min(o.Clients, 1000)) //nolint:gosec // it is in bounds
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return Raw{}, err
+		return nil, err
 	}
-	defer pool.Close()
-	for _, sql := range []string{dropRaw, createRaw} {
-		if _, err := pool.Exec(ctx, sql); err != nil {
-			return Raw{}, err
+	r := &Raw{pool: pool, options: o}
+	for _, statement := range []struct {
+		sql  string
+		args []any
+	}{
+		{dropRaw, nil},
+		{createRaw, nil},
+		{manyRaw, []any{rawMetadata, rawBody, o.Deployments}},
+		{`VACUUM ANALYZE tko_bench_raw`, nil},
+	} {
+		if _, err := pool.Exec(ctx, statement.sql, statement.args...); err != nil {
+			pool.Close()
+			return nil, err
 		}
 	}
-	defer func() {
-		if _, dropped := pool.Exec(context.WithoutCancel(ctx), dropRaw); err == nil {
-			err = dropped
-		}
-	}()
-	body := strings.Repeat("x", 100)
-	const metadata = `{"channel":"stable","NetworkFunction.name":"upf","NetworkFunction.variant.version":"v1"}`
-	raw.Insert, err = parallel(ctx, o.Clients, o.Register, func(ctx context.Context, i int) error {
-		_, err := pool.Exec(ctx, `INSERT INTO tko_bench_raw VALUES ($1, $2, $3, $4, $5)`, fmt.Sprintf("one-%09d", i), "site", "template", metadata, body)
+	return r, nil
+}
+
+// Close drops the table.
+func (r *Raw) Close(ctx context.Context) error {
+	_, err := r.pool.Exec(ctx, dropRaw)
+	r.pool.Close()
+	return err
+}
+
+// insert answers how many transactions of a single INSERT a second there are,
+// with the same clients; 0 without PostgreSQL.
+func (r *Raw) insert(ctx context.Context) (float64, error) {
+	if r == nil {
+		return 0, nil
+	}
+	series := len(r.inserts)
+	rate, err := parallel(ctx, r.options.Clients, r.options.Register, func(ctx context.Context, i int) error {
+		_, err := r.pool.Exec(ctx, insertRaw, fmt.Sprintf("one-%d-%09d", series, i), "site", "template", rawMetadata, rawBody)
 		return err
 	})
-	if err != nil {
-		return raw, err
-	}
-	_, err = pool.Exec(ctx, `INSERT INTO tko_bench_raw SELECT 'many-' || i, 'site', 'template', $1, $2 FROM generate_series(1, $3::int) i`, metadata, body, o.Deployments)
-	if err != nil {
-		return raw, err
-	}
-	if _, err := pool.Exec(ctx, `VACUUM ANALYZE tko_bench_raw`); err != nil {
-		return raw, err
+	r.inserts = append(r.inserts, rate)
+	return rate, err
+}
+
+// stream answers how many rows a second a SELECT of all answers; 0 without
+// PostgreSQL.
+func (r *Raw) stream(ctx context.Context) (float64, error) {
+	if r == nil {
+		return 0, nil
 	}
 	began, n := time.Now(), 0
-	rows, err := pool.Query(ctx, `SELECT id, site, template, metadata::text, body FROM tko_bench_raw ORDER BY id`)
+	rows, err := r.pool.Query(ctx, streamRaw)
 	if err != nil {
-		return raw, err
+		return 0, err
 	}
 	defer rows.Close()
 	var id, site, template, meta, text string
 	for rows.Next() {
 		if err := rows.Scan(&id, &site, &template, &meta, &text); err != nil {
-			return raw, err
+			return 0, err
 		}
 		n++
 	}
-	raw.Stream = float64(n) / time.Since(began).Seconds()
-	return raw, rows.Err()
+	rate := float64(n) / time.Since(began).Seconds()
+	r.streams = append(r.streams, rate)
+	return rate, rows.Err()
+}
+
+// RawRates is what raw PostgreSQL did, in the order in which it was measured.
+type RawRates struct {
+	Inserts []float64 `json:"inserts"` // single-row INSERT transactions per second
+	Streams []float64 `json:"streams"` // rows per second of a SELECT of rows of a list's size
+}
+
+// Rates answers what was measured so far; nothing without PostgreSQL.
+func (r *Raw) Rates() RawRates {
+	if r == nil {
+		return RawRates{}
+	}
+	return RawRates{Inserts: r.inserts, Streams: r.streams}
+}
+
+func (r RawRates) String() string {
+	if len(r.Inserts) == 0 && len(r.Streams) == 0 {
+		return "No raw PostgreSQL in this run."
+	}
+	span := func(rates []float64) string {
+		if len(rates) == 0 {
+			return "an unknown number"
+		}
+		least, most := slices.Min(rates), slices.Max(rates)
+		if least == most {
+			return fmt.Sprintf("%.0f", most)
+		}
+		return fmt.Sprintf("%.0f to %.0f", least, most)
+	}
+	return fmt.Sprintf("Raw PostgreSQL in the same run, each time just before what it is compared with: %s single-row INSERT transactions/s, %s rows/s of SELECT.",
+		span(r.Inserts), span(r.Streams))
 }
 
 // A database is the server's, looked at from outside.

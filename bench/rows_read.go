@@ -83,6 +83,10 @@ func (r *run) stream(ctx context.Context) error {
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
+	raw, err := r.raw.stream(ctx)
+	if err != nil {
+		return err
+	}
 	before := resident(r.PID)
 	stopWatching := watchResident(r.PID)
 	var writing sync.WaitGroup
@@ -126,8 +130,8 @@ func (r *run) stream(ctx context.Context) error {
 		return failed
 	}
 	r.sampled = sampled
-	row := rate(rowStream, float64(n)/took.Seconds(), r.raw.Stream, "raw SELECT")
-	row.Aim = max(100_000, r.raw.Stream/4)
+	row := rate(rowStream, float64(n)/took.Seconds(), raw, "raw SELECT")
+	row.Aim = max(100_000, raw/4)
 	if row.Note != "" {
 		row.Note += "; "
 	}

@@ -45,7 +45,7 @@ func (r *run) watch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = c.Close() }() //nolint:revive // all of them at the end
+		defer func() { _ = c.Close() }()
 		for range min(watchersPerConnection, r.Watchers-from) {
 			w.wait.Go(func() { w.watch(ctx, c, about.Position-1) })
 		}

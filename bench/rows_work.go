@@ -269,6 +269,9 @@ func (r *run) place(ctx context.Context, template tko.TemplateID, n, preparers i
 	return placed, prepared, err
 }
 
+// statisticsDelay is how late PostgreSQL counts what its sessions did.
+const statisticsDelay = 12 * time.Second
+
 // idle looks at a system that has nothing to do.
 func (r *run) idle(ctx context.Context) error {
 	if r.database == nil && r.PID == 0 {
@@ -282,7 +285,7 @@ func (r *run) idle(ctx context.Context) error {
 	if _, _, err := r.drain(ctx); err != nil {
 		return err
 	}
-	if err := pause(ctx, min(r.Idle, 3*time.Second)); err != nil { // what the last rows left is written
+	if err := pause(ctx, min(r.Idle, statisticsDelay)); err != nil {
 		return err
 	}
 	if r.PID != 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -37,6 +38,10 @@ func (r *run) name(what string) string {
 }
 
 func (r *run) register(ctx context.Context) error {
+	raw, err := r.raw.insert(ctx)
+	if err != nil {
+		return err
+	}
 	name := r.name("sites")
 	perSecond, err := parallel(ctx, r.Clients, r.Register, func(ctx context.Context, i int) error {
 		s := r.fleet.Site(i)
@@ -46,8 +51,8 @@ func (r *run) register(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		row := rate(rowRegister(r.Clients), perSecond, r.raw.Insert, rawInserts)
-		row.Aim = r.raw.Insert
+		row := rate(rowRegister(r.Clients), perSecond, raw, rawInserts)
+		row.Aim = raw
 		r.add(row)
 	}
 	_, purged := r.client.PurgeSites(ctx, tko.SiteSelect{IDs: []string{name + "/**"}}, false)
@@ -55,6 +60,10 @@ func (r *run) register(ctx context.Context) error {
 }
 
 func (r *run) create(ctx context.Context) error {
+	raw, err := r.raw.insert(ctx)
+	if err != nil {
+		return err
+	}
 	name := r.name("deployments")
 	template := r.fleet.template("upf", Stable)
 	perSecond, err := parallel(ctx, r.Clients, r.Create, func(ctx context.Context, i int) error {
@@ -64,7 +73,7 @@ func (r *run) create(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		row := rate(rowCreate(r.Clients), perSecond, r.raw.Insert, rawInserts)
+		row := rate(rowCreate(r.Clients), perSecond, raw, rawInserts)
 		row.Aim = 5000
 		r.add(row)
 	}
@@ -75,12 +84,16 @@ func (r *run) create(ctx context.Context) error {
 // children creates what the deletes delete: the children of one deployment,
 // all of one template.
 func (r *run) children(ctx context.Context) error {
+	raw, err := r.raw.insert(ctx)
+	if err != nil {
+		return err
+	}
 	before, unknown := r.size(ctx)
 	perSecond, err := r.createDependents(ctx)
 	if err != nil {
 		return err
 	}
-	r.add(rate(rowChildren(r.Dependents), perSecond, r.raw.Insert, rawInserts))
+	r.add(rate(rowChildren(r.Dependents), perSecond, raw, rawInserts))
 	after, err := r.size(ctx)
 	if err = errors.Join(unknown, err); err != nil {
 		return err
@@ -125,7 +138,7 @@ func (r *run) createDependents(ctx context.Context) (perSecond float64, err erro
 	perSecond, err = parallel(ctx, 4, (r.Dependents+batch-1)/batch, func(ctx context.Context, b int) error {
 		n := tko.NewChildren{Parent: parent, Merge: merge}
 		for i := b * batch; i < min(r.Dependents, (b+1)*batch); i++ {
-			n.Children = append(n.Children, tko.NewChild{Origin: fmt.Sprint(i), Template: template, Site: r.fleet.Site(i % r.fleet.Sites).ID})
+			n.Children = append(n.Children, tko.NewChild{Origin: strconv.Itoa(i), Template: template, Site: r.fleet.Site(i % r.fleet.Sites).ID})
 		}
 		_, _, err := r.client.CreateChildren(ctx, n)
 		return err

@@ -61,7 +61,7 @@ type step struct {
 type run struct {
 	Options
 	Target
-	raw      Raw
+	raw      *Raw
 	fleet    Fleet
 	client   *client.Client
 	database *database
@@ -78,12 +78,12 @@ type run struct {
 // stepTime is how long a step may take.
 const stepTime = 30 * time.Minute
 
-// Run measures a target beside what raw PostgreSQL did, and tells what it is
-// at. It fills the fleet in that rows are measured with, which stays. What it
+// Run measures a target beside raw PostgreSQL, if there is one, and tells what
+// it is at. It fills the fleet in that rows are measured with, which stays. What it
 // can't measure, because the server doesn't know a method or an answer was
 // wrong, is a row that says so; the error is then nil for the former, and says
 // what failed for the latter.
-func Run(ctx context.Context, target Target, raw Raw, o Options, tell func(string)) (Table, error) {
+func Run(ctx context.Context, target Target, raw *Raw, o Options, tell func(string)) (Table, error) {
 	r := &run{Options: o, Target: target, raw: raw, tell: tell, fleet: Fleet{Seed: o.Seed, Sites: o.Sites, Deployments: o.Deployments}}
 	if err := r.dial(); err != nil {
 		return Table{}, err

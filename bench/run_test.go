@@ -43,7 +43,7 @@ func TestRunAtAnAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address, _ := serve(t, test.options...)
-			table, err := bench.Run(t.Context(), bench.Target{Address: address}, bench.Raw{}, tiny(), func(text string) { t.Log(text) })
+			table, err := bench.Run(t.Context(), bench.Target{Address: address}, nil, tiny(), func(text string) { t.Log(text) })
 			if err != nil {
 				t.Fatalf("%v: what a server doesn't have is no failure", err)
 			}
@@ -69,13 +69,13 @@ func TestRunMeasuresOnlyWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	address, _ := serve(t)
 	o := tiny()
-	o.Rows = regexp.MustCompile("by one metadata key|^get")
-	table, err := bench.Run(t.Context(), bench.Target{Address: address}, bench.Raw{}, o, func(string) {})
+	o.Rows = regexp.MustCompile("by one metadata key|^get|delete a template")
+	table, err := bench.Run(t.Context(), bench.Target{Address: address}, nil, o, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(table.Rows) != 7 {
-		t.Errorf("the rows are %+v: want sites by one key, deployments by five shares, and get", table.Rows)
+	if len(table.Rows) != 8 {
+		t.Errorf("the rows are %+v: want sites by one key, deployments by five shares, get, and the first of two deletes", table.Rows)
 	}
 	for _, row := range table.Rows {
 		if !o.Rows.MatchString(row.What) {
@@ -125,7 +125,7 @@ func TestRunFindsListsThatAreTorn(t *testing.T) {
 	address, _ := serveAs(t, func(s *catalog.Service) grpcapi.Backend { return torn{s} })
 	o := tiny()
 	o.Rows = regexp.MustCompile("^stream")
-	table, err := bench.Run(t.Context(), bench.Target{Address: address}, bench.Raw{}, o, func(string) {})
+	table, err := bench.Run(t.Context(), bench.Target{Address: address}, nil, o, func(string) {})
 	if err == nil || len(table.Rows) != 1 || !strings.HasPrefix(table.Rows[0].Missing, "failed: the list has ") {
 		t.Errorf("%+v, %v: want that the list isn't of one moment", table.Rows, err)
 	}
@@ -137,7 +137,7 @@ func TestRunFindsWhatIsNotPrepared(t *testing.T) {
 	o := tiny()
 	o.Rows = regexp.MustCompile("^create to prepared")
 	target := bench.Target{Address: address, Preparers: func(context.Context, int) ([]int, func(), error) { return nil, func() {}, nil }}
-	table, err := bench.Run(t.Context(), target, bench.Raw{}, o, func(string) {})
+	table, err := bench.Run(t.Context(), target, nil, o, func(string) {})
 	if err == nil || len(table.Rows) != 1 || !strings.Contains(table.Rows[0].Missing, "can't be prepared") {
 		t.Errorf("%+v, %v: want that deployments can't be prepared", table.Rows, err)
 	}

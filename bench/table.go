@@ -145,35 +145,40 @@ func Markdown(w io.Writer, tables []Table) error {
 		}
 	}
 	for _, name := range names {
-		var first Row
-		line, aim := "", ""
-		for i, t := range tables {
-			row, ok := t.Row(name)
-			if i == 0 {
-				first = row
-			}
-			if !ok {
-				line += " | |"
-				continue
-			}
-			if aim == "" {
-				aim = row.aim()
-			}
-			value, notes := row.value(), row.Note
-			if row.Missing != "" {
-				notes = row.Missing
-			} else if !row.Met() {
-				value = "**" + value + "**"
-			}
-			if worse := row.worse(first); i > 0 && worse > tooSlow {
-				notes = strings.TrimSuffix(fmt.Sprintf("**%.1fx slower**; %s", worse, notes), "; ")
-			}
-			line += " " + value + " | " + cell(notes) + " |"
-		}
-		b.WriteString("| " + cell(name) + " | " + aim + " |" + line + "\n")
+		writeRow(&b, name, tables)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeRow writes the row of a name, of all tables.
+func writeRow(b *strings.Builder, name string, tables []Table) {
+	aim := ""
+	for _, t := range tables {
+		if row, ok := t.Row(name); ok && aim == "" {
+			aim = row.aim()
+		}
+	}
+	b.WriteString("| " + cell(name) + " | " + aim + " |")
+	first, _ := tables[0].Row(name)
+	for i, t := range tables {
+		row, ok := t.Row(name)
+		if !ok {
+			b.WriteString(" | |")
+			continue
+		}
+		value, notes := row.value(), row.Note
+		if row.Missing != "" {
+			notes = row.Missing
+		} else if !row.Met() {
+			value = "**" + value + "**"
+		}
+		if worse := row.worse(first); i > 0 && worse > tooSlow {
+			notes = strings.TrimSuffix(fmt.Sprintf("**%.1fx slower**; %s", worse, notes), "; ")
+		}
+		b.WriteString(" " + value + " | " + cell(notes) + " |")
+	}
+	b.WriteString("\n")
 }
 
 // cell makes a text fit into a cell.
@@ -182,12 +187,12 @@ func cell(text string) string {
 }
 
 // JSON writes tables, and raw PostgreSQL's numbers, for machines.
-func JSON(w io.Writer, raw Raw, tables []Table) error {
+func JSON(w io.Writer, raw RawRates, tables []Table) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(struct {
-		Raw    Raw     `json:"raw"`
-		Tables []Table `json:"tables"`
+		Raw    RawRates `json:"raw"`
+		Tables []Table  `json:"tables"`
 	}{raw, tables})
 }
 

@@ -176,36 +176,35 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if o.json {
 		return errors.Join(failed, bench.JSON(stdout, raw, tables))
 	}
-	text := "No raw PostgreSQL in this run.\n\n"
-	if raw != (bench.Raw{}) {
-		text = fmt.Sprintf("Raw PostgreSQL in the same run: %.0f single-row INSERT transactions/s with %d clients, %.0f rows/s of SELECT.\n\n",
-			raw.Insert, o.Clients, raw.Stream)
-	}
-	if _, err := io.WriteString(stdout, text); err != nil {
+	if _, err := fmt.Fprintf(stdout, "%s\n\n", raw); err != nil {
 		return err
 	}
 	return errors.Join(failed, bench.Markdown(stdout, tables))
 }
 
-// measure answers a table for each server, and what failed.
-func (o *options) measure(ctx context.Context) (raw bench.Raw, tables []bench.Table, failed error) {
-	if o.address != "" {
-		if o.dsn != "" {
-			var err error
-			if raw, err = o.raw(ctx, o.dsn); err != nil {
-				return raw, nil, err
-			}
+// measure answers what raw PostgreSQL did, a table for each server, and what
+// failed.
+func (o *options) measure(ctx context.Context) (rates bench.RawRates, tables []bench.Table, failed error) {
+	dsn := o.dsn
+	if o.address == "" {
+		var stop func()
+		var err error
+		if dsn, stop, err = pgtest.Start(ctx); err != nil {
+			return rates, nil, err
 		}
+		defer stop()
+	}
+	var raw *bench.Raw
+	if dsn != "" {
+		var err error
+		if raw, err = bench.OpenRaw(ctx, dsn, o.Options); err != nil {
+			return rates, nil, fmt.Errorf("raw PostgreSQL: %w", err)
+		}
+		defer func() { failed = errors.Join(failed, raw.Close(context.WithoutCancel(ctx))) }()
+	}
+	if o.address != "" {
 		table, err := bench.Run(ctx, bench.Target{Address: o.address, PID: o.pid, DSN: o.dsn}, raw, o.Options, o.tell)
-		return raw, appendIfAny(tables, table), err
-	}
-	dsn, stop, err := pgtest.Start(ctx)
-	if err != nil {
-		return raw, nil, err
-	}
-	defer stop()
-	if raw, err = o.raw(ctx, dsn); err != nil {
-		return raw, nil, err
+		return raw.Rates(), appendIfAny(tables, table), err
 	}
 	for store := range strings.SplitSeq(o.stores, ",") {
 		table, err := o.own(ctx, store, dsn, raw)
@@ -217,7 +216,7 @@ func (o *options) measure(ctx context.Context) (raw bench.Raw, tables []bench.Ta
 			break
 		}
 	}
-	return raw, tables, failed
+	return raw.Rates(), tables, failed
 }
 
 func appendIfAny(tables []bench.Table, t bench.Table) []bench.Table {
@@ -225,14 +224,4 @@ func appendIfAny(tables []bench.Table, t bench.Table) []bench.Table {
 		return tables
 	}
 	return append(tables, t)
-}
-
-func (o *options) raw(ctx context.Context, dsn string) (bench.Raw, error) {
-	o.tell("raw PostgreSQL")
-	raw, err := bench.MeasureRaw(ctx, dsn, o.Options)
-	if err != nil {
-		return raw, fmt.Errorf("raw PostgreSQL: %w", err)
-	}
-	o.tell(fmt.Sprintf("  %.0f INSERTs/s, %.0f rows/s", raw.Insert, raw.Stream))
-	return raw, nil
 }

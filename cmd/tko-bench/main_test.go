@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,13 +32,13 @@ func TestMeasuresBothStores(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
 	var got struct {
-		Raw    bench.Raw
+		Raw    bench.RawRates
 		Tables []bench.Table
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatalf("%v in %s", err, &stdout)
 	}
-	if got.Raw.Insert <= 0 || got.Raw.Stream <= 0 {
+	if len(got.Raw.Inserts) != 6 || len(got.Raw.Streams) != 2 || slices.Min(got.Raw.Inserts) <= 0 || slices.Min(got.Raw.Streams) <= 0 {
 		t.Errorf("raw PostgreSQL is %+v", got.Raw)
 	}
 	if len(got.Tables) != 2 || !strings.HasPrefix(got.Tables[0].Backend, "PostgreSQL") || !strings.HasPrefix(got.Tables[1].Backend, "SQLite") {

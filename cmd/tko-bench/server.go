@@ -22,7 +22,7 @@ const (
 )
 
 // own measures a server that is started for it.
-func (o *options) own(ctx context.Context, store, dsn string, raw bench.Raw) (table bench.Table, err error) {
+func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (table bench.Table, err error) {
 	folder, err := os.MkdirTemp("", "tko-bench-")
 	if err != nil {
 		return bench.Table{}, err

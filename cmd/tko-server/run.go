@@ -154,6 +154,11 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		host = "localhost"
 	}
 	worker := fmt.Sprintf("%s/%d", host, os.Getpid())
+	if c.Has(config.RoleData) {
+		controllers.Go(func() error {
+			return s.service.Retain(working, catalog.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions})
+		})
+	}
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(data, runner, prepare.Options{
 			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
@@ -205,6 +210,7 @@ type server struct {
 
 	grpc, web, logs, debug []net.Listener
 	store                  catalog.Store
+	service                *catalog.Service
 	inProcess              *bufconn.Listener
 }
 
@@ -301,17 +307,17 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	if err != nil {
 		return err
 	}
-	service := catalog.New(store, validator, catalog.Options{
+	s.service = catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
 		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
 		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax, Log: s.log.With("role", config.RoleData),
 	})
-	api := grpcapi.NewServer(service, grpcapi.Options{DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), Log: s.log})
+	api := grpcapi.NewServer(s.service, grpcapi.Options{DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), Log: s.log})
 	s.inProcess = bufconn.Listen(1 << 20)
 	for _, l := range append([]net.Listener{s.inProcess}, s.grpc...) {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: webapi.New(service, s.log), ReadHeaderTimeout: 10 * time.Second}
+	web := &http.Server{Handler: webapi.New(s.service, s.log), ReadHeaderTimeout: 10 * time.Second}
 	for _, l := range s.web {
 		serving.Go(func() error {
 			if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -17,15 +17,23 @@ import (
 // given one merged in, and answers its ID. IDs made by one Service sort in the
 // order of creation. A prepared one is validated completely, others partially.
 // An unknown template, site or parent is an ErrInvalid.
-func (s *Service) CreateDeployment(ctx context.Context, request tko.NewDeployment) (tko.DeploymentID, error) {
+func (s *Service) CreateDeployment(ctx context.Context, request tko.NewDeployment) (id tko.DeploymentID, err error) {
 	if request.Parent != "" && !isDeploymentID(request.Parent) {
 		return "", explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: string(request.Parent)}})
 	}
-	base, err := s.base(ctx, string(request.Template))
+	err = onGrounds(ctx, func(on *grounds) error {
+		id, err = s.createOn(ctx, on, request)
+		return err
+	})
+	return id, err
+}
+
+func (s *Service) createOn(ctx context.Context, on *grounds, request tko.NewDeployment) (tko.DeploymentID, error) {
+	base, err := s.base(ctx, on, string(request.Template))
 	if err != nil {
 		return "", err
 	}
-	n, err := s.newRecord(ctx, base, request)
+	n, err := s.newRecord(ctx, on, base, request)
 	if err != nil {
 		return "", err
 	}
@@ -36,7 +44,7 @@ func (s *Service) CreateDeployment(ctx context.Context, request tko.NewDeploymen
 	if request.Parent != "" {
 		n.requires = append(n.requires, deploymentKey(request.Parent))
 	}
-	outcomes, err := s.commit(ctx, n.write(ctx, ids[0]))
+	outcomes, err := s.commit(ctx, on.write(n.write(ctx, ids[0])))
 	if err != nil {
 		return "", err
 	}
@@ -50,14 +58,14 @@ type newRecord struct {
 }
 
 // newRecord derives and validates a new deployment.
-func (s *Service) newRecord(ctx context.Context, base base, request tko.NewDeployment) (newRecord, error) {
+func (s *Service) newRecord(ctx context.Context, on *grounds, base base, request tko.NewDeployment) (newRecord, error) {
 	d, err := draftNew(base.pkg, request)
 	if err != nil {
 		return newRecord{}, err
 	}
 	inherited := base.metadata
 	if d.template != string(request.Template) {
-		if inherited, err = s.templateMetadata(ctx, d.template); err != nil {
+		if inherited, err = s.templateMetadata(ctx, on, d.template); err != nil {
 			return newRecord{}, err
 		}
 	}
@@ -68,7 +76,7 @@ func (s *Service) newRecord(ctx context.Context, base base, request tko.NewDeplo
 	if err != nil {
 		return newRecord{}, err
 	}
-	c, err := s.validDraft(ctx, d)
+	c, err := s.validDraft(ctx, on, d)
 	if err != nil {
 		return newRecord{}, err
 	}
@@ -98,13 +106,13 @@ func (n newRecord) write(ctx context.Context, id string) Write {
 }
 
 // validDraft has a draft validated and encodes it.
-func (s *Service) validDraft(ctx context.Context, d draft) (content, error) {
+func (s *Service) validDraft(ctx context.Context, on *grounds, d draft) (content, error) {
 	c, err := contentOf(d.pkg.WithoutDeploymentState())
 	if err != nil {
 		return content{}, err
 	}
 	c.pkg = d.pkg
-	return c, s.validateDraft(ctx, d, c)
+	return c, s.validateDraft(ctx, on, d, c)
 }
 
 // MaxChildren is how many children one call of CreateChildren may create.
@@ -167,11 +175,11 @@ func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (
 // firstChild derives and validates what the children of one template have in
 // common: everything but the site.
 func (s *Service) firstChild(ctx context.Context, request tko.NewChildren, template tko.TemplateID) (newRecord, error) {
-	base, err := s.base(ctx, string(template))
+	base, err := s.base(ctx, nil, string(template))
 	if err != nil {
 		return newRecord{}, err
 	}
-	return s.newRecord(ctx, base, tko.NewDeployment{Parent: request.Parent, Template: template, Merge: request.Merge})
+	return s.newRecord(ctx, nil, base, tko.NewDeployment{Parent: request.Parent, Template: template, Merge: request.Merge})
 }
 
 func checkChildren(request tko.NewChildren) error {

@@ -55,7 +55,7 @@ func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Pac
 		if current.Revision == 0 {
 			return tokenError(tko.ErrNotFound, token)
 		}
-		change, err := s.changed(ctx, start, current, pkg)
+		change, err := s.changed(ctx, nil, start, current, pkg)
 		if err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Pac
 			revision = current.Revision
 			return tokenError(s.store.CancelModification(ctx, token), token)
 		}
-		revision, err = s.writeChange(ctx, current, change, token, nil)
+		revision, err = s.writeChange(ctx, nil, current, change, token, nil)
 		return tokenError(err, token)
 	})
 	if err != nil {
@@ -107,6 +107,15 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 	if err := checkConditions(commit.Conditions); err != nil {
 		return 0, err
 	}
+	var revision int64
+	err := onGrounds(ctx, func(on *grounds) (err error) {
+		revision, err = s.commitOn(ctx, on, commit)
+		return err
+	})
+	return revision, err
+}
+
+func (s *Service) commitOn(ctx context.Context, on *grounds, commit tko.DeploymentCommit) (int64, error) {
 	key := deploymentKey(commit.ID)
 	current, err := s.get(ctx, Fields{Package: true}, key)
 	if err == nil {
@@ -115,7 +124,7 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 	if err != nil {
 		return 0, err
 	}
-	change, err := s.changed(ctx, current, current, commit.Package)
+	change, err := s.changed(ctx, on, current, current, commit.Package)
 	if err != nil {
 		return 0, err
 	}
@@ -125,8 +134,11 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 	var revision int64
 	err = retry(ctx, func() error {
 		var err error
-		if revision, err = s.writeChange(ctx, current, change, "", commit.Conditions); !errors.Is(err, tko.ErrConflict) {
+		if revision, err = s.writeChange(ctx, on, current, change, "", commit.Conditions); !errors.Is(err, tko.ErrConflict) {
 			return err
+		}
+		if isStale(err) {
+			return final(err)
 		}
 		again, getErr := s.get(ctx, Fields{}, key)
 		if getErr == nil {
@@ -141,6 +153,8 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return 0, tko.NotFound(tko.KindDeployment, commit.ID)
+	case isStale(err):
+		return 0, err
 	case errors.Is(err, tko.ErrConflict):
 		return 0, movedOn(commit)
 	default:
@@ -174,7 +188,7 @@ type change struct {
 // changed derives what a deployment becomes with another package. start is the
 // deployment that the package was made from, with its package, and current what
 // it is now.
-func (s *Service) changed(ctx context.Context, start, current Record, pkg krm.Package) (change, error) {
+func (s *Service) changed(ctx context.Context, on *grounds, start, current Record, pkg krm.Package) (change, error) {
 	before, err := deploymentPackage(start)
 	if err != nil {
 		return change{}, err
@@ -186,7 +200,7 @@ func (s *Service) changed(ctx context.Context, start, current Record, pkg krm.Pa
 	var requires []Key
 	inherited := current.inherited()
 	if d.template != current.Template {
-		if inherited, err = s.templateMetadata(ctx, d.template); err != nil {
+		if inherited, err = s.templateMetadata(ctx, on, d.template); err != nil {
 			return change{}, err
 		}
 		requires = references(d.template, "")
@@ -211,12 +225,12 @@ func (s *Service) changed(ctx context.Context, start, current Record, pkg krm.Pa
 		return change{record: record}, nil
 	}
 	c.pkg = d.pkg
-	return change{record: record, requires: requires}, s.validateDraft(ctx, d, c)
+	return change{record: record, requires: requires}, s.validateDraft(ctx, on, d, c)
 }
 
 // writeChange commits a change of a deployment that is at current, under a
 // token or without, with conditions, and answers the new revision.
-func (s *Service) writeChange(ctx context.Context, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
+func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
 	record, now := c.record, time.Now()
 	record.Author = author(ctx)
 	record.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
@@ -224,9 +238,9 @@ func (s *Service) writeChange(ctx context.Context, current Record, c change, tok
 	if len(record.Conditions) > maxConditions {
 		return 0, tko.Errorf(tko.ErrInvalid, "deployment %q would have %d conditions: use at most %d", record.ID, len(record.Conditions), maxConditions)
 	}
-	outcomes, err := s.commit(ctx, Write{
+	outcomes, err := s.commit(ctx, on.write(Write{
 		Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,
-	})
+	}))
 	if err != nil {
 		return 0, err
 	}
@@ -235,7 +249,7 @@ func (s *Service) writeChange(ctx context.Context, current Record, c change, tok
 
 // validateDraft has a draft validated: completely if it says that it is
 // prepared.
-func (s *Service) validateDraft(ctx context.Context, d draft, c content) error {
+func (s *Service) validateDraft(ctx context.Context, on *grounds, d draft, c content) error {
 	seal := fmt.Sprintf("%q %q %t %t", d.template, d.site, d.prepared, d.approved)
-	return s.validate(ctx, c, d.prepared, seal)
+	return s.validate(ctx, on, c, d.prepared, seal)
 }

@@ -23,7 +23,7 @@ func (s *Service) RegisterPlugin(ctx context.Context, p tko.Plugin) (int64, erro
 	if len(encoded) > maxPluginBytes {
 		return 0, tko.Errorf(tko.ErrInvalid, "plugin %q has %d bytes: use at most %d", p.ID(), len(encoded), maxPluginBytes)
 	}
-	outcome, err := s.register(ctx, Record{Key: pluginKey(p.Type, p.Name), Plugin: encoded})
+	outcome, err := s.register(ctx, nil, Record{Key: pluginKey(p.Type, p.Name), Plugin: encoded})
 	return outcome.Revision, err
 }
 

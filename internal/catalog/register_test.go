@@ -295,10 +295,10 @@ func TestRulesFollowTheCatalog(t *testing.T) {
 		w.validator.take()
 		w.site("s", thing("a", "x: "+string(rune('0'+w.head()%10))))
 		asked := w.validator.take()
-		if len(asked) != 1 {
-			t.Fatalf("%d validations, want 1", len(asked))
+		if len(asked) != 1 && len(asked) != 2 { // from memory, and if that was out of date again
+			t.Fatalf("%d validations, want 1 or 2", len(asked))
 		}
-		return asked[0]
+		return asked[len(asked)-1]
 	}
 	if v := last(); len(v.CRDs) != 0 || len(v.Plugins) != 0 || v.Key == "" {
 		t.Errorf("%v: nothing is known yet", v)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -45,6 +46,8 @@ type Service struct {
 	log       *slog.Logger
 	validator Validator
 	rules     ruleCache
+	bases     baseMemory
+	rewrites  atomic.Int32 // how many of the registrations to come look first whether there is something
 	ids       idSource
 	recent    *recent
 }

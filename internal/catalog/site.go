@@ -18,17 +18,21 @@ func (s *Service) RegisterSite(ctx context.Context, site tko.Site) (int64, error
 	if err := tko.CheckID("site ID", string(site.ID)); err != nil {
 		return 0, err
 	}
-	record, requires, err := s.siteRecord(ctx, site)
-	if err != nil {
-		return 0, err
-	}
-	outcome, err := s.register(ctx, record, requires...)
+	var outcome Outcome
+	err := onGrounds(ctx, func(on *grounds) error {
+		record, requires, err := s.siteRecord(ctx, on, site)
+		if err != nil {
+			return err
+		}
+		outcome, err = s.register(ctx, on, record, requires...)
+		return err
+	})
 	return outcome.Revision, err
 }
 
 // siteRecord derives and validates a site.
-func (s *Service) siteRecord(ctx context.Context, site tko.Site) (Record, []Key, error) {
-	base, err := s.base(ctx, string(site.Template))
+func (s *Service) siteRecord(ctx context.Context, on *grounds, site tko.Site) (Record, []Key, error) {
+	base, err := s.base(ctx, on, string(site.Template))
 	if err != nil {
 		return Record{}, nil, err
 	}
@@ -44,7 +48,7 @@ func (s *Service) siteRecord(ctx context.Context, site tko.Site) (Record, []Key,
 	if err != nil {
 		return Record{}, nil, err
 	}
-	if err := s.validate(ctx, c, true, ""); err != nil {
+	if err := s.validate(ctx, on, c, true, ""); err != nil {
 		return Record{}, nil, err
 	}
 	return Record{
@@ -88,7 +92,7 @@ func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tk
 	}
 	metadata := map[string]string{"type": "provisioned"}
 	maps.Copy(metadata, request.Metadata)
-	record, requires, err := s.siteRecord(ctx, tko.Site{
+	record, requires, err := s.siteRecord(ctx, nil, tko.Site{
 		ID:       tko.SiteID(provisionedPrefix + ids[0]),
 		Template: request.Template,
 		Metadata: metadata,

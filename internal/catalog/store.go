@@ -28,8 +28,9 @@ type Store interface {
 	Lifecycle
 }
 
-// A Lifecycle is what a store is and when it ends.
+// A Lifecycle is what a store is, what it forgets, and when it ends.
 type Lifecycle interface {
+	Collector
 	// Backend names the kind of database and its version for people, without
 	// secrets.
 	Backend() string
@@ -113,8 +114,9 @@ type Reader interface {
 	// snapshot, however long the caller takes and whatever is written
 	// meanwhile. It holds no more than a chunk of the result in memory.
 	List(ctx context.Context, query Query) iter.Seq2[Record, error]
-	// Descendants tells the IDs of all descendants of deployments, each once, in
-	// no order, without those that were asked for. tell must not use the store.
+	// Descendants tells the IDs of all descendants of deployments, in no order,
+	// some perhaps more than once, and none that was asked for. tell must not
+	// use the store.
 	Descendants(ctx context.Context, ids []string, tell func(id string)) error
 	// Epoch is the position of the newest change to what packages are
 	// validated against: plugins, and templates with CRDs.
@@ -300,6 +302,36 @@ type Feed interface {
 	// soon when through another, and now and then for nothing. Take it before
 	// you look, look, then wait for it.
 	Signal() <-chan struct{}
+}
+
+// Retention is what is kept of the past.
+type Retention struct {
+	// Changes is how long all of the past is kept: every change in the log, and
+	// every revision. 0: for ever.
+	Changes time.Duration
+	// Revisions is how many of a record's newest revisions are kept longer, for as
+	// long as the record is there. 0: all.
+	Revisions int
+}
+
+// Collected is what a collection removed.
+type Collected struct {
+	Changes   int  // entries of the log: revisions, conditions and deletions
+	Packages  int  // that no revision has any more
+	Metadata  int  // the same
+	Tokens    int  // whose time ran out long ago
+	Elsewhere bool // nothing was done, because another store on the database is collecting
+}
+
+// A Collector forgets the past.
+type Collector interface {
+	// Collect removes what need not be kept, in small transactions with pauses
+	// between them, so that others hardly notice. The log stays complete after
+	// some position: Changes after an older one is ErrGone. What a revision that
+	// is kept needs stays: its package and metadata, whoever writes them at the
+	// same time, through whatever store. So does what a good token is for. It
+	// may be ended at any time: the next one goes on. Only one of the stores on a database does it at a time.
+	Collect(ctx context.Context, keep Retention) (Collected, error)
 }
 
 // Work is an item that a change calls for.

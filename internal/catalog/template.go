@@ -31,10 +31,10 @@ func (s *Service) RegisterTemplate(ctx context.Context, t tko.Template) (int64, 
 	if err != nil {
 		return 0, err
 	}
-	if err := s.validate(ctx, c, false, ""); err != nil {
+	if err := s.validate(ctx, nil, c, false, ""); err != nil {
 		return 0, err
 	}
-	outcome, err := s.register(ctx, Record{
+	outcome, err := s.register(ctx, nil, Record{
 		Key:      Key{Kind: tko.KindTemplate, ID: string(t.ID)},
 		Metadata: metadata,
 		Digest:   c.digest,
@@ -46,10 +46,22 @@ func (s *Service) RegisterTemplate(ctx context.Context, t tko.Template) (int64, 
 
 // register writes a record whose content is complete, whether or not it is
 // there, unless it is there just like that. What the record keeps for ever is
-// taken from the one that is there.
-func (s *Service) register(ctx context.Context, record Record, requires ...Key) (Outcome, error) {
+// taken from the one that is there. Most that are registered from memory are
+// new: they are written without a look.
+func (s *Service) register(ctx context.Context, on *grounds, record Record, requires ...Key) (Outcome, error) {
 	var outcome Outcome
 	record.Author = author(ctx)
+	if on != nil && s.rewrites.Load() <= 0 {
+		written := record
+		written.UID = newUID()
+		outcomes, err := s.commit(ctx, on.write(Write{Op: tko.OpWritten, Record: written, Expect: Absent, Requires: requires}))
+		if err == nil {
+			return outcomes[0], nil
+		}
+		if isStale(err) || !errors.Is(err, tko.ErrConflict) {
+			return Outcome{}, err
+		}
+	}
 	err := retry(ctx, func() error {
 		current, err := s.get(ctx, Fields{}, record.Key)
 		if err != nil {
@@ -57,14 +69,20 @@ func (s *Service) register(ctx context.Context, record Record, requires ...Key) 
 		}
 		written := record
 		written.UID = newUID()
-		if current.Revision != 0 {
+		if s.rewrites.Add(-1); current.Revision != 0 {
+			s.rewrites.Store(lookFirst)
 			if sameContent(current, record) {
 				outcome = Outcome{Key: record.Key, Revision: current.Revision, Position: current.Position}
 				return nil
 			}
 			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, current.Conditions
 		}
-		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires})
+		outcomes, err := s.commit(ctx, on.write(Write{
+			Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires,
+		}))
+		if isStale(err) {
+			return final(err)
+		}
 		if errors.Is(err, tko.ErrNotFound) {
 			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was written", record.Kind, record.ID)
 		}
@@ -74,11 +92,15 @@ func (s *Service) register(ctx context.Context, record Record, requires ...Key) 
 		outcome = outcomes[0]
 		return nil
 	})
-	if errors.Is(err, tko.ErrConflict) {
+	if errors.Is(err, tko.ErrConflict) && !isStale(err) {
 		return Outcome{}, tko.Errorf(tko.ErrConflict, "%s %q is being written by too many others at the same time: try again", record.Kind, record.ID)
 	}
 	return outcome, err
 }
+
+// lookFirst is how many registrations look first after one that found
+// something.
+const lookFirst = 64
 
 // Template answers a template, with its package and deployments; as it was at
 // a revision, without the deployments, if that is not 0.
@@ -146,9 +168,12 @@ type base struct {
 	metadata map[string]string
 }
 
-func (s *Service) base(ctx context.Context, id string) (base, error) {
+func (s *Service) base(ctx context.Context, on *grounds, id string) (base, error) {
 	if id == "" {
 		return base{}, nil
+	}
+	if b, ok := s.bases.get(id, on); ok {
+		return b, nil
 	}
 	key := Key{Kind: tko.KindTemplate, ID: id}
 	if tko.CheckID("template ID", id) != nil {
@@ -162,24 +187,16 @@ func (s *Service) base(ctx context.Context, id string) (base, error) {
 		return base{}, explain(&MissingError{Key: key})
 	}
 	pkg, err := packageOf(r)
-	return base{pkg: pkg, metadata: r.effective()}, err
+	if err != nil {
+		return base{}, err
+	}
+	b := base{pkg: pkg, metadata: r.effective()}
+	s.bases.put(r, b)
+	return b, nil
 }
 
 // templateMetadata is what a template passes on to those who are based on it.
-func (s *Service) templateMetadata(ctx context.Context, id string) (map[string]string, error) {
-	if id == "" {
-		return nil, nil
-	}
-	key := Key{Kind: tko.KindTemplate, ID: id}
-	if tko.CheckID("template ID", id) != nil {
-		return nil, explain(&MissingError{Key: key})
-	}
-	r, err := s.get(ctx, Fields{}, key)
-	if err != nil {
-		return nil, err
-	}
-	if r.Revision == 0 {
-		return nil, explain(&MissingError{Key: key})
-	}
-	return r.effective(), nil
+func (s *Service) templateMetadata(ctx context.Context, on *grounds, id string) (map[string]string, error) {
+	b, err := s.base(ctx, on, id)
+	return b.metadata, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -29,7 +30,7 @@ type ruleSet struct {
 // A ruleCache keeps the newest ruleSet, and the CRDs of templates.
 type ruleCache struct {
 	lock      lock
-	current   *ruleSet
+	current   atomic.Pointer[ruleSet]
 	templates map[string]templateCRDs
 }
 
@@ -56,8 +57,8 @@ func crdsOf(pkg krm.Package) []krm.Resource {
 
 // validate has a package validated. digest is the one under which it is
 // stored, and seal what tells packages of the same digest apart.
-func (s *Service) validate(ctx context.Context, c content, complete bool, seal string) error {
-	rules, err := s.currentRules(ctx)
+func (s *Service) validate(ctx context.Context, on *grounds, c content, complete bool, seal string) error {
+	rules, err := s.rulesFor(ctx, on)
 	if err != nil {
 		return err
 	}
@@ -74,6 +75,16 @@ func (s *Service) validate(ctx context.Context, c content, complete bool, seal s
 	})
 }
 
+// rulesFor answers the rules that are remembered, if they may be the grounds of
+// something, or else the current ones.
+func (s *Service) rulesFor(ctx context.Context, on *grounds) (*ruleSet, error) {
+	if rules := s.rules.current.Load(); on != nil && rules != nil {
+		on.epoch = &rules.epoch
+		return rules, nil
+	}
+	return s.currentRules(ctx)
+}
+
 // currentRules answers the rules of the store's epoch or a later one.
 func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
 	epoch, err := s.store.Epoch(ctx)
@@ -85,8 +96,8 @@ func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
 		return nil, err
 	}
 	defer unlock()
-	if s.rules.current != nil && s.rules.current.epoch >= epoch {
-		return s.rules.current, nil
+	if current := s.rules.current.Load(); current != nil && current.epoch >= epoch {
+		return current, nil
 	}
 	rules := &ruleSet{epoch: epoch}
 	if rules.crds, err = s.loadCRDs(ctx); err != nil {
@@ -95,7 +106,7 @@ func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
 	if rules.plugins, err = s.loadValidatePlugins(ctx); err != nil {
 		return nil, fmt.Errorf("read the validate plugins: %w", err)
 	}
-	s.rules.current = rules
+	s.rules.current.Store(rules)
 	return rules, nil
 }
 

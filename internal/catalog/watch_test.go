@@ -179,7 +179,7 @@ func TestWatcherThatLeavesDisturbsNobody(t *testing.T) {
 		var gone sync.WaitGroup
 		for range 20 {
 			gone.Go(func() {
-				for range w.Watch(ctx, -1) { //nolint:revive // until it is ended
+				for range w.Watch(ctx, -1) {
 				}
 			})
 		}

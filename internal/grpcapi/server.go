@@ -22,6 +22,10 @@ const (
 	DefaultTimeout    = 5 * time.Minute
 )
 
+// streamWorkers are goroutines that serve one call after the other, and so need
+// not grow their stacks for each. Calls that find them all busy get their own.
+const streamWorkers = 64
+
 // Options are the settings of a server. The zero value works.
 type Options struct {
 	Log           *slog.Logger    // where to report; nowhere if nil
@@ -58,6 +62,7 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		grpc.ChainUnaryInterceptor(edge.unary),
 		grpc.ChainStreamInterceptor(edge.stream),
 		grpc.MaxRecvMsgSize(o.MaxMessage),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		// Existing clients may ping as they like, within reason.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),

@@ -20,6 +20,7 @@ const (
 	ReasonInvalid           = "Invalid"           // the package is not completely valid
 	ReasonPluginFailed      = "PluginFailed"      // a plugin failed, or answered what can't be stored
 	ReasonTooManyIterations = "TooManyIterations" // preparing goes on for ever
+	ReasonTOSCAFailed       = "TOSCAFailed"       // a service template can't be read or compiled
 	ReasonApproved          = "Approved"          // by itself or before
 	ReasonNotApproved       = "WaitsForApproval"  // somebody must approve it
 )

@@ -160,6 +160,9 @@ func (l *look) step(ctx context.Context, id krm.Identity) (outcome, error) {
 }
 
 func (l *look) stepTopology(ctx context.Context, id krm.Identity) (outcome, error) {
+	if id.GVK == topology.TOSCAGVK && l.p.options.TOSCA != nil {
+		return l.stepTOSCA(ctx, id)
+	}
 	if id.GVK == topology.PlacementGVK && l.dirty {
 		// What the children follow from must not be decided anew after a crash.
 		if err := l.commit(ctx, l.d.Package, nil); err != nil {
@@ -183,6 +186,38 @@ func (l *look) stepTopology(ctx context.Context, id krm.Identity) (outcome, erro
 	}
 	l.d.Package = replace(l.d.Package, resource)
 	l.dirty = true
+	l.story = append(l.story, tko.Step{Resource: id.String(), Iteration: l.round, Took: time.Since(started)})
+	return stepChanged, nil
+}
+
+// stepTOSCA merges the resources that a service template stands for into the
+// package.
+func (l *look) stepTOSCA(ctx context.Context, id krm.Identity) (outcome, error) {
+	started := time.Now()
+	for _, r := range l.d.Package {
+		if r.GVK() == topology.TOSCAGVK && r.Identity() != id && r.Annotation(krm.AnnotationPrepare) != krm.Never {
+			return stepNothing, &failError{problem{reason: topology.ReasonInvalid, message: fmt.Sprintf(
+				"%s: the package has another TOSCA resource, and both would make a Placement of the same name: deploy them apart", id)}}
+		}
+	}
+	resource := l.d.Package.Find(id).Clone()
+	made, err := l.p.options.TOSCA.Resources(ctx, resource.Text("spec", "url"))
+	if ctx.Err() != nil {
+		return stepNothing, ctx.Err()
+	}
+	if err != nil {
+		reason := ReasonTOSCAFailed
+		if errors.Is(err, tko.ErrInvalid) {
+			reason = topology.ReasonInvalid
+		}
+		return stepNothing, &failError{problem{reason: reason, message: fmt.Sprintf("%s: %v", id, err)}}
+	}
+	resource.SetPrepared()
+	merged, err := krm.Merge(replace(l.d.Package, resource), made)
+	if err != nil {
+		return stepNothing, &failError{problem{reason: topology.ReasonInvalid, message: fmt.Sprintf("%s: can't merge what it stands for: %v", id, err)}}
+	}
+	l.d.Package, l.dirty = merged, true
 	l.story = append(l.story, tko.Step{Resource: id.String(), Iteration: l.round, Took: time.Since(started)})
 	return stepChanged, nil
 }

@@ -53,6 +53,14 @@ type Runner interface {
 	Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error)
 }
 
+// A TOSCA compiler makes topologies of service templates. See package tosca.
+type TOSCA interface {
+	// Resources answers the topology resources that the service template at a
+	// location stands for. tko.ErrInvalid and tko.ErrDenied say that it or the
+	// preparer must be changed.
+	Resources(ctx context.Context, location string) (krm.Package, error)
+}
+
 // Options are what can be said about a preparer. The zero value works.
 type Options struct {
 	Worker        string        // who claims the work, for people who read along
@@ -63,6 +71,7 @@ type Options struct {
 	ReviewPause   time.Duration // between two evaluations of the placements of a deployment, at least; 5 s if 0
 	Backoff       time.Duration // after the first failure; 1 s if 0
 	MaxBackoff    time.Duration // at most, after many; 60 s if 0
+	TOSCA         TOSCA         // prepares TOSCA resources; they can't be if nil
 	ManualApprove bool          // whether a deployment that says Default waits for approval
 	Log           *slog.Logger  // nowhere if nil
 }

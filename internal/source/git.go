@@ -50,6 +50,12 @@ func readGit(ctx context.Context, l location, options Options) ([]file, error) {
 	if !strings.Contains(l.base, "://") && !scp(l.base) {
 		return nil, tko.Errorf(tko.ErrInvalid, "there is no such repository")
 	}
+	if options.Guard != nil {
+		var err error
+		if ctx, l, err = guardGit(ctx, l, options.Guard); err != nil {
+			return nil, err
+		}
+	}
 	dir, err := os.MkdirTemp("", "tko-git-")
 	if err != nil {
 		return nil, err

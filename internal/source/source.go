@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -32,12 +33,26 @@ const maxFiles = 100_000
 type Options struct {
 	MaxBytes int64        // of the package; [MaxBytes] if 0
 	HTTP     *http.Client // for http and https; one with a time limit if nil
+
+	// Guard, if not nil, is asked before each connection is made, with the IP
+	// address that it goes to. Then there are no proxies, and git repositories
+	// are read over http and https only. See net.Dialer.Control.
+	Guard func(network, address string, _ syscall.RawConn) error
+	// Takes says which files of directories, archives and repositories are read;
+	// .yaml and .yml files, except what begins with a dot, if nil.
+	Takes func(name string) bool
 }
 
 func (o Options) withDefaults() Options {
 	o.MaxBytes = cmp.Or(o.MaxBytes, MaxBytes)
 	if o.HTTP == nil {
 		o.HTTP = &http.Client{Timeout: 5 * time.Minute}
+		if o.Guard != nil {
+			o.HTTP.Transport = guarded(o.Guard)
+		}
+	}
+	if o.Takes == nil {
+		o.Takes = wanted
 	}
 	return o
 }
@@ -74,6 +89,26 @@ func Read(ctx context.Context, location string, options Options) (krm.Package, e
 		return nil, fmt.Errorf("read %s: %w", loc, err)
 	}
 	return decode(loc.String(), files, options)
+}
+
+// ReadFiles reads the files at a location, by their names, which are relative
+// to it. A location that is a single file has one, named "". What it reads,
+// and its errors, are as [Read]'s; what the files hold is the caller's to judge.
+func ReadFiles(ctx context.Context, location string, options Options) (map[string][]byte, error) {
+	options = options.withDefaults()
+	loc, err := parse(location)
+	if err != nil {
+		return nil, err
+	}
+	files, err := loc.read(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", loc, err)
+	}
+	all := make(map[string][]byte, len(files))
+	for _, f := range files {
+		all[f.name] = f.data
+	}
+	return all, nil
 }
 
 // ReadStream reads the package, as YAML, that r holds. Name is what errors call
@@ -391,7 +426,7 @@ type selection struct {
 func (s *selection) takes(name string) bool {
 	if s.within == "" {
 		s.found = true
-		return wanted(name)
+		return s.options.Takes(name)
 	}
 	if name == s.within {
 		s.found = true
@@ -402,7 +437,7 @@ func (s *selection) takes(name string) bool {
 		return false
 	}
 	s.found = true
-	return wanted(rest)
+	return s.options.Takes(rest)
 }
 
 func (s *selection) add(name string, r io.Reader) error {

@@ -19,7 +19,12 @@ command -v go >/dev/null || need 'Go 1.26 or later' 'TKO is written in it'
 command -v git >/dev/null || install git || need git 'the sites'"'"' repositories are tested with it'
 postgres || [ -n "${TKO_TEST_POSTGRES:-}" ] || { install postgresql && postgres; } ||
 	need 'PostgreSQL 15 or later, or set TKO_TEST_POSTGRES to the DSN of a server where databases may be created' 'the store is tested on it'
+go -C "$(dirname "$0")/../../tools/portable" mod download ||
+	need 'what tools/portable/go.mod names, with access to a Go module proxy' 'the SQL is checked against the grammar of CockroachDB'
 yaml() { python3 -c 'import yaml' 2>/dev/null; }
 yaml || { install python3 python3-yaml && yaml; } ||
 	need 'Python 3 with PyYAML (Debian: python3-yaml)' 'an example plugin is written in it'
 "$(dirname "$0")/python.sh" >/dev/null
+containers() { command -v podman >/dev/null && command -v runc >/dev/null; }
+containers || { install podman runc && containers; } ||
+	need 'podman and runc, and let this user run containers' 'functions are tested in containers'

@@ -3,6 +3,7 @@ package krmfn
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	"sigs.k8s.io/kustomize/api/filters/annotations"
@@ -97,9 +98,7 @@ func filter(resources krm.Package, f kio.Filter) error {
 			return fmt.Errorf("%s: %w", resources[i].Identity(), err)
 		}
 		clear(resources[i])
-		for k, v := range changed {
-			resources[i][k] = v
-		}
+		maps.Copy(resources[i], changed)
 	}
 	return nil
 }

@@ -40,8 +40,13 @@ func runAsChild(name, memory string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	debug.SetMemoryLimit(limit / 2)
-	most := uint64(limit) + headroom //nolint:gosec // it is no less than 0
-	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+	var data syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_DATA, &data); err != nil {
+		return fmt.Errorf("limiting memory: %w", err)
+	}
+	data.Max = min(data.Max, uint64(limit)+headroom) //nolint:gosec // it is no less than 0
+	data.Cur = data.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &data); err != nil {
 		return fmt.Errorf("limiting memory: %w", err)
 	}
 	text, err := io.ReadAll(in)

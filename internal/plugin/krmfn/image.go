@@ -36,7 +36,7 @@ func (e *Executor) engine() (string, error) {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("its image can't be run: install one of %s on this server, or use exec:, wasm: or builtin:", strings.Join(engines, ", "))
+	return "", fmt.Errorf("its image can't be run: install one of %s on this server, or use an exec:, wasm: or builtin: function", strings.Join(engines, ", "))
 }
 
 // runImage runs a function in a container that has nothing but its image.

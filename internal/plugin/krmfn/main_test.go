@@ -50,7 +50,7 @@ func build(name string, environment ...string) (string, error) {
 	return path, nil
 }
 
-func must(t *testing.T, get func() (string, error)) string {
+func must(t testing.TB, get func() (string, error)) string {
 	t.Helper()
 	s, err := get()
 	if err != nil {
@@ -60,7 +60,7 @@ func must(t *testing.T, get func() (string, error)) string {
 }
 
 // container builds an image of testdata/fn in a storage of the test's own.
-func container(t *testing.T) (image string) {
+func container(t testing.TB) (image string) {
 	t.Helper()
 	if _, err := exec.LookPath("podman"); err != nil {
 		t.Fatal("install podman and runc: functions are tested in containers")
@@ -92,7 +92,7 @@ func container(t *testing.T) (image string) {
 	return image
 }
 
-func write(t *testing.T, path, text string, mode os.FileMode) string {
+func write(t testing.TB, path, text string, mode os.FileMode) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), mode); err != nil {
 		t.Fatal(err)

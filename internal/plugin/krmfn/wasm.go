@@ -111,7 +111,7 @@ func (e *Executor) module(ctx context.Context, name, pull string) (compiled waze
 		if err != nil {
 			return nil, nil, fmt.Errorf("its module can't be compiled: %s", short(err.Error()))
 		}
-		m = e.keepModule(digest, compiled)
+		m = e.keepModule(ctx, digest, compiled)
 	}
 	return m.compiled, func() {
 		e.mu.Lock()
@@ -128,7 +128,7 @@ func (e *Executor) startWasm(ctx context.Context) error {
 		return nil
 	}
 	pages := min(max(e.options.Memory/wasmPage, 1), 1<<16)
-	config := wazero.NewRuntimeConfig().WithCloseOnContextDone(true).WithMemoryLimitPages(uint32(pages)) //nolint:gosec // it was bounded above
+	config := wazero.NewRuntimeConfig().WithCloseOnContextDone(true).WithMemoryLimitPages(uint32(pages))
 	if dir := e.folder("compiled"); dir != "" {
 		cache, err := wazero.NewCompilationCacheWithDir(dir)
 		if err != nil {
@@ -202,7 +202,7 @@ func (e *Executor) useModule(digest [sha256.Size]byte) *module {
 
 // keepModule keeps a compiled module, in use, and forgets the one that was not
 // used for longest if there are too many.
-func (e *Executor) keepModule(digest [sha256.Size]byte, compiled wazero.CompiledModule) *module {
+func (e *Executor) keepModule(ctx context.Context, digest [sha256.Size]byte, compiled wazero.CompiledModule) *module {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.modules.compiled) >= maxModules {
@@ -215,7 +215,7 @@ func (e *Executor) keepModule(digest [sha256.Size]byte, compiled wazero.Compiled
 		}
 		if found != nil {
 			delete(e.modules.compiled, oldest)
-			_ = found.compiled.Close(context.Background()) //nolint:contextcheck // it frees memory, and waits for nothing
+			_ = found.compiled.Close(ctx)
 		}
 		clear(e.modules.files)
 	}
@@ -251,7 +251,7 @@ func withClock(config wazero.ModuleConfig) wazero.ModuleConfig {
 	return config.
 		WithWalltime(func() (int64, int32) {
 			now += tick
-			return begin + now/int64(time.Second), int32(now % int64(time.Second)) //nolint:gosec // less than a second
+			return begin + now/int64(time.Second), int32(now % int64(time.Second))
 		}, sys.ClockResolution(tick)).
 		WithNanotime(func() int64 {
 			now += tick

@@ -24,6 +24,7 @@ type database struct {
 	idleLimit  bool // it ends transactions that are idle
 
 	dialect relational.Dialect
+	texts   relational.Texts
 	readers chan struct{} // of lists; leaves connections to those that are quickly done
 
 	stop func()
@@ -62,6 +63,7 @@ func (db *database) makeDialect() relational.Dialect {
 		ForUpdate:  "FOR UPDATE",
 		SkipLocked: "FOR UPDATE",
 		In:         func(expression, parameter string) string { return expression + " = ANY(" + parameter + ")" },
+		Among:      amongArray,
 		List:       func(list []string) any { return list },
 		Ints:       func(list []int64) any { return list },
 		Lateral:    true,
@@ -75,6 +77,13 @@ func (db *database) makeDialect() relational.Dialect {
 		d.Notify = []relational.Statement{{SQL: "SELECT pg_notify('" + channel + "', '')"}}
 	}
 	return d
+}
+
+// amongArray makes the server hash a list. An array that is a parameter it
+// would search from its beginning, for every row, and a join would go through
+// the list in its own order.
+func amongArray(expression, parameter string) string {
+	return "(" + expression + " IN (SELECT unnest(" + parameter + "::text[]))) IS TRUE"
 }
 
 var arrayTypes = map[relational.Type]string{
@@ -123,10 +132,11 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		return nil, err
 	}
 	begin := []string{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
-	switch {
-	case mode == relational.Write:
+	switch mode {
+	case relational.Read:
+	case relational.Write:
 		begin[0] = "BEGIN ISOLATION LEVEL READ COMMITTED"
-	case mode == relational.List:
+	case relational.List:
 		if db.idleLimit { // whoever takes the rows may be slow
 			begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
 		}
@@ -143,7 +153,7 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 		return err
 	}
 	defer conn.Release()
-	return send(ctx, conn.Conn(), db.Dialect(), nil, "", s)
+	return db.send(ctx, conn.Conn(), nil, "", s)
 }
 
 // A transaction begins with its first statements, to save a round trip.
@@ -160,13 +170,13 @@ type transaction struct {
 func (t *transaction) Run(ctx context.Context, statements ...relational.Statement) error {
 	begin := t.begin
 	t.begin = nil
-	return send(ctx, t.conn.Conn(), t.db.Dialect(), begin, "", statements...)
+	return t.db.send(ctx, t.conn.Conn(), begin, "", statements...)
 }
 
 func (t *transaction) Commit(ctx context.Context, statements ...relational.Statement) error {
 	begin := t.begin
 	t.begin = nil
-	err := send(ctx, t.conn.Conn(), t.db.Dialect(), begin, "COMMIT", statements...)
+	err := t.db.send(ctx, t.conn.Conn(), begin, "COMMIT", statements...)
 	if err == nil {
 		t.over = true
 		t.conn.Release()
@@ -201,7 +211,7 @@ const maxRollback = 10 * time.Second
 var errScan = errors.New("a result can't be read")
 
 // send sends statements together, and reads their results.
-func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin []string, end string, statements ...relational.Statement) error {
+func (db *database) send(ctx context.Context, conn *pgx.Conn, begin []string, end string, statements ...relational.Statement) error {
 	batch := new(pgx.Batch)
 	for _, sql := range begin {
 		batch.Queue(sql)
@@ -214,7 +224,7 @@ func send(ctx context.Context, conn *pgx.Conn, d relational.Dialect, begin []str
 		if s.Columns != nil {
 			args = append(args, transpose(s.Columns, s.Rows)...)
 		}
-		query := batch.Queue(s.Render(&d), args...)
+		query := batch.Queue(db.texts.Render(&db.dialect, s), args...)
 		if s.Scan == nil {
 			continue
 		}
@@ -256,17 +266,27 @@ func transpose(columns []relational.Column, rows [][]any) []any {
 		case relational.Bool:
 			arrays[i] = column[bool](rows, i)
 		default:
-			array := make([][]byte, len(rows))
-			for n, row := range rows {
-				array[n], _ = row[i].([]byte) // nil is NULL
-			}
-			arrays[i] = array
+			arrays[i] = column[[]byte](rows, i)
 		}
 	}
 	return arrays
 }
 
-func column[T any](rows [][]any, i int) []*T {
+// column is an array of the values of a column; of pointers only if some are
+// NULL, because they take longer to encode.
+func column[T any](rows [][]any, i int) any {
+	array := make([]T, len(rows))
+	for n, row := range rows {
+		value, ok := row[i].(T)
+		if !ok {
+			return nullable[T](rows, i)
+		}
+		array[n] = value
+	}
+	return array
+}
+
+func nullable[T any](rows [][]any, i int) []*T {
 	array := make([]*T, len(rows))
 	for n, row := range rows {
 		if value, ok := row[i].(T); ok {

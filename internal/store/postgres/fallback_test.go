@@ -34,6 +34,7 @@ func without(sql string) string {
 		{"enable_", undefinedSetting},
 		{"jit", undefinedSetting},
 		{"_timeout", undefinedSetting},
+		{"COLLATE", syntaxError},
 	} {
 		if strings.Contains(sql, missing.what) {
 			return missing.answer
@@ -43,16 +44,18 @@ func without(sql string) string {
 }
 
 func TestConformanceWithoutWhatRelativesLack(t *testing.T) {
-	p := &pgtest.Proxy{Rewrite: without}
-	storetest.Run(t, func(t *testing.T) catalog.Store { return open(t, p.Start(t, pgtest.DSN(t))) })
-}
-
-func TestSchemaIsMadeWithoutWhatRelativesLack(t *testing.T) {
-	p := &pgtest.Proxy{Rewrite: without}
-	s := open(t, p.Start(t, pgtest.EmptyDSN(t)))
-	if head, err := s.Head(t.Context()); head != 0 || err != nil {
-		t.Errorf("head is %d: %v", head, err)
-	}
+	r := new(recorder)
+	p := r.proxy(without)
+	t.Run("promises", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) catalog.Store { return open(t, p.Start(t, pgtest.DSN(t))) })
+	})
+	t.Run("an empty database", func(t *testing.T) {
+		s := open(t, p.Start(t, pgtest.EmptyDSN(t)))
+		if head, err := s.Head(t.Context()); head != 0 || err != nil {
+			t.Errorf("head is %d: %v", head, err)
+		}
+	})
+	t.Run("grammar", r.checkGrammar)
 }
 
 // Poolers that lend connections for a transaction take LISTEN, and forget it.

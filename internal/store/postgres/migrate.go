@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -24,7 +27,7 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 	if err != nil {
 		return err
 	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	provider, err := newProvider(db, files)
 	if err != nil {
 		return fmt.Errorf("open PostgreSQL at %s: %w", where, err)
 	}
@@ -41,7 +44,15 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 		return nil
 	}
 	err = alone(ctx, db, func() error {
-		_, err := provider.Up(ctx)
+		files, err := inTermsOf(ctx, db, files)
+		if err != nil {
+			return err
+		}
+		provider, err := newProvider(db, files)
+		if err != nil {
+			return err
+		}
+		_, err = provider.Up(ctx)
 		return err
 	})
 	if err != nil {
@@ -49,6 +60,49 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 	}
 	return nil
 }
+
+// collation is how texts are sorted that lists go by: byte by byte.
+const collation = ` COLLATE "C"`
+
+func newProvider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
+	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+}
+
+// inTermsOf answers migrations as a database takes them: some sort all texts
+// byte by byte, and have no such collation.
+func inTermsOf(ctx context.Context, db *sql.DB, files fs.FS) (fs.FS, error) {
+	var bytewise bool
+	err := db.QueryRowContext(ctx, "SELECT 'B'"+collation+" < 'a'").Scan(&bytewise)
+	if !refused(err) {
+		return files, err
+	}
+	if err := db.QueryRowContext(ctx, "SELECT 'B' < 'a'").Scan(&bytewise); err != nil {
+		return nil, err
+	}
+	if !bytewise {
+		return nil, errors.New("it can't sort texts byte by byte: make the database with the collation C")
+	}
+	return plainFS{files}, nil
+}
+
+// A plainFS has migrations without collations.
+type plainFS struct{ fs.FS }
+
+func (f plainFS) Open(name string) (fs.File, error) {
+	file, err := f.FS.Open(name)
+	if err != nil || !strings.HasSuffix(name, ".sql") {
+		return file, err
+	}
+	text, err := io.ReadAll(file)
+	return plainFile{file, strings.NewReader(strings.ReplaceAll(string(text), collation, ""))}, err
+}
+
+type plainFile struct {
+	fs.File
+	text io.Reader
+}
+
+func (f plainFile) Read(p []byte) (int, error) { return f.text.Read(p) }
 
 // unhurried takes the limits off a connection that migrates: indexes of large
 // tables take their time, and so do servers that others wait for.

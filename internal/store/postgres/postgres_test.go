@@ -29,10 +29,15 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOfTwoStoresOnOneDatabase(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) catalog.Store {
-		dsn := pgtest.DSN(t)
-		return &alternating{stores: [2]catalog.Store{open(t, dsn), open(t, dsn)}}
+	r := new(recorder)
+	p := r.proxy(asItIs)
+	t.Run("promises", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) catalog.Store {
+			dsn := pgtest.DSN(t)
+			return &alternating{stores: [2]catalog.Store{open(t, dsn), open(t, p.Start(t, dsn))}}
+		})
 	})
+	t.Run("grammar", r.checkGrammar)
 }
 
 // Whoever locks several rows in an order of their own waits for somebody who
@@ -90,6 +95,10 @@ func (a *alternating) List(ctx context.Context, query catalog.Query) iter.Seq2[c
 
 func (a *alternating) Descendants(ctx context.Context, ids []string, tell func(id string)) error {
 	return a.next().Descendants(ctx, ids, tell)
+}
+
+func (a *alternating) Collect(ctx context.Context, keep catalog.Retention) (catalog.Collected, error) {
+	return a.next().Collect(ctx, keep)
 }
 
 func (a *alternating) Epoch(ctx context.Context) (int64, error) { return a.next().Epoch(ctx) }

@@ -2,6 +2,7 @@ package relational
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -19,8 +20,8 @@ const (
 	stepTime = 30 * time.Millisecond
 	// The number of records that a step changes: at least, in the first, at
 	// most.
-	minStep   = 16
-	firstStep = 100
+	minStep   = 64
+	firstStep = 200
 	maxStep   = catalog.MaxStep
 )
 
@@ -83,7 +84,7 @@ func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 			ids[w.Record.Kind] = append(ids[w.Record.Kind], w.Record.ID)
 		}
 	}
-	left := g.left
+	left := max(0, g.left) // the last step may have gone one further
 	err := g.loadReferrers(ctx, tx, tko.KindTemplate, ids[tko.KindTemplate], &left, tko.KindSite, tko.KindDeployment)
 	if err == nil {
 		err = g.loadReferrers(ctx, tx, tko.KindSite, ids[tko.KindSite], &left, tko.KindDeployment)
@@ -97,36 +98,59 @@ func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 // loadReferrers reads records of some kinds that refer to templates or sites,
 // as many as are left.
 func (g *group) loadReferrers(ctx context.Context, tx Tx, to tko.Kind, ids []string, left *int, kinds ...tko.Kind) error {
-	if len(ids) == 0 {
-		return nil
-	}
 	for _, kind := range kinds {
-		rows, err := g.readBy(ctx, tx, kind, string(to), ids, *left+1)
-		if err != nil {
+		found := Statement{
+			SQL: "SELECT r.i FROM {rows} WHERE EXISTS (SELECT 1 FROM entity x WHERE x.kind = r.k AND x." + string(to) +
+				" = r.i AND x." + string(to) + " <> '')",
+			Columns: []Column{{"k", Text}, {"i", Text}},
+		}
+		var referred []string
+		found.Scan = func(from Row) error {
+			var id string
+			err := from.Scan(&id)
+			referred = append(referred, id)
 			return err
 		}
-		if len(rows) > *left {
-			rows = rows[:*left]
-			for _, id := range ids {
+		for _, id := range ids {
+			found.Rows = append(found.Rows, []any{string(kind), id})
+		}
+		if err := tx.Run(ctx, found); err != nil {
+			return err
+		}
+		for _, id := range referred {
+			var rows []*row
+			if *left > 0 {
+				var err error
+				if rows, err = g.readBy(ctx, tx, kind, string(to), id, *left+1); err != nil {
+					return err
+				}
+			}
+			if len(rows) > *left || len(rows) == 0 {
+				rows = rows[:min(len(rows), *left)]
 				g.dependents.more[catalog.Key{Kind: to, ID: id}] = true
 			}
+			g.learnAll(rows)
+			*left -= len(rows)
 		}
-		g.learnAll(rows)
-		*left -= len(rows)
 	}
 	return nil
 }
 
+// The statements below say of what kind records are by a column of the table
+// that they go by, not by a constant: PostgreSQL takes a constant for a good
+// reason to go through all records of the kind, as long as it has no
+// statistics of a young table.
+
 // readBy reads records of a kind by a column that has an index, up to a limit.
 // They are found by the index alone, and then read: SQLite goes through all
 // records of the kind otherwise.
-func (g *group) readBy(ctx context.Context, tx Tx, kind tko.Kind, column string, values []string, limit int) ([]*row, error) {
+func (g *group) readBy(ctx context.Context, tx Tx, kind tko.Kind, column, value string, limit int) ([]*row, error) {
 	var rows []*row
 	err := tx.Run(ctx, Statement{
-		SQL: "SELECT " + names(entityColumns, "e.") + " FROM (SELECT x.id FROM entity x WHERE x.kind = $1 AND " +
-			g.store.dialect.In("x."+column, "$2") + " AND x." + column + " <> '' LIMIT $3) AS found CROSS JOIN entity e WHERE e.kind = $1 AND e.id = found.id",
-		Args: []any{string(kind), g.store.dialect.List(values), int64(limit)},
-		Scan: scanInto(&rows),
+		SQL: "SELECT " + names(entityColumns, "e.") + " FROM (SELECT x.kind, x.id FROM entity x WHERE x.kind = $1 AND x." + column + " = $2 AND x." +
+			column + " <> '' ORDER BY x.kind, x." + column + ", x.id LIMIT $3) AS found CROSS JOIN entity e WHERE e.kind = found.kind AND e.id = found.id",
+		Args: []any{string(kind), value, int64(limit)},
+		Scan: scanInto(&rows, limit),
 	})
 	return rows, err
 }
@@ -134,24 +158,42 @@ func (g *group) readBy(ctx context.Context, tx Tx, kind tko.Kind, column string,
 // readTrees reads deployments and all their descendants, up to a limit.
 func (g *group) readTrees(ctx context.Context, tx Tx, ids []string, limit int) ([]*row, error) {
 	var rows []*row
-	err := tx.Run(ctx, Statement{
-		SQL: treesSQL(&g.store.dialect) + "SELECT " + names(entityColumns, "e.") +
-			" FROM d CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.id = d.id LIMIT $2",
-		Args: []any{g.store.dialect.List(ids), int64(limit)},
-		Scan: scanInto(&rows),
-	})
+	statement := Statement{
+		SQL:     trees + "SELECT " + names(entityColumns, "e.") + " FROM d CROSS JOIN entity e WHERE e.kind = d.kind AND e.id = d.id LIMIT $1",
+		Args:    []any{int64(limit)},
+		Columns: treesColumns, Rows: treesRows(ids),
+		Scan: scanInto(&rows, limit),
+	}
+	err := tx.Run(ctx, statement)
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	return rows, err
 }
 
-// treesSQL makes a table d of the IDs of deployments, which $1 lists, and of
-// their descendants.
-func treesSQL(d *Dialect) string {
-	return "WITH RECURSIVE d (id) AS (SELECT e.id FROM entity e WHERE e.kind = 'deployment' AND " + d.In("e.id", "$1") + " UNION " +
-		"SELECT e.id FROM d CROSS JOIN entity e WHERE e.kind = 'deployment' AND e.parent = d.id AND e.parent <> '') "
+// trees is a table d of deployments and their descendants.
+const trees = "WITH RECURSIVE d (kind, id) AS (SELECT e.kind, e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i UNION " +
+	"SELECT e.kind, e.id FROM d CROSS JOIN entity e WHERE e.kind = d.kind AND e.parent = d.id AND e.parent <> '') "
+
+var treesColumns = []Column{{"k", Text}, {"i", Text}}
+
+func treesRows(ids []string) [][]any {
+	rows := make([][]any, len(ids))
+	for i, id := range ids {
+		rows[i] = []any{string(tko.KindDeployment), id}
+	}
+	return rows
 }
 
-func scanInto(rows *[]*row) func(Row) error {
+// errEnough ends a statement that a database runs once for each row, so that
+// its limit isn't one of all.
+var errEnough = errors.New("enough")
+
+func scanInto(rows *[]*row, limit int) func(Row) error {
 	return func(from Row) error {
+		if len(*rows) >= limit {
+			return errEnough
+		}
 		r := new(row)
 		*rows = append(*rows, r)
 		return r.scanEntity(from)
@@ -196,8 +238,10 @@ func (g *group) loadBelow(ctx context.Context, tx Tx, ids []string, little int, 
 		return g.loadBelow(ctx, tx, ids[half:], little, left)
 	}
 	d.open[ids[0]] = true
-	*left--
-	rows, err = g.readBy(ctx, tx, tko.KindDeployment, "parent", ids, *left)
+	if r := g.state[catalog.Key{Kind: tko.KindDeployment, ID: ids[0]}]; r != nil && !r.Leaving() {
+		*left--
+	}
+	rows, err = g.readBy(ctx, tx, tko.KindDeployment, "parent", ids[0], *left)
 	if err != nil {
 		return err
 	}
@@ -348,7 +392,9 @@ func (g *group) below(id string) []*row {
 	return found
 }
 
-func compareRows(a, b *row) int {
+func compareRows(a, b *row) int { return compareKeys(a.Key, b.Key) }
+
+func compareKeys(a, b catalog.Key) int {
 	if a.Kind != b.Kind {
 		return compareText(string(a.Kind), string(b.Kind))
 	}
@@ -370,8 +416,8 @@ func (s *Store) Descendants(ctx context.Context, ids []string, tell func(id stri
 		asked[id] = true
 	}
 	return fault("look for descendants", s.db.Run(ctx, Statement{
-		SQL:  treesSQL(&s.dialect) + "SELECT d.id FROM d",
-		Args: []any{s.dialect.List(ids)},
+		SQL:     trees + "SELECT d.id FROM d",
+		Columns: treesColumns, Rows: treesRows(ids),
 		Scan: func(from Row) error {
 			var id string
 			err := from.Scan(&id)

@@ -245,13 +245,13 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 // happened says whether a group was committed whose commit got no answer. It
 // locks the head, as the lost transaction did, which is therefore over. If it
 // was committed, its last change is in the log, with its time: whoever else
-// came to that position did so later.
+// came to that position did so at another.
 func (g *group) happened(ctx context.Context, tx Tx) (happened bool, err error) {
 	var h head
 	var now time.Time
 	err = tx.Run(ctx, lockHead(&h, &now), Statement{
-		SQL:  "SELECT position FROM change WHERE position = $1 AND updated = $2",
-		Args: []any{g.head.position, micros(g.now)},
+		SQL:  "SELECT position FROM change WHERE position = $1 AND updated = $2 AND kind = $3 AND id = $4",
+		Args: []any{g.head.position, micros(g.now), string(g.last.Kind), g.last.ID},
 		Scan: func(from Row) error {
 			happened = true
 			return from.Scan(new(int64))

@@ -2,8 +2,10 @@ package relational
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A Database runs statements. Its methods may be called at the same time.
@@ -65,6 +67,8 @@ type Dialect struct {
 	// In tests whether an expression is in a list that is a parameter, made by
 	// List.
 	In func(expression, parameter string) string
+	// Among is In for long lists of texts and expressions without an index.
+	Among func(expression, parameter string) string
 	// List makes a parameter of a list of texts.
 	List func([]string) any
 	// Ints makes a parameter of a list of numbers.
@@ -140,6 +144,44 @@ func (s Statement) Render(d *Dialect) string {
 		sql = strings.ReplaceAll(sql, "{rows}", d.Rows(s.Columns, len(s.Args)+1))
 	}
 	return sql
+}
+
+// Texts remembers what statements look like in one dialect. The zero value is
+// ready, for any number of goroutines.
+type Texts struct {
+	mutex sync.RWMutex
+	known map[string]knownText
+}
+
+type knownText struct {
+	args    int
+	columns []Column
+	text    string
+}
+
+// maxTexts is how many texts are remembered: more than there are of those that
+// come again.
+const maxTexts = 1000
+
+// Render is what Statement.Render answers.
+func (t *Texts) Render(d *Dialect, s Statement) string {
+	if !strings.Contains(s.SQL, "{") {
+		return s.SQL
+	}
+	t.mutex.RLock()
+	known, ok := t.known[s.SQL]
+	t.mutex.RUnlock()
+	if ok && known.args == len(s.Args) && slices.Equal(known.columns, s.Columns) {
+		return known.text
+	}
+	text := s.Render(d)
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if t.known == nil || len(t.known) >= maxTexts {
+		t.known = map[string]knownText{}
+	}
+	t.known[s.SQL] = knownText{len(s.Args), s.Columns, text}
+	return text
 }
 
 func parameter(n int) string { return "$" + strconv.Itoa(n) }

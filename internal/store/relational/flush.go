@@ -56,6 +56,9 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 		return nil, err
 	}
 	statements := slices.Concat(numbering, indexing, g.blobStatements(), entities, g.logStatements(), g.workStatements(), g.tokenStatements())
+	if n := len(g.changes); n > 0 {
+		g.last = g.changes[n-1].after.Key
+	}
 	g.changes, g.ended, g.dirty = nil, nil, true
 	clear(g.base)
 	return statements, nil
@@ -100,7 +103,7 @@ func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, er
 			continue
 		}
 		docs[digest] = doc{string(text), m}
-		if id, ok := g.store.numbers.get(digest); ok {
+		if id, ok := g.known.numbers.get(digest); ok {
 			known[digest] = id
 		} else {
 			read.Rows = append(read.Rows, []any{digest[:]})
@@ -124,7 +127,7 @@ func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, er
 		}
 		id, d := known[digest], docs[digest]
 		g.learned = append(g.learned, func() {
-			g.store.numbers.put(digest, id, 1)
+			g.known.numbers.put(digest, id, 1)
 			// The caller's maps are its own: the cache keeps what the database has.
 			metadata := new(catalog.Metadata)
 			if json.Unmarshal([]byte(d.text), metadata) == nil {
@@ -182,9 +185,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, err
 		return nil, err
 	}
 	maps.Copy(sets, missing)
-	slices.SortFunc(differences, func(a, b difference) int {
-		return compareText(string(a.key.Kind)+a.key.ID, string(b.key.Kind)+b.key.ID)
-	})
+	slices.SortFunc(differences, func(a, b difference) int { return compareKeys(a.key, b.key) })
 
 	effective := func(id int64) map[string]string {
 		if set := sets[id]; set != nil {
@@ -292,13 +293,16 @@ func (g *group) blobStatements() []Statement {
 			continue
 		}
 		g.written[r.Digest] = true
-		if _, ok := g.store.blobs.get(r.Digest); ok {
+		if _, ok := g.known.packages.get(r.Digest); ok {
 			continue
 		}
 		encoding, data := compress(r.Package)
 		statement.Rows = append(statement.Rows, []any{r.Digest[:], int64(encoding), int64(len(r.Package)), data})
 		digest, own := r.Digest, slices.Clone(r.Package)
-		g.learned = append(g.learned, func() { g.store.blobs.put(digest, own, len(own)+100) })
+		g.learned = append(g.learned, func() {
+			g.known.packages.put(digest, struct{}{}, 1)
+			g.store.blobs.put(digest, own, len(own)+100)
+		})
 	}
 	return []Statement{statement}
 }
@@ -312,19 +316,13 @@ func (g *group) entityStatements() ([]Statement, error) {
 		SQL:     "DELETE FROM modification WHERE deployment IN (SELECT r.i FROM {rows})",
 		Columns: []Column{{"i", Text}},
 	}
-	add := Statement{
-		SQL:     "INSERT INTO entity (" + names(entityColumns, "") + ") SELECT " + names(entityColumns, "r.") + " FROM {rows} WHERE true",
-		Columns: entityColumns,
-	}
-	put := Statement{SQL: add.SQL + " ON CONFLICT (kind, id) DO UPDATE SET " + replaced(entityColumns[2:]), Columns: entityColumns}
+	add, put := Statement{SQL: addEntity, Columns: entityColumns}, Statement{SQL: putEntity, Columns: entityColumns}
 	for _, c := range g.changes {
 		if c.op == tko.OpDeleted && c.after.Kind == tko.KindDeployment {
 			tokens.Rows = append(tokens.Rows, []any{c.after.ID})
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(g.base), func(a, b catalog.Key) int {
-		return compareText(string(a.Kind)+a.ID, string(b.Kind)+b.ID)
-	}) {
+	for _, key := range slices.SortedFunc(maps.Keys(g.base), compareKeys) {
 		r := g.state[key]
 		if r == nil {
 			remove.Rows = append(remove.Rows, []any{string(key.Kind), key.ID})
@@ -344,6 +342,12 @@ func (g *group) entityStatements() ([]Statement, error) {
 	return []Statement{remove, tokens, add, put}, nil
 }
 
+var (
+	addEntity = "INSERT INTO entity (" + names(entityColumns, "") + ") SELECT " + names(entityColumns, "r.") + " FROM {rows} WHERE true"
+	putEntity = addEntity + " ON CONFLICT (kind, id) DO UPDATE SET " + replaced(entityColumns[2:])
+	addChange = "INSERT INTO change (" + names(changeColumns, "") + ") SELECT " + names(changeColumns, "r.") + " FROM {rows} WHERE true"
+)
+
 // replaced is the SET of an upsert.
 func replaced(columns []Column) string {
 	var list []byte
@@ -357,11 +361,7 @@ func replaced(columns []Column) string {
 }
 
 func (g *group) logStatements() []Statement {
-	statement := Statement{
-		SQL: "INSERT INTO change (" + names(changeColumns, "") + ") SELECT " + names(changeColumns, "r.") +
-			" FROM {rows} WHERE true",
-		Columns: changeColumns,
-	}
+	statement := Statement{SQL: addChange, Columns: changeColumns}
 	for _, c := range g.changes {
 		r := c.after
 		r.Updated = g.now

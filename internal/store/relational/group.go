@@ -25,19 +25,21 @@ type group struct {
 
 	base    map[catalog.Key]*row // of what is to be written: as the database has it
 	changes []change
-	ended   []string // tokens
-	dirty   bool     // something was written already
-	undo    []func() // takes back what the call under way has decided
+	ended   []string    // tokens
+	dirty   bool        // something was written already
+	last    catalog.Key // of the last change that was written
+	undo    []func()    // takes back what the call under way has decided
 
 	left       int        // of the records that a step may change (see pace)
 	dependents dependents // of what the call under way deletes
 
+	known   *known   // what needs not be written again
 	learned []func() // what to put into caches once it is committed
 	written map[catalog.Digest]bool
 }
 
 // head is the row of the table head.
-type head struct{ position, epoch, gone, number int64 }
+type head struct{ position, epoch, gone, number, collected int64 }
 
 type originKey struct {
 	kind   tko.Kind
@@ -69,10 +71,10 @@ func (g *group) changed() bool { return len(g.changes) > 0 || g.dirty }
 // lockHead makes all that write wait for each other.
 func lockHead(h *head, now *time.Time) Statement {
 	return Statement{
-		SQL: "SELECT position, epoch, gone, number, {now} FROM head WHERE one = 1 {for update}",
+		SQL: "SELECT position, epoch, gone, number, collected, {now} FROM head WHERE one = 1 {for update}",
 		Scan: func(from Row) error {
 			var at int64
-			err := from.Scan(&h.position, &h.epoch, &h.gone, &h.number, &at)
+			err := from.Scan(&h.position, &h.epoch, &h.gone, &h.number, &h.collected, &at)
 			*now = moment(at)
 			return err
 		},
@@ -175,7 +177,9 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			}
 		}
 	}
-	return fault("read what the commit depends on", tx.Run(ctx, lockHead(&g.head, &g.now), keys, entities, origins, tokens, held))
+	err := tx.Run(ctx, lockHead(&g.head, &g.now), keys, entities, origins, tokens, held)
+	g.known = g.store.knownSince(g.head.collected)
+	return fault("read what the commit depends on", err)
 }
 
 func (g *group) scanEntity(from Row) error {

@@ -135,20 +135,25 @@ func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (
 	if checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
 		return catalog.Record{}, none
 	}
-	var r row
-	err := s.run(ctx, Statement{
+	statement := Statement{
 		SQL:  "SELECT " + names(stateColumns, "c.") + " FROM change c WHERE c.kind = $1 AND c.id = $2 AND c.revision = $3 AND c.op = 'written'",
 		Args: []any{string(key.Kind), key.ID, revision},
-		Scan: func(from Row) error { return r.scan(from) },
-	})
-	if err != nil {
-		return catalog.Record{}, fault("read a revision", err)
 	}
-	if r.Revision == 0 {
-		return catalog.Record{}, none
+	for again := false; ; again = true {
+		var r row
+		statement.Scan = func(from Row) error { return r.scan(from) }
+		if err := s.run(ctx, statement); err != nil {
+			return catalog.Record{}, fault("read a revision", err)
+		}
+		if r.Revision == 0 {
+			return catalog.Record{}, none
+		}
+		err := s.complete(ctx, &r)
+		if err == nil {
+			return r.Record, nil
+		}
+		if again { // else it may have been collected between the two statements
+			return catalog.Record{}, err
+		}
 	}
-	if err := s.complete(ctx, &r); err != nil {
-		return catalog.Record{}, err
-	}
-	return r.Record, nil
 }

@@ -27,7 +27,6 @@ type Store struct {
 
 	blobs    *cache[catalog.Digest, []byte]
 	metasets *cache[int64, *catalog.Metadata]
-	numbers  *cache[catalog.Digest, int64] // of metasets, by digest
 	pairs    *cache[pairKey, int64]
 	memory   memory
 
@@ -36,8 +35,10 @@ type Store struct {
 	offsets    offsets
 	turnsMutex sync.Mutex
 	turns      map[*turn]bool // the lists that go on
+	waiting    int            // how many wait for their turn
 
 	mutex  sync.Mutex
+	known  *known
 	signal chan struct{}
 }
 
@@ -59,11 +60,11 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		calls:    make(chan *call),
 		blobs:    newCache[catalog.Digest, []byte](cachedPackages),
 		metasets: newCache[int64, *catalog.Metadata](cachedMetasets),
-		numbers:  newCache[catalog.Digest, int64](cachedNumbers),
 		pairs:    newCache[pairKey, int64](cachedPairs),
 		memory:   memory{present: newCache[catalog.Key, int64](cachedPositions)},
 		turns:    map[*turn]bool{},
 		signal:   make(chan struct{}),
+		known:    newKnown(0),
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
 	s.close = sync.OnceValue(func() error {
@@ -73,6 +74,33 @@ func New(ctx context.Context, db Database, backend string) *Store {
 	})
 	s.wait.Go(s.commitCalls)
 	return s
+}
+
+// known is what commits know to be in the database, and don't write again. It
+// holds as long as nothing is collected: a commit uses it only with the
+// generation that it read with the head locked. What was read without that
+// lock may be gone, and doesn't belong here.
+type known struct {
+	generation int64                         // head.collected
+	numbers    *cache[catalog.Digest, int64] // of metasets, by digest
+	packages   *cache[catalog.Digest, struct{}]
+}
+
+func newKnown(generation int64) *known {
+	return &known{generation, newCache[catalog.Digest, int64](cachedNumbers), newCache[catalog.Digest, struct{}](cachedNumbers)}
+}
+
+// knownSince answers what is known at a generation.
+func (s *Store) knownSince(generation int64) *known {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if generation > s.known.generation {
+		s.known = newKnown(generation)
+	}
+	if generation < s.known.generation { // somebody was faster: this one is for a transaction that will fail, or has ended
+		return newKnown(generation)
+	}
+	return s.known
 }
 
 // Backend names the kind of database and its version.

@@ -45,3 +45,8 @@ func closed(t *testing.T, s catalog.Store) {
 		t.Error(err)
 	}
 }
+
+func TestCollectingTakesNothingThatIsWrittenMeanwhile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	storetest.Collect(t, func(t *testing.T) catalog.Store { return file(t, path) })
+}

@@ -264,6 +264,15 @@ func Lost(t *testing.T, store catalog.Store, lose func(what string, call func() 
 	before := w.head()
 	const count = 4 // items of work, with that of what is deleted
 
+	lose("create", func() error {
+		outcomes, err := store.Commit(w.ctx(), site("x"), site("y"))
+		if err == nil && (outcomes[0].Revision != 1 || outcomes[1].Revision != 1) {
+			t.Errorf("outcomes are %+v", outcomes)
+		}
+		return err
+	})
+	w.equal("changes", w.told(before), []told{{tko.OpWritten, "site x", 1}, {tko.OpWritten, "site y", 1}})
+	before += 2
 	lose("write", func() error {
 		outcomes, err := store.Commit(w.ctx(), deployment("new", metadata("k", "v")), deployment("a", expect(1)))
 		if err == nil && (outcomes[0].Revision != 1 || outcomes[1].Revision != 2) {

@@ -1,11 +1,13 @@
 package storetest
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -23,6 +25,10 @@ var listPromises = []promise{
 	{"patterns match as tko.Pattern does", patternsMatch},
 	{"a list is of one snapshot, whatever is written meanwhile", listIsOneSnapshot},
 	{"a list may be left, and written to while it goes on", listMayBeLeft},
+	{"lists count deployments if asked to", listsCount},
+	{"an offset is exact, whatever came and went since the page before", offsetsAreExact},
+	{"filters that exclude each other, and rows far behind, are found out", farBehind},
+	{"lists that nobody reads don't keep others waiting", stalledListsEnd},
 }
 
 func listIsSorted(w *world) {
@@ -362,4 +368,229 @@ func listMayBeLeft(w *world) {
 		})
 	}
 	wait.Wait()
+}
+
+func listsCount(w *world) {
+	w.commit(template("t"), template("u"), site("s", of("t")), deployment("d2", of("t"), at("s")), deployment("d1", of("t")), deployment("d3"))
+	counts := func(kind tko.Kind) map[string]int {
+		m := map[string]int{}
+		for _, r := range w.list(catalog.Query{Kind: kind, Limit: -1, Fields: catalog.Fields{Counts: true}}) {
+			m[r.ID] = r.Count
+			w.equal("deployments", r.Deployments, []string(nil))
+		}
+		return m
+	}
+	w.equal("of templates: sites don't count", counts(tko.KindTemplate), map[string]int{"t": 2, "u": 0})
+	w.equal("of sites", counts(tko.KindSite), map[string]int{"s": 1})
+	w.equal("of deployments", counts(tko.KindDeployment), map[string]int{"d1": 0, "d2": 0, "d3": 0})
+	w.equal("not asked for", w.list(catalog.Query{Kind: tko.KindTemplate, Limit: 1})[0].Count, 0)
+}
+
+// offsetsAreExact pages, and changes what was passed over between the pages.
+func offsetsAreExact(w *world) {
+	yes := true
+	w.commit(template("t", metadata("tier", "core")), site("here", metadata("region", "eu")), site("there"))
+	present := map[string]bool{}
+	var writes []catalog.Write
+	for _, id := range ids("d%04d", 300) {
+		present[id] = true
+		writes = append(writes, deployment(id, of("t"), at("here"), ready, metadata("k", "v", "name", id)))
+	}
+	w.commit(writes...)
+	queries := map[string]catalog.Query{
+		"all":               {},
+		"metadata":          {Metadata: values("k", "v")},
+		"many values":       {Metadata: values("name", "d*")},
+		"template":          {Templates: patterns("t")},
+		"template metadata": {TemplateMetadata: values("tier", "core")},
+		"site metadata":     {SiteMetadata: values("region", "eu")},
+		"prepared":          {Prepared: &yes},
+	}
+	check := func(when string, offset int, selected map[string]bool) {
+		w.Helper()
+		want := sortedKeys(selected)
+		want = want[min(offset, len(want)):]
+		want = want[:min(20, len(want))]
+		for name, query := range queries {
+			query.Kind, query.Offset, query.Limit = tko.KindDeployment, uint32(offset), 20 //nolint:gosec // small
+			if got := w.ids(query); !slices.Equal(got, want) {
+				w.Fatalf("%s: %s at offset %d: %q, want %q", when, name, offset, got, want)
+			}
+		}
+	}
+	for offset := 0; offset < 200; offset += 20 {
+		check("paging", offset, present)
+	}
+	steps := []struct {
+		what   string
+		writes []catalog.Write
+		gone   []string
+		come   []string
+	}{
+		{"a new one behind", []catalog.Write{deployment("d9999", of("t"), at("here"), ready, metadata("k", "v", "name", "d"))}, nil, []string{"d9999"}},
+		{"a new one before", []catalog.Write{deployment("a", of("t"), at("here"), ready, metadata("k", "v", "name", "d"))}, nil, []string{"a"}},
+		{"one goes", []catalog.Write{deleted(deploymentKey("d0050"))}, []string{"d0050"}, nil},
+		{"one goes and comes", []catalog.Write{
+			deleted(deploymentKey("d0060")), deployment("b", of("t"), at("here"), ready, metadata("k", "v", "name", "d")),
+		}, []string{"d0060"}, []string{"b"}},
+		{"what says how one is", []catalog.Write{status(deploymentKey("d0001"), tko.Condition{Type: tko.ConditionHealthy})}, nil, nil},
+		{"many at once", []catalog.Write{
+			deleted(deploymentKey("d0001")), deleted(deploymentKey("d0100")), deleted(deploymentKey("d0200")),
+		}, []string{"d0001", "d0100", "d0200"}, nil},
+	}
+	for _, step := range steps {
+		w.commit(step.writes...)
+		for _, id := range step.gone {
+			delete(present, id)
+		}
+		for _, id := range step.come {
+			present[id] = true
+		}
+		for _, offset := range []int{180, 40, 200, 60} {
+			check(step.what, offset, present)
+		}
+	}
+	// What is changed no longer matches, though it is there.
+	w.commit(deployment("d0003", expect(1), at("there")))
+	delete(present, "d0003")
+	all := queries["all"]
+	delete(queries, "all")
+	check("one is changed", 180, present)
+	all.Kind, all.Offset, all.Limit = tko.KindDeployment, 2, 2
+	w.equal("it is still there", w.ids(all), []string{"d0000", "d0002"})
+	w.commit(site("here", expect(1)), template("t", expect(1)))
+	for name, want := range map[string]int{"site metadata": 0, "template metadata": 0, "metadata": 1} {
+		query := queries[name]
+		query.Kind, query.Offset, query.Limit = tko.KindDeployment, 180, 1
+		w.equal("after the site's and template's metadata went: "+name, len(w.ids(query)), want)
+	}
+}
+
+// farBehind has what matches where the first choice of a way is a wrong one.
+func farBehind(w *world) {
+	const n = 6000
+	yes, no := true, false
+	var sites, writes []catalog.Write
+	for i, id := range ids("s%04d", 600) {
+		sites = append(sites, site(id, metadata("half", strconv.Itoa(i/300), "name", id)))
+	}
+	w.commit(sites...)
+	all := ids("d%05d", n)
+	for i, id := range all {
+		// The second half of the sites, and the last values, come at the end.
+		d := deployment(id, at("s"+siteOf(i, n)), metadata("odd", strconv.Itoa(i%2), "late", strconv.FormatBool(i >= n-10), "nr", id))
+		d.Record.Prepared = i%2 == 0
+		writes = append(writes, d)
+		if len(writes) == 1000 {
+			w.commit(writes...)
+			writes = nil
+		}
+	}
+	tests := map[string]struct {
+		query catalog.Query
+		want  func(i int) bool
+	}{
+		"sites of late ones":  {catalog.Query{SiteMetadata: values("half", "1")}, func(i int) bool { return i >= n/2 }},
+		"by site ID":          {catalog.Query{Sites: patterns("s0[5]**", "s05**")}, func(int) bool { return false }},
+		"by prefix":           {catalog.Query{Sites: patterns("s05**")}, func(i int) bool { return i*600/n >= 500 }},
+		"by end":              {catalog.Query{Sites: patterns("**99")}, func(i int) bool { return i*600/n%100 == 99 }},
+		"late":                {catalog.Query{Metadata: values("late", "true")}, func(i int) bool { return i >= n-10 }},
+		"odd and prepared":    {catalog.Query{Metadata: values("odd", "1"), Prepared: &yes}, func(int) bool { return false }},
+		"odd, not prepared":   {catalog.Query{Metadata: values("odd", "1"), Prepared: &no}, func(i int) bool { return i%2 == 1 }},
+		"odd and late":        {catalog.Query{Metadata: values("odd", "1", "late", "true")}, func(i int) bool { return i%2 == 1 && i >= n-10 }},
+		"many values, late":   {catalog.Query{Metadata: values("nr", "*99", "late", "true")}, func(i int) bool { return i%100 == 99 && i >= n-10 }},
+		"many values":         {catalog.Query{Metadata: values("nr", "d059*")}, func(i int) bool { return i >= 5900 && i < 6000 }},
+		"very many values":    {catalog.Query{Metadata: values("nr", "d05*", "odd", "0")}, func(i int) bool { return i >= 5000 && i%2 == 0 }},
+		"sites of many names": {catalog.Query{SiteMetadata: values("name", "s0*9")}, func(i int) bool { return i*600/n%10 == 9 }},
+		"both halves":         {catalog.Query{SiteMetadata: values("half", "0", "name", "s05*")}, func(int) bool { return false }},
+		"one half of some":    {catalog.Query{SiteMetadata: values("half", "1", "name", "s05*")}, func(i int) bool { return i*600/n >= 500 }},
+	}
+	for name, test := range tests {
+		want := []string{}
+		for i, id := range all {
+			if test.want(i) {
+				want = append(want, id)
+			}
+		}
+		test.query.Kind, test.query.Limit = tko.KindDeployment, -1
+		if got := w.ids(test.query); !slices.Equal(got, want) {
+			w.Errorf("%s: %d, want %d", name, len(got), len(want))
+		}
+		for _, offset := range []int{1, len(want) / 2, max(1, len(want)-1), len(want) + 1} {
+			test.query.Offset, test.query.Limit = uint32(offset), 3 //nolint:gosec // small
+			page := want[min(offset, len(want)):]
+			page = page[:min(3, len(page))]
+			if got := w.ids(test.query); !slices.Equal(got, page) {
+				w.Errorf("%s at offset %d: %q, want %q", name, offset, got, page)
+			}
+			test.query.Offset, test.query.Limit = 0, -1
+		}
+	}
+}
+
+// siteOf is the number of a site, of which there are 600, for the i-th of n.
+func siteOf(i, n int) string {
+	return fmt.Sprintf("%04d", i*600/n)
+}
+
+// stalledListsEnd has more lists than there can be connections, each read up
+// to its first row.
+func stalledListsEnd(w *world) {
+	var writes []catalog.Write
+	all := ids("s%04d", 100)
+	for _, id := range all {
+		writes = append(writes, site(id))
+	}
+	w.commit(writes...)
+	const lists = 30
+	reached := make(chan int, lists)
+	release := make(chan struct{})
+	results := make([]error, lists)
+	cursors := make([]string, lists)
+	var wait sync.WaitGroup
+	for i := range lists {
+		wait.Go(func() {
+			first := true
+			for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, Limit: -1}) {
+				if err != nil {
+					results[i] = err
+					return
+				}
+				if first {
+					first = false
+					reached <- i
+					<-release
+				}
+				cursors[i] = r.ID
+			}
+		})
+	}
+	for range lists { // all of them get to their first row
+		select {
+		case <-reached:
+		case <-time.After(2 * patience):
+			w.Fatal("a list waits for ever for others that nobody reads")
+		}
+	}
+	close(release)
+	wait.Wait()
+	ended := 0
+	for i, err := range results {
+		if err == nil {
+			w.equal("a list that went on", cursors[i], all[len(all)-1])
+			continue
+		}
+		ended++
+		w.failed(err, tko.ErrBusy)
+		if !strings.Contains(err.Error(), strconv.Quote(cursors[i])) {
+			w.Errorf("the error of a list that got to %q doesn't say so: %v", cursors[i], err)
+		}
+		rest := w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1, After: cursors[i]})
+		if i := slices.Index(all, cursors[i]); !slices.Equal(rest, all[i+1:]) {
+			w.Errorf("going on after %q lists %q", cursors[i], rest)
+		}
+	}
+	if ended == 0 || ended == lists {
+		w.Errorf("%d lists of %d were ended", ended, lists)
+	}
 }

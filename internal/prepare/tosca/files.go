@@ -1,0 +1,385 @@
+package tosca
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/source"
+)
+
+// The bounds of a service template with all that it imports.
+const (
+	maxBytes = 16 << 20
+	maxFiles = 500
+)
+
+// Schemes are where service templates may come from, unless Options say
+// otherwise.
+var Schemes = []string{"file", "http", "https", "git"}
+
+// A fetcher collects the files of one service template.
+type fetcher struct {
+	schemes []string
+	local   bool // whether addresses of this machine may be asked
+
+	request Request
+	bytes   int
+	trees   map[string]map[string][]byte // of archives and repositories, by where they are in the request
+	queue   []string                     // files whose imports are to be read
+}
+
+// fetch answers the service template at a location, with everything that it
+// imports. Nothing of it is understood but where its imports are.
+func fetch(ctx context.Context, location string, schemes []string, local bool) (Request, error) {
+	f := &fetcher{schemes: schemes, local: local, request: Request{Files: map[string]string{}}, trees: map[string]map[string][]byte{}}
+	root, err := f.root(ctx, location)
+	if err != nil {
+		return Request{}, err
+	}
+	f.request.Root = root
+	for len(f.queue) > 0 {
+		name := f.queue[0]
+		f.queue = f.queue[1:]
+		imports, err := importsOf([]byte(f.request.Files[name]))
+		if err != nil {
+			return Request{}, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
+		}
+		for _, i := range imports {
+			if err := f.load(ctx, name, i); err != nil {
+				return Request{}, fmt.Errorf("%s imports %q: %w", name, i, err)
+			}
+		}
+	}
+	return f.request, nil
+}
+
+// root reads what a location names, and answers which file the service template is.
+func (f *fetcher) root(ctx context.Context, location string) (string, error) {
+	base, within, inside := cutWithin(location)
+	scheme := schemeOf(base)
+	if err := f.allowed(scheme); err != nil {
+		return "", err
+	}
+	base = strings.TrimPrefix(base, "file://")
+	if !inside && scheme == "file" && !filepath.IsAbs(base) {
+		return "", tko.Errorf(tko.ErrInvalid, "the path %q is not absolute: the preparer has no folder that it could be relative to", base)
+	}
+	files, err := source.ReadFiles(ctx, base, f.options())
+	if err != nil {
+		return "", err
+	}
+	content, single := files[""]
+	if !single {
+		const tree = "/archive"
+		f.trees[tree] = files
+		entry, err := entryOf(files, within)
+		if err != nil {
+			return "", err
+		}
+		return tree + "/" + entry, f.add(tree+"/"+entry, files[entry])
+	}
+	if inside {
+		return "", tko.Errorf(tko.ErrInvalid, "it is no archive, so nothing is in it")
+	}
+	name := "/file" + path.Clean(filepath.ToSlash(base))
+	if scheme != "file" {
+		if name, err = nameOf(base); err != nil {
+			return "", err
+		}
+	}
+	return name, f.add(name, content)
+}
+
+func (f *fetcher) options() source.Options {
+	o := source.Options{MaxBytes: int64(maxBytes - f.bytes), Takes: takes}
+	o.Guard = func(_, address string, _ syscall.RawConn) error {
+		if f.local {
+			return nil
+		}
+		return checkAddress(address)
+	}
+	return o
+}
+
+// checkAddress refuses addresses that lead to this machine, or to what only
+// machines next to it should reach.
+func checkAddress(address string) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return tko.Errorf(tko.ErrDenied, "%q is no address", address)
+	}
+	ip := ap.Addr().Unmap().WithZone("")
+	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsMulticast() || ip.IsUnspecified() || ip.IsInterfaceLocalMulticast() {
+		return tko.Errorf(tko.ErrDenied, "the address %s is a local one: start the preparer with --tosca-local-addresses if it may be asked", ip)
+	}
+	return nil
+}
+
+// takes says what is read of archives and repositories.
+func takes(name string) bool {
+	ext := strings.ToLower(path.Ext(name))
+	return ext == ".yaml" || ext == ".yml" || ext == ".meta"
+}
+
+func (f *fetcher) allowed(scheme string) error {
+	if !slices.Contains(f.schemes, scheme) {
+		return tko.Errorf(tko.ErrDenied, "service templates may come from %s, and not from %s: allow it with --tosca-schemes where the preparer is started",
+			strings.Join(f.schemes, ", "), scheme)
+	}
+	return nil
+}
+
+func (f *fetcher) add(name string, content []byte) error {
+	if f.bytes += len(content); f.bytes > maxBytes || len(f.request.Files) >= maxFiles {
+		return tko.Errorf(tko.ErrInvalid, "the service template and its imports are too large: use at most %d MiB in %d files", maxBytes>>20, maxFiles)
+	}
+	f.request.Files[name] = string(content)
+	f.queue = append(f.queue, name)
+	return nil
+}
+
+// load reads what a file imports, unless it is there already.
+func (f *fetcher) load(ctx context.Context, from, what string) error {
+	if scheme, _, ok := strings.Cut(what, "://"); ok {
+		if scheme != "http" && scheme != "https" {
+			return tko.Errorf(tko.ErrInvalid, "files are imported by a relative path, or by http and https")
+		}
+		name, err := nameOf(what)
+		if err != nil {
+			return err
+		}
+		return f.loadURL(ctx, name)
+	}
+	name := path.Join(path.Dir(from), what)
+	tree := treeOf(from)
+	switch {
+	case strings.HasPrefix(what, "/"):
+		return tko.Errorf(tko.ErrInvalid, "the path is absolute: write it relative to the file that imports it")
+	case !strings.HasPrefix(name, tree+"/"):
+		return tko.Errorf(tko.ErrInvalid, "the path leads out of %s", strings.TrimPrefix(tree, "/"))
+	}
+	if _, ok := f.request.Files[name]; ok {
+		return nil
+	}
+	switch kind, _, _ := strings.Cut(tree[1:], "/"); kind {
+	case "file":
+		return f.loadFile(name)
+	case "archive":
+		content, ok := f.trees[tree][strings.TrimPrefix(name, tree+"/")]
+		if !ok {
+			return tko.Errorf(tko.ErrInvalid, "there is no such file in it")
+		}
+		return f.add(name, content)
+	default:
+		return f.loadURL(ctx, name)
+	}
+}
+
+func (f *fetcher) loadURL(ctx context.Context, name string) error {
+	if _, ok := f.request.Files[name]; ok {
+		return nil
+	}
+	scheme, rest, _ := strings.Cut(name[1:], "/")
+	if err := f.allowed(scheme); err != nil {
+		return err
+	}
+	files, err := source.ReadFiles(ctx, scheme+"://"+rest, f.options())
+	if err != nil {
+		return err
+	}
+	content, ok := files[""]
+	if !ok {
+		return tko.Errorf(tko.ErrInvalid, "it is an archive: import a file")
+	}
+	return f.add(name, content)
+}
+
+// loadFile reads a file that the service template's folder, or one in it, holds.
+func (f *fetcher) loadFile(name string) error {
+	dir := path.Dir(strings.TrimPrefix(f.request.Root, "/file"))
+	within, ok := strings.CutPrefix(strings.TrimPrefix(name, "/file"), strings.TrimSuffix(dir, "/")+"/")
+	if !ok {
+		return tko.Errorf(tko.ErrInvalid, "the path leads out of the folder of the service template")
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	defer func() { _ = root.Close() }()
+	info, err := root.Stat(within)
+	if errors.Is(err, fs.ErrNotExist) {
+		return tko.Errorf(tko.ErrInvalid, "there is no such file")
+	}
+	if err != nil {
+		return tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxBytes {
+		return tko.Errorf(tko.ErrInvalid, "it is no regular file, or too large")
+	}
+	content, err := root.ReadFile(within)
+	if err != nil {
+		return tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	return f.add(name, content)
+}
+
+// treeOf is what a file's relative imports must stay in.
+func treeOf(name string) string {
+	parts := strings.SplitN(name, "/", 4)
+	if parts[1] == "http" || parts[1] == "https" {
+		return "/" + parts[1] + "/" + parts[2]
+	}
+	return "/" + parts[1]
+}
+
+// nameOf is the name of the file at a URL.
+func nameOf(location string) (string, error) {
+	u, err := url.Parse(location)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return "", tko.Errorf(tko.ErrInvalid, "it is no URL of a file, without user and fragment")
+	}
+	if path.Clean(u.Path) != u.Path {
+		return "", tko.Errorf(tko.ErrInvalid, "its path isn't plain: write it without .. and //")
+	}
+	scheme, rest, _ := strings.Cut(location, "://")
+	return "/" + scheme + "/" + rest, nil
+}
+
+// cutWithin takes the path within an archive or repository off a location.
+func cutWithin(location string) (base, within string, inside bool) {
+	i := strings.LastIndex(location, "!/")
+	if i < 0 {
+		return location, "", false
+	}
+	return location[:i], location[i+2:], true
+}
+
+// schemeOf is the kind of place that a location names.
+func schemeOf(base string) string {
+	plain, _, _ := strings.Cut(base, "#")
+	plain, _, _ = strings.Cut(plain, "?")
+	scheme, _, ok := strings.Cut(plain, "://")
+	isGit := strings.HasSuffix(strings.TrimSuffix(plain, "/"), ".git") || strings.HasPrefix(base, "git:") || strings.HasPrefix(scheme, "git+")
+	host, _, colon := strings.Cut(plain, ":")
+	switch {
+	case isGit && ok, !ok && colon && strings.Contains(host, "@"), scheme == "ssh" && ok:
+		return "git"
+	case !ok:
+		return "file"
+	default:
+		return scheme
+	}
+}
+
+// entryOf is the service template of an archive: the one that is asked for, or
+// that TOSCA.meta names, or the only one at its root.
+func entryOf(files map[string][]byte, within string) (string, error) {
+	if within != "" {
+		entry := path.Clean(within)
+		if _, ok := files[entry]; !ok {
+			return "", tko.Errorf(tko.ErrInvalid, "there is no %q in it", within)
+		}
+		return entry, nil
+	}
+	for _, name := range []string{"TOSCA-Metadata/TOSCA.meta", "TOSCA.meta"} {
+		for line := range strings.Lines(string(files[name])) {
+			key, value, _ := strings.Cut(line, ":")
+			if strings.TrimSpace(key) != "Entry-Definitions" {
+				continue
+			}
+			entry := path.Clean(strings.TrimSpace(value))
+			if _, ok := files[entry]; !ok || !fs.ValidPath(entry) {
+				return "", tko.Errorf(tko.ErrInvalid, "its %s names %q, which is not in it", name, entry)
+			}
+			return entry, nil
+		}
+	}
+	var entry []string
+	for name := range files {
+		if !strings.Contains(name, "/") && path.Ext(name) != ".meta" {
+			entry = append(entry, name)
+		}
+	}
+	if len(entry) != 1 {
+		return "", tko.Errorf(tko.ErrInvalid, "it has no TOSCA-Metadata/TOSCA.meta, and %d YAML files at its root: name the service template with !/PATH", len(entry))
+	}
+	return entry[0], nil
+}
+
+// importsOf are the files that a TOSCA file imports.
+func importsOf(content []byte) ([]string, error) {
+	var document struct {
+		Imports yaml.Node `yaml:"imports"`
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(content, &root); err != nil {
+		return nil, fmt.Errorf("it is no YAML: %w", err)
+	}
+	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
+		return nil, errors.New("it is no YAML map, so no TOSCA")
+	}
+	for i := 0; i+1 < len(root.Content[0].Content); i += 2 {
+		if root.Content[0].Content[i].Value == "imports" {
+			document.Imports = *plain(root.Content[0].Content[i+1])
+		}
+	}
+	var imports []string
+	for _, item := range document.Imports.Content {
+		what, err := importOf(plain(item), 0)
+		if err != nil {
+			return nil, err
+		}
+		if what != "" {
+			imports = append(imports, what)
+		}
+	}
+	return imports, nil
+}
+
+// importOf reads one import: a text, a map with its file or URL, or a map of one
+// name to either.
+func importOf(item *yaml.Node, depth int) (string, error) {
+	if item.Kind == yaml.ScalarNode {
+		return item.Value, nil
+	}
+	if item.Kind != yaml.MappingNode || depth > 1 {
+		return "", errors.New("an import is neither a text nor a map")
+	}
+	var what string
+	for i := 0; i+1 < len(item.Content); i += 2 {
+		value := plain(item.Content[i+1])
+		switch item.Content[i].Value {
+		case "file", "url":
+			what = value.Value
+		case "repository":
+			return "", errors.New("an import names a repository: name the file by its URL instead")
+		case "profile":
+			return "", nil // Puccini has it, or not
+		}
+	}
+	if what == "" && len(item.Content) == 2 {
+		return importOf(plain(item.Content[1]), depth+1)
+	}
+	return what, nil
+}
+
+// plain is the node that an alias stands for.
+func plain(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode && n.Alias != nil {
+		return n.Alias
+	}
+	return n
+}

@@ -1,0 +1,70 @@
+package tosca
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// ErrMissing says that the compiler isn't installed.
+var ErrMissing = errors.New("the program " + Command + " is neither next to this one nor on the PATH: install it where the preparer runs")
+
+// Options say where service templates may come from. The zero value works.
+type Options struct {
+	Schemes []string // [Schemes] if nil
+	Local   bool     // loopback and link-local addresses may be asked
+	Command []string // that compiles; found if nil
+}
+
+// A Preparer makes topologies of service templates.
+type Preparer struct{ options Options }
+
+// New makes a preparer.
+func New(options Options) *Preparer {
+	if options.Schemes == nil {
+		options.Schemes = Schemes
+	}
+	return &Preparer{options}
+}
+
+// fetchTime bounds how long it takes to collect a service template.
+const fetchTime = time.Minute
+
+// Resources answers the topology resources that the service template at a
+// location stands for: Template, Site and Sites resources, what is merged into
+// their deployments, and a Placement. The same service template is the same
+// resources. Errors: tko.ErrInvalid if the service template must be changed,
+// tko.ErrDenied if it may not be read, [ErrMissing]; others may not come again.
+func (p *Preparer) Resources(ctx context.Context, location string) (krm.Package, error) {
+	command := p.options.Command
+	if command == nil {
+		found, err := findCommand()
+		if errors.Is(err, exec.ErrNotFound) {
+			return nil, ErrMissing
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find %s: %w", Command, err)
+		}
+		command = []string{found}
+	}
+	fetching, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	request, err := fetch(fetching, location, p.options.Schemes, p.options.Local)
+	if err != nil {
+		return nil, err
+	}
+	service, err := run(ctx, command, request)
+	if err != nil {
+		return nil, err
+	}
+	pkg, err := resources(service)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	return pkg, nil
+}

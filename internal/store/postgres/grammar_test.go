@@ -1,0 +1,62 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+)
+
+// A recorder remembers the statements that pass through a proxy.
+type recorder struct {
+	mutex      sync.Mutex
+	statements map[string]bool
+}
+
+// proxy answers one that changes statements and remembers what they were.
+func (r *recorder) proxy(rewrite func(string) string) *pgtest.Proxy {
+	return &pgtest.Proxy{Rewrite: func(sql string) string {
+		r.mutex.Lock()
+		defer r.mutex.Unlock()
+		if r.statements == nil {
+			r.statements = map[string]bool{}
+		}
+		r.statements[sql] = true
+		return rewrite(sql)
+	}}
+}
+
+func asItIs(sql string) string { return sql }
+
+// checkGrammar checks that CockroachDB can read all statements but those that
+// are known to be PostgreSQL's own, and are done without where they fail.
+func (r *recorder) checkGrammar(t *testing.T) {
+	t.Helper()
+	known := []string{"LISTEN ", "SELECT 'B' COLLATE "}
+	statements := slices.Sorted(maps.Keys(r.statements))
+	if len(statements) < 50 {
+		t.Errorf("only %d statements were recorded", len(statements))
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-C", "../../../tools/portable", ".")
+	cmd.Stdin = strings.NewReader(strings.Join(statements, "\x00"))
+	log := new(safeBuffer)
+	cmd.Stderr = log
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("the parser of CockroachDB: %v\n%s", err, log)
+	}
+	var refusals []struct{ Statement, Reason string }
+	if err := json.Unmarshal(out, &refusals); err != nil {
+		t.Fatal(err)
+	}
+	for _, refusal := range refusals {
+		if !slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(refusal.Statement, k) }) {
+			t.Errorf("not in the grammar of CockroachDB: %s\n%s", refusal.Statement, refusal.Reason)
+		}
+	}
+}

@@ -1,0 +1,14 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+	"github.com/tko-orchestrator/tko/internal/store/storetest"
+)
+
+func TestCollectingTakesNothingThatIsWrittenMeanwhile(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	storetest.Collect(t, func(t *testing.T) catalog.Store { return open(t, dsn) })
+}
