@@ -5,7 +5,7 @@ SHELL := bash
 GO ?= go
 BIN := bin
 ARGS ?=
-PROGRAMS := tko tko-server tko-demo tko-bench
+PROGRAMS := tko tko-server tko-tosca tko-demo tko-bench
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION)
 

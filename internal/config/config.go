@@ -22,6 +22,8 @@ const (
 	RoleMetaScheduler = "meta-scheduler"
 )
 
+var toscaSchemes = []string{"file", "http", "https", "git"}
+
 // Roles are all roles, in the order in which they start.
 var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler}
 
@@ -61,6 +63,9 @@ type Config struct {
 	PreparerConcurrency int
 	PreparerIterations  int
 	PreparerAutoApprove bool
+
+	TOSCASchemes        []string // where service templates may come from
+	TOSCALocalAddresses bool     // this machine, too
 
 	SchedulerConcurrency int
 	GitCache             string
@@ -118,6 +123,9 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 32, "deployments prepared at once")
 	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "rounds after which preparing a deployment is given up as endless")
 	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve what is prepared, where a deployment does not say otherwise")
+
+	flags.StringSliceVar(&c.TOSCASchemes, "tosca-schemes", toscaSchemes, "where TOSCA service templates may come from; git is over http and https")
+	flags.BoolVar(&c.TOSCALocalAddresses, "tosca-local-addresses", false, "let service templates be fetched from loopback and link-local addresses")
 
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "sites scheduled at once; those that share a repository share commits")
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
@@ -255,6 +263,11 @@ func (c *Config) Validate() error {
 	} {
 		if n <= 0 {
 			add("--%s is %d: use more than 0", name, n)
+		}
+	}
+	for _, scheme := range c.TOSCASchemes {
+		if !slices.Contains(toscaSchemes, scheme) {
+			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
 	}
 	if c.KptMemory < 1<<20 {

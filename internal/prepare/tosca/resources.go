@@ -2,8 +2,10 @@ package tosca
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -46,8 +48,14 @@ func resources(service *Service) (krm.Package, error) {
 	var entries []any
 	for _, name := range t.order {
 		n := t.nodes[name]
-		pkg = append(pkg, n.own)
-		pkg = append(pkg, n.others...)
+		for _, r := range append(krm.Package{n.own}, n.others...) {
+			switch same := pkg.Find(r.Identity()); {
+			case same == nil:
+				pkg = append(pkg, r)
+			case !reflect.DeepEqual(same, r): // what several nodes say in the same way is one
+				return nil, tko.Errorf(tko.ErrInvalid, "node template %q stands for %s, which another one has with other properties: give it a name of its own", n.Name, r.Identity())
+			}
+		}
 		switch n.kind {
 		case "Template":
 			entry, err := t.entry(n)
@@ -250,7 +258,7 @@ func krmValue(v any) (any, error) {
 func texts(v any) (any, error) {
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("must be a map of patterns")
+		return nil, errors.New("must be a map of patterns")
 	}
 	out := make(map[string]any, len(m))
 	for key, value := range m {

@@ -394,6 +394,13 @@ func (g *group) below(id string) []*row {
 
 func compareRows(a, b *row) int { return compareKeys(a.Key, b.Key) }
 
+func compareKeys(a, b catalog.Key) int {
+	if a.Kind != b.Kind {
+		return compareText(string(a.Kind), string(b.Kind))
+	}
+	return compareText(a.ID, b.ID)
+}
+
 // Descendants tells the IDs of the descendants of deployments.
 func (s *Store) Descendants(ctx context.Context, ids []string, tell func(id string)) error {
 	if len(ids) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,7 +65,7 @@ func (w *world) kept(k catalog.Key, up int64) []int64 {
 func (w *world) rewrite(id string, from, to int64) {
 	w.Helper()
 	for revision := from; revision < to; revision++ {
-		w.commit(site(id, expect(revision), withPackage(fmt.Sprint(id, revision)), metadata("n", fmt.Sprint(revision))))
+		w.commit(site(id, expect(revision), withPackage(fmt.Sprint(id, revision)), metadata("n", strconv.FormatInt(revision, 10))))
 	}
 }
 

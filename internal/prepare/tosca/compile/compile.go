@@ -6,6 +6,7 @@ package compile
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -32,7 +33,7 @@ func Main(in io.Reader, out io.Writer) error {
 	if err := confine(); err != nil {
 		return err
 	}
-	service, err := Compile(context.Background(), request) //nolint:contextcheck // this is the process's main
+	service, err := Compile(context.Background(), request)
 	response := tosca.Response{Service: service}
 	if err != nil {
 		response.Problem = err.Error()
@@ -88,18 +89,19 @@ func problems(c *parser.Context, err error) error {
 		texts = append(texts, text)
 	}
 	if len(texts) == 0 {
-		return err
+		return fmt.Errorf("%w: is it TOSCA, and does it say which by a tosca_definitions_version that is known?", err)
 	}
 	return fmt.Errorf("%s", strings.Join(texts, "; "))
 }
 
 func service(template *normal.ServiceTemplate) (*tosca.Service, error) {
 	s := &tosca.Service{}
+	r := reader{inputs: template.Inputs}
 	for _, name := range slices.Sorted(maps.Keys(template.NodeTemplates)) {
 		t := template.NodeTemplates[name]
 		node := tosca.Node{Name: name, Types: slices.Sorted(maps.Keys(t.Types))}
 		for _, name := range slices.Sorted(maps.Keys(t.Properties)) {
-			property, err := propertyOf(name, t.Properties[name])
+			property, err := r.property(name, t.Properties[name])
 			if err != nil {
 				return nil, fmt.Errorf("node template %q: property %q: %w", node.Name, name, err)
 			}
@@ -125,8 +127,8 @@ func service(template *normal.ServiceTemplate) (*tosca.Service, error) {
 	return s, nil
 }
 
-func propertyOf(name string, value normal.Value) (tosca.Property, error) {
-	plain, err := plainOf(value, 0)
+func (r reader) property(name string, value normal.Value) (tosca.Property, error) {
+	plain, err := r.plain(value, 0)
 	property := tosca.Property{Name: name, Value: plain}
 	if meta := metaOf(value); meta != nil {
 		property.Metadata = map[string]string{}
@@ -152,7 +154,10 @@ func metaOf(value normal.Value) *normal.ValueMeta {
 
 const maxDepth = 100
 
-func plainOf(value normal.Value, depth int) (any, error) {
+// A reader reads values.
+type reader struct{ inputs normal.Values }
+
+func (r reader) plain(value normal.Value, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("it is nested more than %d deep", maxDepth)
 	}
@@ -164,7 +169,7 @@ func plainOf(value normal.Value, depth int) (any, error) {
 	case *normal.List:
 		list := make([]any, 0, len(v.Entries))
 		for _, entry := range v.Entries {
-			plain, err := plainOf(entry, depth+1)
+			plain, err := r.plain(entry, depth+1)
 			if err != nil {
 				return nil, err
 			}
@@ -178,16 +183,50 @@ func plainOf(value normal.Value, depth int) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			if m[key], err = plainOf(entry, depth+1); err != nil {
+			if m[key], err = r.plain(entry, depth+1); err != nil {
 				return nil, err
 			}
 		}
 		return m, nil
 	case *normal.FunctionCall:
-		return nil, fmt.Errorf("the function %q can't be evaluated here: write the value, or an input's default", v.FunctionCall.Name)
+		return r.call(v, depth)
 	default:
 		return nil, fmt.Errorf("a %T can't be read", value)
 	}
+}
+
+// call evaluates the functions whose arguments are all there.
+func (r reader) call(v *normal.FunctionCall, depth int) (any, error) {
+	args := make([]any, len(v.FunctionCall.Arguments))
+	for i, a := range v.FunctionCall.Arguments {
+		value, ok := a.(normal.Value)
+		if !ok {
+			args[i] = plainValue(a)
+			continue
+		}
+		var err error
+		if args[i], err = r.plain(value, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	name := v.FunctionCall.Name[strings.LastIndexAny(v.FunctionCall.Name, ".$")+1:]
+	switch name {
+	case "get_input":
+		if len(args) == 1 {
+			input, ok := r.inputs[fmt.Sprint(args[0])]
+			if !ok {
+				return nil, fmt.Errorf("the input %q has no value: give it a default", fmt.Sprint(args[0]))
+			}
+			return r.plain(input, depth+1)
+		}
+	case "concat":
+		var text strings.Builder
+		for _, a := range args {
+			fmt.Fprint(&text, a)
+		}
+		return text.String(), nil
+	}
+	return nil, fmt.Errorf("the function %s can't be evaluated here: use get_input with one argument or concat, or write the value", name)
 }
 
 // plainValue makes JSON of what Puccini leaves as it was.
@@ -225,5 +264,5 @@ func keyOf(value normal.Value) (string, error) {
 	if p, ok := key.(*normal.Primitive); ok {
 		return fmt.Sprint(p.Primitive), nil
 	}
-	return "", fmt.Errorf("a key that is no plain value can't be read")
+	return "", errors.New("a key that is no plain value can't be read")
 }

@@ -1,0 +1,364 @@
+package compile_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/prepare"
+	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
+	"github.com/tko-orchestrator/tko/internal/prepare/tosca/compile"
+	"github.com/tko-orchestrator/tko/internal/source"
+	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/validate"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+const child = "compile-tosca" // the argument that makes the test's program the compiler
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == child {
+		if err := compile.Main(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+const examples = "../../../../examples"
+
+func preparer(local bool) *tosca.Preparer {
+	return tosca.New(tosca.Options{Command: []string{os.Args[0], child}, Local: local})
+}
+
+// archive zips the example.
+func archive(t *testing.T, dir string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	if err := z.AddFS(os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestTwins has the example topology prepared as it is, and its twin in TOSCA
+// from everywhere it can come from: the children are the same.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	twin, err := filepath.Abs(filepath.Join(examples, "tosca/cu"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	csar := filepath.Join(t.TempDir(), "cu.csar")
+	if err := os.WriteFile(csar, archive(t, twin), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(csar))))
+	defer server.Close()
+	files := httptest.NewServer(http.FileServer(http.Dir(twin)))
+	defer files.Close()
+	data := network(t)
+	want := place(t, data, preparer(true), tko.NewDeployment{Template: "topology/cu:v1"})
+	if len(want) != 10 {
+		t.Fatalf("the topology has %d children: %v", len(want), want)
+	}
+	for name, location := range map[string]string{
+		"a file":           filepath.Join(twin, "service.yaml"),
+		"a file URL":       "file://" + filepath.Join(twin, "service.yaml"),
+		"a folder":         twin,
+		"an archive":       csar,
+		"within one":       csar + "!/service.yaml",
+		"an archive's URL": server.URL + "/cu.csar",
+		"a file's URL":     files.URL + "/service.yaml",
+	} {
+		t.Run(name, func(t *testing.T) {
+			pkg := krm.Package{{
+				"apiVersion": "topology.nephio.org/v1alpha1", "kind": "TOSCA", "metadata": map[string]any{"name": "cu"},
+				"spec": map[string]any{"url": location},
+			}}
+			got := place(t, data, preparer(true), tko.NewDeployment{Merge: pkg})
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// network is a data controller with the templates and sites of the examples.
+func network(t *testing.T) *catalog.Service {
+	t.Helper()
+	store, err := sqlite.OpenMemory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	validator, err := validate.New(validate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := catalog.New(store, validator, catalog.Options{})
+	text, err := os.ReadFile(filepath.Join(examples, "catalog.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type entity struct {
+		ID, Template, Package string
+		Metadata              map[string]string
+	}
+	var all struct{ Templates, Sites []entity }
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	content := func(e entity) krm.Package {
+		if e.Package == "" {
+			return nil
+		}
+		pkg, err := source.Read(t.Context(), filepath.Join(examples, e.Package), source.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pkg
+	}
+	for _, e := range all.Templates {
+		if _, err := data.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(e.ID), Metadata: e.Metadata, Package: content(e)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range all.Sites {
+		if _, err := data.RegisterSite(t.Context(), tko.Site{ID: tko.SiteID(e.ID), Template: tko.TemplateID(e.Template), Metadata: e.Metadata, Package: content(e)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return data
+}
+
+// place prepares a topology and answers its children: "template at site", and
+// the package, in which no annotation says how it came to be.
+func place(t *testing.T, data *catalog.Service, compiler prepare.TOSCA, topology tko.NewDeployment) map[string]string {
+	t.Helper()
+	id, err := data.CreateDeployment(t.Context(), topology)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := prepare.New(data, nil, prepare.Options{TOSCA: compiler})
+	result := p.Prepare(t.Context(), tko.WorkItem{Queue: tko.QueuePrepare, Key: string(id)})
+	if result.Outcome != tko.WorkDone {
+		t.Fatalf("%+v", result)
+	}
+	children := map[string]string{}
+	for d, err := range data.Deployments(t.Context(), tko.DeploymentSelect{Parent: id}, tko.ListOptions{Packages: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		site := string(d.Site)
+		if strings.HasPrefix(site, "provisioned/") {
+			site = describe(t, data, d.Site)
+		}
+		pkg := d.Package.WithoutDeploymentState()
+		for _, r := range pkg {
+			for _, a := range []string{krm.AnnotationMerge, krm.AnnotationRename, krm.AnnotationMetadata} {
+				r.SetAnnotation(a, "")
+			}
+		}
+		children[fmt.Sprintf("%s at %s", d.Template, site)] = sorted(t, pkg)
+	}
+	return children
+}
+
+// describe is a provisioned site without its ID.
+func describe(t *testing.T, data *catalog.Service, id tko.SiteID) string {
+	t.Helper()
+	site, err := data.Site(t.Context(), id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("a new site of %s in zone %v", site.Template, zone(site.Package))
+}
+
+func zone(pkg krm.Package) any {
+	for _, r := range pkg {
+		if r.GVK().Kind == "Zone" {
+			value, _ := r.Get("spec", "zone")
+			return value
+		}
+	}
+	return nil
+}
+
+func sorted(t *testing.T, pkg krm.Package) string {
+	t.Helper()
+	slices.SortFunc(pkg, func(a, b krm.Resource) int { return cmp.Compare(a.Identity().String(), b.Identity().String()) })
+	text, err := krm.Encode(krm.YAML, pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+const version = "tosca_definitions_version: tosca_simple_yaml_1_3\n"
+
+// TestHostile compiles what nobody should have written. The server stays, and
+// says why.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	var bomb strings.Builder
+	bomb.WriteString(version + "metadata:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := range 12 {
+		fmt.Fprintf(&bomb, "  a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+	}
+	tests := map[string]struct {
+		why   string
+		files map[string]string
+		says  string
+	}{
+		"no TOSCA":          {why: "YAML that is something else", files: map[string]string{"s.yaml": "a: b"}, says: "tosca_definitions_version"},
+		"no YAML":           {why: "bytes", files: map[string]string{"s.yaml": "\x00{["}, says: "no YAML"},
+		"a list":            {why: "bytes", files: map[string]string{"s.yaml": "[a]"}, says: "no YAML map"},
+		"nothing to place":  {why: "valid, but for nobody here", files: map[string]string{"s.yaml": version}, says: "nothing to place"},
+		"a missing import":  {why: "named with who imports it", files: map[string]string{"s.yaml": version + "imports: [none.yaml]"}, says: `s.yaml imports "none.yaml": there is no such file`},
+		"out of the folder": {why: "the host's files are nobody's business", files: map[string]string{"s.yaml": version + "imports: [../../../etc/passwd]"}, says: "leads out of"},
+		"an absolute path":  {why: "nor so", files: map[string]string{"s.yaml": version + "imports: [/etc/passwd]"}, says: "absolute"},
+		"a file URL":        {why: "nor so", files: map[string]string{"s.yaml": version + "imports: ['file:///etc/passwd']"}, says: "relative path, or by http"},
+		"a local address":   {why: "nor services of the host", files: map[string]string{"s.yaml": version + "imports: [{url: 'http://127.0.0.1:1/x.yaml'}]"}, says: "--tosca-local-addresses"},
+		"by its name":       {why: "names lead to addresses", files: map[string]string{"s.yaml": version + "imports: ['http://localhost:1/x.yaml']"}, says: "--tosca-local-addresses"},
+		"a repository":      {why: "it would be another way to fetch", files: map[string]string{"s.yaml": version + "repositories: {r: 'http://127.0.0.1/'}\nimports: [{file: a, repository: r}]"}, says: "names a repository"},
+		"a loop":            {why: "files that import each other", files: map[string]string{"s.yaml": version + "imports: [a.yaml]", "a.yaml": version + "imports: [s.yaml]"}, says: "loop"},
+		"a bomb":            {why: "few bytes that become very many", files: map[string]string{"s.yaml": bomb.String()}, says: "excessive aliasing"},
+		"inputs of inputs": {
+			why:   "functions without end",
+			files: map[string]string{"s.yaml": version + "topology_template:\n  inputs: {a: {type: string, default: {get_input: a}}}\n  node_templates: {n: {type: Root, properties: {}}}\n"}, says: "",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for name, content := range test.files {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			began := time.Now()
+			pkg, err := preparer(false).Resources(t.Context(), filepath.Join(dir, "s.yaml"))
+			if err == nil || !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrDenied) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%s: %d resources, %v", test.why, len(pkg), err)
+			}
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("it took %s", took)
+			}
+			if err != nil && len(err.Error()) > 10_000 {
+				t.Errorf("the message has %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+// TestConfined has the compiler try what the server would never let it.
+func TestConfined(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"/etc/passwd", "file:///etc/passwd", "http://127.0.0.1:1/a.yaml", "git:https://127.0.0.1:1/a.git!/a.yaml", "zip:file:///etc/passwd!/a"} {
+		request, err := json.Marshal(tosca.Request{Root: "/s.yaml", Files: map[string]string{"/s.yaml": version + "imports: ['" + what + "']\n"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), os.Args[0], child)
+		cmd.Stdin = bytes.NewReader(request)
+		out, err := cmd.Output()
+		if err != nil || !bytes.Contains(out, []byte("too many open files")) {
+			t.Errorf("%s: %s, %v", what, out, err)
+		}
+	}
+}
+
+// TestHostileArchives unpacks what nobody should have packed.
+func TestHostileArchives(t *testing.T) {
+	t.Parallel()
+	pack := func(files map[string]string, more func(*zip.Writer)) string {
+		name := filepath.Join(t.TempDir(), "a.csar")
+		out, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z := zip.NewWriter(out)
+		for name, content := range files {
+			w, err := z.Create(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write([]byte(content)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if more != nil {
+			more(z)
+		}
+		if err := errors.Join(z.Close(), out.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	link := func(z *zip.Writer) {
+		h := &zip.FileHeader{Name: "s.yaml"}
+		h.SetMode(fs.ModeSymlink | 0o777)
+		w, err := z.CreateHeader(h)
+		if err == nil {
+			_, err = w.Write([]byte("/etc/passwd"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	huge := func(z *zip.Writer) {
+		w, err := z.Create("s.yaml")
+		for range 40 {
+			if err == nil {
+				_, err = w.Write(bytes.Repeat([]byte("a: b\n"), 1<<18))
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := map[string]struct{ location, says string }{
+		"a path out of it":    {pack(map[string]string{"../s.yaml": version}, nil), "leads out of it"},
+		"an entry out of it":  {pack(map[string]string{"TOSCA-Metadata/TOSCA.meta": "Entry-Definitions: ../../etc/passwd\n"}, nil), "which is not in it"},
+		"two roots":           {pack(map[string]string{"a.yaml": version, "b.yaml": version}, nil), "2 YAML files at its root"},
+		"a link":              {pack(nil, link), "there are no .yaml"},
+		"a bomb":              {pack(nil, huge), "too large"},
+		"an import out of it": {pack(map[string]string{"s.yaml": version + "imports: [../file/etc/passwd]"}, nil), "leads out of"},
+		"what isn't there":    {pack(map[string]string{"s.yaml": version}, nil) + "!/t.yaml", `no "t.yaml" in it`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := preparer(false).Resources(t.Context(), test.location)
+			if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), test.says) {
+				t.Error(err)
+			}
+		})
+	}
+}
