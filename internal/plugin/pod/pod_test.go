@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -96,7 +97,7 @@ func (c *cluster) serveWebSocket(w http.ResponseWriter, r *http.Request, command
 	err = c.ExecInContainer(r.Context(), "", "", "", command, streams[0], streams[1], streams[2], false, nil, 0)
 	if exit, ok := errors.AsType[utilexec.ExitError](err); ok {
 		status = map[string]any{"metadata": map[string]any{}, "status": "Failure", "reason": "NonZeroExitCode", "details": map[string]any{
-			"causes": []any{map[string]any{"reason": "ExitCode", "message": fmt.Sprint(exit.ExitStatus())}},
+			"causes": []any{map[string]any{"reason": "ExitCode", "message": strconv.Itoa(exit.ExitStatus())}},
 		}}
 	} else if err != nil {
 		status = map[string]any{"metadata": map[string]any{}, "status": "Failure", "reason": "InternalError", "message": err.Error()}
