@@ -72,6 +72,7 @@ func TestWrongSettings(t *testing.T) {
 		"file's syntax":   {why: "the file", file: "retry: [\n", want: []string{"tko.yaml"}},
 		"address":         {why: "a port is needed", args: []string{"--listen-grpc=localhost"}, want: []string{"--listen-grpc", "host:port"}},
 		"package format":  {why: "there are two", args: []string{"--package-format=json"}, want: []string{"json", "cbor"}},
+		"schemes":         {why: "what can't be fetched can't be allowed", args: []string{"--tosca-schemes=https,ftp"}, want: []string{`"ftp"`}},
 		"log":             {why: "words that are known", args: []string{"--log-level=loud", "--log-format=xml"}, want: []string{"loud", "xml"}},
 		"empty for gRPC":  {why: "the API is what a data controller is", args: []string{"--listen-grpc="}, want: []string{"--listen-grpc"}},
 		"functions":       {why: "nothing could run", args: []string{"--kpt-memory=5", "--kpt-cpus=NaN", "--kpt-fetch-timeout=0s"}, want: []string{"--kpt-memory", "--kpt-cpus", "--kpt-fetch-timeout"}},
