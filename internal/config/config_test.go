@@ -78,6 +78,7 @@ func TestWrongSettings(t *testing.T) {
 		"negative number":                   {why: "nothing would be done", args: []string{"--preparer-concurrency=-1"}, want: []string{"--preparer-concurrency"}},
 		"short memory":                      {why: "watchers and modifications must be able to go on", args: []string{"--keep-changes=1m", "--keep-revisions=-1"}, want: []string{"--keep-changes", "10m0s", "--keep-revisions"}},
 		"shorter memory than modifications": {why: "what a token is for must stay", args: []string{"--keep-changes=1h", "--modification-time=2h"}, want: []string{"--keep-changes", "2h0m0s"}},
+		"schemes":                           {why: "what can't be fetched can't be allowed", args: []string{"--tosca-schemes=https,ftp"}, want: []string{`"ftp"`}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
