@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,7 +59,7 @@ func (w *world) many(n int, request tko.NewDeployment) {
 	}
 	children := tko.NewChildren{Parent: request.Parent}
 	for i := range n {
-		children.Children = append(children.Children, tko.NewChild{Origin: fmt.Sprint(i), Template: request.Template})
+		children.Children = append(children.Children, tko.NewChild{Origin: strconv.Itoa(i), Template: request.Template})
 	}
 	if _, _, err := w.CreateChildren(w.ctx, children); err != nil {
 		w.t.Fatal(err)
