@@ -30,6 +30,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
+	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
@@ -162,6 +163,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(data, runner, prepare.Options{
 			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
+			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Local: c.TOSCALocalAddresses}),
 			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
@@ -258,6 +260,7 @@ func (s *server) plugins() (*plugin.Runner, error) {
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
+		Kubeconfig: s.config.PluginKubeconfig,
 		Functions: krmfn.Options{
 			Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -22,6 +24,22 @@ func (s *cuttingStore) Commit(ctx context.Context, writes ...catalog.Write) ([]c
 		return nil, err
 	}
 	return s.Store.Commit(ctx, writes...)
+}
+
+// A laterStore calls a function before it lists for the second time.
+type laterStore struct {
+	catalog.Store
+	lists int
+	again func() error
+}
+
+func (s *laterStore) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
+	if s.lists++; s.lists == 2 {
+		if err := s.again(); err != nil {
+			return func(yield func(catalog.Record, error) bool) { yield(catalog.Record{}, err) }
+		}
+	}
+	return s.Store.List(ctx, query)
 }
 
 // between makes the world's catalog call a function before each commit.
@@ -112,15 +130,11 @@ func TestPurgesLeaveWhatComesInMeanwhile(t *testing.T) {
 	for i := range 20 {
 		w.site(fmt.Sprintf("a/%02d", i), "")
 	}
-	whole, came := w.Service, false
-	w.between(func([]catalog.Write) error {
-		if !came {
-			came = true
-			_, err := whole.RegisterSite(w.ctx, tko.Site{ID: "z"})
-			return err
-		}
-		return nil
-	})
+	whole := w.Service
+	w.Service = catalog.New(&laterStore{Store: w.store, again: func() error {
+		_, err := whole.RegisterSite(w.ctx, tko.Site{ID: "z"})
+		return err
+	}}, w.validator, catalog.Options{})
 	if deleted, err := w.PurgeSites(w.ctx, tko.SiteSelect{}, false); err != nil || deleted.Count != 20 {
 		t.Errorf("%+v, %v", deleted, err)
 	}
@@ -186,5 +200,46 @@ func TestNothingRefersToWhatIsBeingDeleted(t *testing.T) {
 	}
 	if deleted, err := w.DeleteTemplate(w.ctx, "t"); err != nil || deleted != (tko.Deleted{Count: 1}) {
 		t.Errorf("%+v, %v", deleted, err)
+	}
+}
+
+// A breakingStore loses the snapshot of its first lists after some records.
+type breakingStore struct {
+	catalog.Store
+	breaks atomic.Int64
+}
+
+func (s *breakingStore) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
+	return func(yield func(catalog.Record, error) bool) {
+		count := 0
+		for r, err := range s.Store.List(ctx, query) {
+			if count++; count > 3 && s.breaks.Add(-1) >= 0 {
+				yield(catalog.Record{}, tko.Errorf(tko.ErrUnavailable, "lost"))
+				return
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestPurgesGoOnWhenTheirListsAreLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("stays", "")
+	for i := range 20 {
+		w.site(fmt.Sprintf("goes/%02d", i), "")
+	}
+	store := &breakingStore{Store: w.store}
+	store.breaks.Store(4)
+	w.Service = catalog.New(store, w.validator, catalog.Options{})
+	deleted, err := w.PurgeSites(w.ctx, tko.SiteSelect{IDs: []string{"goes/*"}}, false)
+	if err != nil || deleted.Count != 20 {
+		t.Errorf("%d were deleted: %v", deleted.Count, err)
+	}
+	store.breaks.Store(1 << 30)
+	if _, err := w.PurgeSites(w.ctx, tko.SiteSelect{}, true); err != nil {
+		t.Errorf("a list of one that isn't lost: %v", err)
 	}
 }

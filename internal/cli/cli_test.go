@@ -74,6 +74,13 @@ func TestCommands(t *testing.T) {
 			args: []string{"template", "purge", "--dry-run", "-o", "yaml"}, asked: "purge templates [] map[] true",
 			err: "would delete 2 templates\n", out: "deleted: 2\ndescendants: 0\ndryRun: true\n",
 		},
+		"plugin new asks no server": {
+			args: []string{"plugin", "new", "prepare", "a/x", "--language", "go", "--directory", filepath.Join(t.TempDir(), "x"), "-o", "json", "--quiet"},
+		},
+		"plugin new in a language that it doesn't know": {
+			args: []string{"plugin", "new", "prepare", "x", "--language", "cobol"},
+			err:  "tko: there is no template in \"cobol\": use go or python\n", code: 2,
+		},
 		"site register": {
 			args: []string{"site", "register", "s", "t", "-m", "region=west"}, asked: `register site s "t" map[region:west] 0`,
 			err: "registered site \"s\", revision 1\n",

@@ -306,7 +306,7 @@ func waitText(c tko.Condition, now time.Time) string {
 	message, attempt, next := tko.SplitAttempt(c.Message)
 	text := strings.Trim(fmt.Sprintf("%s: %s: %s", c.Type, c.Reason, message), ": ")
 	if attempt > 0 {
-		text += fmt.Sprintf(" (tried %s", count(attempt, "time", "times"))
+		text += " (tried " + count(attempt, "time", "times")
 		switch wait := next.Sub(now).Round(time.Second); {
 		case next.IsZero():
 		case wait > 0:

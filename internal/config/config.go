@@ -22,6 +22,8 @@ const (
 	RoleMetaScheduler = "meta-scheduler"
 )
 
+var toscaSchemes = []string{"file", "http", "https", "git"}
+
 // Roles are all roles, in the order in which they start.
 var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler}
 
@@ -62,6 +64,9 @@ type Config struct {
 	PreparerIterations  int
 	PreparerAutoApprove bool
 
+	TOSCASchemes        []string // where service templates may come from
+	TOSCALocalAddresses bool     // this machine, too
+
 	SchedulerConcurrency int
 	GitCache             string
 	GitSecrets           string
@@ -71,6 +76,7 @@ type Config struct {
 	PluginConcurrency     int
 	PythonEnv             string
 	PluginEnvironment     []string // names of variables
+	PluginKubeconfig      string   // of plugins that run in pods
 
 	KptBuiltin      bool // whether images of the public catalog run built in
 	KptEngine       string
@@ -118,6 +124,9 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "rounds after which preparing a deployment is given up as endless")
 	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve what is prepared, where a deployment does not say otherwise")
 
+	flags.StringSliceVar(&c.TOSCASchemes, "tosca-schemes", toscaSchemes, "where TOSCA service templates may come from; git is over http and https")
+	flags.BoolVar(&c.TOSCALocalAddresses, "tosca-local-addresses", false, "let service templates be fetched from loopback and link-local addresses")
+
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "sites scheduled at once; those that share a repository share commits")
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
 
@@ -128,6 +137,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "plugin processes at once")
 	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, beside PATH, HOME and the like")
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
+
+	flags.StringVar(&c.PluginKubeconfig, "plugin-kubeconfig", "", "kubeconfig of the cluster of plugins that run in pods (default: KUBECONFIG, else ~/.kube/config, else the cluster that the server runs in)")
 
 	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "run images of the public catalog of KRM functions built in, where they are (set-namespace, set-labels, set-annotations, apply-replacements, starlark)")
 	flags.StringVar(&c.KptEngine, "kpt-engine", "", "container engine for KRM functions: podman, docker, nerdctl, or a path (default: the first of them that is there)")
@@ -252,6 +263,11 @@ func (c *Config) Validate() error {
 	} {
 		if n <= 0 {
 			add("--%s is %d: use more than 0", name, n)
+		}
+	}
+	for _, scheme := range c.TOSCASchemes {
+		if !slices.Contains(toscaSchemes, scheme) {
+			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
 	}
 	if c.KptMemory < 1<<20 {

@@ -2,6 +2,7 @@ package prepare_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -28,6 +29,8 @@ type memory struct {
 	plugins     []tko.Plugin
 
 	made       int
+	siteFails  int // if not 0, lists of sites break after so many
+	batches    []int
 	commits    int
 	whys       []string // of the commits
 	statuses   int
@@ -147,6 +150,7 @@ func (m *memory) setConditions(d *tko.Deployment, conditions []tko.Condition) {
 
 func (m *memory) CreateChildren(_ context.Context, c tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
 	err = m.write("children", func() error {
+		m.batches = append(m.batches, len(c.Children))
 		parent, ok := m.deployments[c.Parent]
 		if !ok {
 			return tko.NotFound(tko.KindDeployment, c.Parent)
@@ -238,7 +242,11 @@ func (m *memory) Sites(_ context.Context, sel tko.SiteSelect, _ tko.ListOptions)
 		m.mu.Lock()
 		ids := slices.Sorted(maps.Keys(m.sites))
 		m.mu.Unlock()
-		for _, id := range ids {
+		for i, id := range ids {
+			if m.siteFails > 0 && i == m.siteFails {
+				yield(tko.Site{}, errors.New("the connection broke"))
+				return
+			}
 			if matches(string(id), sel.IDs) && strings.HasPrefix(string(id), sel.Metadata["region"]) && !yield(tko.Site{ID: id}, nil) {
 				return
 			}

@@ -61,5 +61,9 @@ func (gitTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	r = r.Clone(r.Context())
 	r.URL.Scheme = strings.TrimPrefix(r.URL.Scheme, guardedPrefix)
-	return guarded(g).RoundTrip(r)
+	response, err := guarded(g).RoundTrip(r)
+	if err == nil {
+		response.Request = nil // where git would find that the scheme is another one
+	}
+	return response, err
 }

@@ -18,6 +18,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -284,6 +286,23 @@ func TestReadRemoteRepository(t *testing.T) {
 		if err != nil || names(pkg) != want {
 			t.Errorf("%s is %q, %v; want %q", location, names(pkg), err, want)
 		}
+		var asked atomic.Int32
+		guard := func(_, address string, _ syscall.RawConn) error {
+			asked.Add(1)
+			if !strings.HasSuffix(web.URL, address) {
+				t.Errorf("%s connects to %s", location, address)
+			}
+			return nil
+		}
+		pkg, err = source.Read(t.Context(), location, source.Options{Guard: guard})
+		if err != nil || names(pkg) != want || asked.Load() == 0 {
+			t.Errorf("guarded, %s is %q, %v; want %q; %d connections", location, names(pkg), err, want, asked.Load())
+		}
+		denied := errors.New("denied")
+		_, err = source.Read(t.Context(), location, source.Options{Guard: func(string, string, syscall.RawConn) error { return denied }})
+		if !errors.Is(err, denied) {
+			t.Errorf("not allowed, %s is read: %v", location, err)
+		}
 	}
 	for location, want := range map[string]string{
 		web.URL + "/repo.git#nowhere": `no branch, tag or commit "nowhere"`,
@@ -450,4 +469,23 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestReadFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, content := range map[string]string{"a.meta": "1", "b.yaml": "no: package", "c.txt": "2"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := source.ReadFiles(t.Context(), dir, source.Options{Takes: func(name string) bool { return !strings.HasSuffix(name, ".txt") }})
+	want := map[string][]byte{"a.meta": []byte("1"), "b.yaml": []byte("no: package")}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v: %s", err, diff)
+	}
+	got, err = source.ReadFiles(t.Context(), filepath.Join(dir, "c.txt"), source.Options{})
+	if diff := cmp.Diff(map[string][]byte{"": []byte("2")}, got); diff != "" || err != nil {
+		t.Errorf("%v: %s", err, diff)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -109,7 +110,7 @@ func TestManyClientsAreQueuedThroughARestartOfPostgreSQL(t *testing.T) {
 // it leaves.
 func everything(ctx context.Context, c *client.Client, i, round int) (tko.DeploymentID, error) {
 	site := tko.SiteID(fmt.Sprintf("site/%03d-%d", i, round))
-	if _, err := c.RegisterSite(ctx, tko.Site{ID: site, Metadata: map[string]string{"client": fmt.Sprint(i)}}); err != nil {
+	if _, err := c.RegisterSite(ctx, tko.Site{ID: site, Metadata: map[string]string{"client": strconv.Itoa(i)}}); err != nil {
 		return "", fmt.Errorf("register: %w", err)
 	}
 	id, err := c.CreateDeployment(ctx, tko.NewDeployment{Template: "workload:v1", Site: site})

@@ -81,7 +81,7 @@ func (e *Executor) runChild(ctx context.Context, name string, input []byte, time
 		Arguments: []string{e.options.Self, name, strconv.FormatInt(e.options.Memory, 10)}, Name: childName,
 		Environment: []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}, Input: input, Timeout: timeout,
 	})
-	if err == nil && out.ExitCode == 2 { // the Go runtime's
+	if err == nil && out.ExitCode > 1 { // not ours: the Go runtime's
 		return Output{}, fmt.Errorf("it failed, probably because it needs more than %d bytes of memory", e.options.Memory)
 	}
 	return out, err

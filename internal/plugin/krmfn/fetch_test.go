@@ -263,8 +263,6 @@ func TestModuleFromRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, gets := registry(t, [2]string{"text/plain", "about"}, [2]string{"application/wasm", string(module)})
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "keep"), "", 0o600)
 	run := func(argument, pull string) error {
 		r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Cache: cache(t)}}))
 		p := function(argument, "do=spec.do", "from=spec.from")

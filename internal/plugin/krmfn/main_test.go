@@ -1,15 +1,19 @@
 package krmfn_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/tetratelabs/wazero"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin"
@@ -35,19 +39,53 @@ func TestMain(m *testing.M) {
 var built string // folder of what was built
 
 // program builds testdata/fn for this machine.
-var program = sync.OnceValues(func() (string, error) { return build("fn", "CGO_ENABLED=0") })
+var program = sync.OnceValues(func() (string, error) { return build("fn", "./testdata/fn", "CGO_ENABLED=0") })
 
-// wasm builds it as a WebAssembly module.
-var wasm = sync.OnceValues(func() (string, error) { return build("fn.wasm", "GOOS=wasip1", "GOARCH=wasm") })
-
-func build(name string, environment ...string) (string, error) {
-	path := filepath.Join(built, name)
-	command := exec.Command("go", "build", "-trimpath", "-ldflags=-s", "-o", path, "./testdata/fn")
-	command.Env = append(os.Environ(), environment...)
-	if out, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
+// wasm builds it as a WebAssembly module, which is in the cache then.
+var wasm = sync.OnceValues(func() (string, error) {
+	module, err := build("fn.wasm", "./testdata/fn", "GOOS=wasip1", "GOARCH=wasm")
+	if err != nil {
+		return "", err
 	}
-	return path, nil
+	dir := filepath.Join(built, "cache", "compiled")
+	flags, err := sameVersion(dir)
+	if err != nil {
+		return "", err
+	}
+	compile, err := build("compile", "./testdata/compile", "CGO_ENABLED=0", "GOFLAGS="+flags)
+	if err != nil {
+		return "", err
+	}
+	return module, run(exec.Command(compile, module, dir))
+})
+
+// sameVersion are the flags to build a program with that uses a cache as this
+// one does: wazero keeps caches by its version, which a test has no name for.
+func sameVersion(dir string) (flags string, err error) {
+	cache, err := wazero.NewCompilationCacheWithDir(dir)
+	if err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		return "", fmt.Errorf("%d folders: %w", len(entries), err)
+	}
+	version := strings.TrimPrefix(strings.TrimSuffix(entries[0].Name(), "-"+runtime.GOARCH+"-"+runtime.GOOS), "wazero-")
+	return "-ldflags=-X=github.com/tetratelabs/wazero/internal/version.version=" + version, cache.Close(context.Background())
+}
+
+func build(name, folder string, environment ...string) (string, error) {
+	path := filepath.Join(built, name)
+	command := exec.Command("go", "build", "-trimpath", "-o", path, folder)
+	command.Env = append(os.Environ(), environment...)
+	return path, run(command)
+}
+
+func run(command *exec.Cmd) error {
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", command, err, out)
+	}
+	return nil
 }
 
 func must(t testing.TB, get func() (string, error)) string {

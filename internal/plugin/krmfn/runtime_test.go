@@ -26,7 +26,7 @@ func TestRuntimes(t *testing.T) {
 	for name, argument := range arguments {
 		t.Run(name, func(t *testing.T) {
 			var lines log
-			r := plugin.New(self(t, plugin.Options{Log: lines.logger()}))
+			r := plugin.New(self(t, plugin.Options{Log: lines.logger(), Functions: krmfn.Options{Cache: cache(t)}}))
 			pkg := input(t, "{do: label, from: here}", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  yes: 'yes'\n  n: '1'\n  long: |\n    two\n    lines\n")
 			p := function(argument, "do=spec.do", "from=spec.from")
 			out, err := prepare(t, r, p, pkg)

@@ -381,7 +381,7 @@ func (p *Proposal) deletions(most int) []string {
 		}
 		text := fmt.Sprintf("%s (%s at %s", child.ID, child.Template, site)
 		if isModified(child) {
-			text += fmt.Sprintf(", last written by %s", child.Stamp.Who)
+			text += ", last written by " + child.Stamp.Who
 		}
 		list = append(list, text+")")
 	}

@@ -114,7 +114,7 @@ func (p *Preparer) Prepare(ctx context.Context, d Deployment, id krm.Identity) (
 		return p.preparePlacement(ctx, d, resource)
 	default:
 		return nil, refuse(id, ReasonNotSupported,
-			"resources of this kind can't be prepared by this release: write Template, Site, Sites and Placement resources instead, or annotate it with %s: %s",
+			"resources of this kind can't be prepared by this preparer: write Template, Site, Sites and Placement resources instead, or annotate it with %s: %s",
 			krm.AnnotationPrepare, krm.Never)
 	}
 }
@@ -240,7 +240,9 @@ func (p *Preparer) preparePlacement(ctx context.Context, d Deployment, resource 
 			templates[e.template.resource.Name] = string(e.id)
 		}
 		prepared.Set(templates, "status", "templates")
-		delete(prepared["status"].(map[string]any), "proposal") //nolint:forcetypeassert // it was just set
+		if status, ok := prepared["status"].(map[string]any); ok {
+			delete(status, "proposal")
+		}
 	}
 	prepared.SetPrepared()
 	return prepared, nil

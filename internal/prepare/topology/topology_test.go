@@ -509,5 +509,5 @@ func TestErrorsOfTheDataController(t *testing.T) {
 func TestTOSCAIsRefused(t *testing.T) {
 	p := pkg(t, `{apiVersion: TOPOLOGY, kind: TOSCA, metadata: {name: it}, spec: {url: "file:///x"}}`)
 	_, err := prepare(t, world(), p, topology.TOSCAGVK)
-	checkErr(t, err, "NotSupported: can't be prepared by this release")
+	checkErr(t, err, "NotSupported: can't be prepared by this preparer")
 }

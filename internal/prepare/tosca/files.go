@@ -328,6 +328,10 @@ func importsOf(content []byte) ([]string, error) {
 	if err := yaml.Unmarshal(content, &root); err != nil {
 		return nil, fmt.Errorf("it is no YAML: %w", err)
 	}
+	var all any
+	if err := root.Decode(&all); err != nil { // among others, if aliases make it very large
+		return nil, fmt.Errorf("it is no YAML: %w", err)
+	}
 	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
 		return nil, errors.New("it is no YAML map, so no TOSCA")
 	}

@@ -2,6 +2,7 @@ package tosca
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -257,7 +258,7 @@ func krmValue(v any) (any, error) {
 func texts(v any) (any, error) {
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("must be a map of patterns")
+		return nil, errors.New("must be a map of patterns")
 	}
 	out := make(map[string]any, len(m))
 	for key, value := range m {

@@ -19,6 +19,7 @@ import (
 type database struct {
 	pool       *pgxpool.Pool
 	skipLocked bool // it has FOR UPDATE SKIP LOCKED
+	lateral    bool // it has CROSS JOIN LATERAL
 	notify     bool // it has NOTIFY
 	planned    bool // connections keep plans that fit any parameters
 	idleLimit  bool // it ends transactions that are idle
@@ -42,6 +43,7 @@ func (db *database) probe(ctx context.Context) (err error) {
 		sql string
 	}{
 		{&db.skipLocked, "SELECT key FROM work WHERE queue = '' LIMIT 1 FOR UPDATE SKIP LOCKED"},
+		{&db.lateral, "SELECT l.o FROM head h CROSS JOIN LATERAL (SELECT h.one AS o) AS l"},
 		{&db.notify, "SELECT pg_notify('" + channel + "', '')"},
 		{&db.idleLimit, "SHOW idle_in_transaction_session_timeout"},
 		{&db.planned, "SHOW plan_cache_mode"},
@@ -66,7 +68,7 @@ func (db *database) makeDialect() relational.Dialect {
 		Among:      amongArray,
 		List:       func(list []string) any { return list },
 		Ints:       func(list []int64) any { return list },
-		Lateral:    true,
+		Lateral:    db.lateral,
 		Regexp:     func(expression, parameter string) string { return expression + " ~ " + parameter },
 		Rows:       rowsTable,
 	}

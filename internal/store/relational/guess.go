@@ -69,7 +69,8 @@ func (s *Store) guess(ctx context.Context, calls []*call, lost **group) (written
 	defer tx.Rollback()
 	move := Statement{
 		// NULL, which head refuses, ends the transaction: others wrote, or
-		// collected what is known to be there.
+		// collected what is known to be there. Positions that others have taken
+		// would end it, too, but only as long as the log keeps them.
 		SQL: "UPDATE head SET position = CASE WHEN position = $1 AND collected = $5 THEN CAST($2 AS bigint) END, epoch = $3, number = $4 " +
 			"WHERE one = 1 RETURNING {now}",
 		Args: []any{m.head.position, g.head.position, g.head.epoch, g.head.number, m.head.collected},

@@ -233,12 +233,34 @@ func collectAtOnce(w *world) {
 	w.equal("collected", removed.Load(), int64(n))
 }
 
+// collectBehindTheBack collects what a store has just written and deleted, and
+// then has that store write it anew: as nobody else wrote, it may well believe that
+// it is still there.
+func collectBehindTheBack(t *testing.T, open func(t *testing.T) catalog.Store) {
+	t.Helper()
+	writer, collector := &world{T: t, store: open(t)}, &world{T: t, store: open(t)}
+	content := func(w *catalog.Write) { withPackage("rare")(w); metadata("rare", "yes")(w) }
+	for i := range 5 {
+		first, second := fmt.Sprint("first", i), fmt.Sprint("second", i)
+		writer.commit(site(first, content))
+		writer.commit(deleted(siteKey(first)))
+		done := collector.collect(now(1))
+		collector.equal("collected", []int{done.Packages, done.Metadata}, []int{1, 1})
+		writer.commit(site(second, content))
+		r := (&world{T: t, store: open(t)}).one(siteKey(second))
+		writer.equal("what was collected is written again", []string{string(r.Package), r.Metadata.Effective["rare"]}, []string{"rare", "yes"})
+		writer.commit(deleted(siteKey(second)))
+		collector.collect(now(1))
+	}
+}
+
 // Collect writes few packages and metadata again and again through two stores
 // on one database, while a third collects what nothing needs at the moment.
 // Then it checks with a fourth, which knows nothing, that all there is has what it
 // needs. open opens another store on the database.
 func Collect(t *testing.T, open func(t *testing.T) catalog.Store) {
 	t.Helper()
+	collectBehindTheBack(t, open)
 	collector := open(t)
 	var writers, others sync.WaitGroup
 	const enough = 6

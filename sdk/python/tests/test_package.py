@@ -80,6 +80,8 @@ def test_encoding(format: str) -> None:
     assert tko.decode_package(encoded, format) == package
     if format == "yaml":
         assert b"&id" not in encoded
+        for text in ("yes", "0777", "12:30:45", "2020-01-01"):  # which other readers take for something else
+            assert f': "{text}"\n'.encode() in encoded
         assert str(package).encode() == encoded
 
 

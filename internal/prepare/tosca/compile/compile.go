@@ -6,6 +6,7 @@ package compile
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -32,7 +33,7 @@ func Main(in io.Reader, out io.Writer) error {
 	if err := confine(); err != nil {
 		return err
 	}
-	service, err := Compile(context.Background(), request) //nolint:contextcheck // this is the process's main
+	service, err := Compile(context.Background(), request)
 	response := tosca.Response{Service: service}
 	if err != nil {
 		response.Problem = err.Error()
@@ -88,7 +89,7 @@ func problems(c *parser.Context, err error) error {
 		texts = append(texts, text)
 	}
 	if len(texts) == 0 {
-		return err
+		return fmt.Errorf("%w: is it TOSCA, and does it say which by a tosca_definitions_version that is known?", err)
 	}
 	return fmt.Errorf("%s", strings.Join(texts, "; "))
 }
@@ -263,5 +264,5 @@ func keyOf(value normal.Value) (string, error) {
 	if p, ok := key.(*normal.Primitive); ok {
 		return fmt.Sprint(p.Primitive), nil
 	}
-	return "", fmt.Errorf("a key that is no plain value can't be read")
+	return "", errors.New("a key that is no plain value can't be read")
 }

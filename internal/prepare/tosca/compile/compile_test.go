@@ -4,12 +4,14 @@ import (
 	"archive/zip"
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -244,12 +246,8 @@ func TestHostile(t *testing.T) {
 		"a local address":   {why: "nor services of the host", files: map[string]string{"s.yaml": version + "imports: [{url: 'http://127.0.0.1:1/x.yaml'}]"}, says: "--tosca-local-addresses"},
 		"by its name":       {why: "names lead to addresses", files: map[string]string{"s.yaml": version + "imports: ['http://localhost:1/x.yaml']"}, says: "--tosca-local-addresses"},
 		"a repository":      {why: "it would be another way to fetch", files: map[string]string{"s.yaml": version + "repositories: {r: 'http://127.0.0.1/'}\nimports: [{file: a, repository: r}]"}, says: "names a repository"},
-		"a script": {
-			why:   "Puccini would fetch what metadata name",
-			files: map[string]string{"s.yaml": version + "metadata: {'puccini.scriptlet.import:x': /etc/passwd}\n"}, says: "too many open files",
-		},
-		"a loop": {why: "files that import each other", files: map[string]string{"s.yaml": version + "imports: [a.yaml]", "a.yaml": version + "imports: [s.yaml]"}, says: "loop"},
-		"a bomb": {why: "few bytes that become very many", files: map[string]string{"s.yaml": bomb.String()}, says: ""},
+		"a loop":            {why: "files that import each other", files: map[string]string{"s.yaml": version + "imports: [a.yaml]", "a.yaml": version + "imports: [s.yaml]"}, says: "loop"},
+		"a bomb":            {why: "few bytes that become very many", files: map[string]string{"s.yaml": bomb.String()}, says: "excessive aliasing"},
 		"inputs of inputs": {
 			why:   "functions without end",
 			files: map[string]string{"s.yaml": version + "topology_template:\n  inputs: {a: {type: string, default: {get_input: a}}}\n  node_templates: {n: {type: Root, properties: {}}}\n"}, says: "",
@@ -276,6 +274,23 @@ func TestHostile(t *testing.T) {
 				t.Errorf("the message has %d bytes", len(err.Error()))
 			}
 		})
+	}
+}
+
+// TestConfined has the compiler try what the server would never let it.
+func TestConfined(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"/etc/passwd", "file:///etc/passwd", "http://127.0.0.1:1/a.yaml", "git:https://127.0.0.1:1/a.git!/a.yaml", "zip:file:///etc/passwd!/a"} {
+		request, err := json.Marshal(tosca.Request{Root: "/s.yaml", Files: map[string]string{"/s.yaml": version + "imports: ['" + what + "']\n"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), os.Args[0], child)
+		cmd.Stdin = bytes.NewReader(request)
+		out, err := cmd.Output()
+		if err != nil || !bytes.Contains(out, []byte("too many open files")) {
+			t.Errorf("%s: %s, %v", what, out, err)
+		}
 	}
 }
 

@@ -94,7 +94,7 @@ class Template(_message.Message):
     def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
 
 class ListedTemplate(_message.Message):
-    __slots__ = ("templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package")
+    __slots__ = ("templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package", "deploymentCount")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,7 @@ class ListedTemplate(_message.Message):
     STAMP_FIELD_NUMBER: _ClassVar[int]
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTCOUNT_FIELD_NUMBER: _ClassVar[int]
     templateId: str
     metadata: _containers.ScalarMap[str, str]
     updated: _timestamp_pb2.Timestamp
@@ -116,7 +117,8 @@ class ListedTemplate(_message.Message):
     stamp: Stamp
     packageFormat: str
     package: bytes
-    def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ...) -> None: ...
+    deploymentCount: int
+    def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ...) -> None: ...
 
 class GetTemplate(_message.Message):
     __slots__ = ("templateId", "preferredPackageFormat", "revision")
@@ -146,18 +148,20 @@ class SelectTemplates(_message.Message):
     def __init__(self, templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ...) -> None: ...
 
 class ListTemplates(_message.Message):
-    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds")
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
     WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     WITHOUTDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    WITHDEPLOYMENTCOUNTS_FIELD_NUMBER: _ClassVar[int]
     window: Window
     select: SelectTemplates
     withPackages: bool
     preferredPackageFormat: str
     withoutDeploymentIds: bool
-    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectTemplates, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ...) -> None: ...
+    withDeploymentCounts: bool
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectTemplates, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ...) -> None: ...
 
 class SiteID(_message.Message):
     __slots__ = ("siteId",)
@@ -193,7 +197,7 @@ class Site(_message.Message):
     def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
 
 class ListedSite(_message.Message):
-    __slots__ = ("siteId", "templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package")
+    __slots__ = ("siteId", "templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package", "deploymentCount")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -209,6 +213,7 @@ class ListedSite(_message.Message):
     STAMP_FIELD_NUMBER: _ClassVar[int]
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTCOUNT_FIELD_NUMBER: _ClassVar[int]
     siteId: str
     templateId: str
     metadata: _containers.ScalarMap[str, str]
@@ -217,7 +222,8 @@ class ListedSite(_message.Message):
     stamp: Stamp
     packageFormat: str
     package: bytes
-    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ...) -> None: ...
+    deploymentCount: int
+    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ...) -> None: ...
 
 class GetSite(_message.Message):
     __slots__ = ("siteId", "preferredPackageFormat", "revision")
@@ -249,18 +255,20 @@ class SelectSites(_message.Message):
     def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ...) -> None: ...
 
 class ListSites(_message.Message):
-    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds")
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
     WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     WITHOUTDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    WITHDEPLOYMENTCOUNTS_FIELD_NUMBER: _ClassVar[int]
     window: Window
     select: SelectSites
     withPackages: bool
     preferredPackageFormat: str
     withoutDeploymentIds: bool
-    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectSites, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ...) -> None: ...
+    withDeploymentCounts: bool
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectSites, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ...) -> None: ...
 
 class DeploymentID(_message.Message):
     __slots__ = ("deploymentId",)
@@ -269,7 +277,7 @@ class DeploymentID(_message.Message):
     def __init__(self, deploymentId: _Optional[str] = ...) -> None: ...
 
 class Deployment(_message.Message):
-    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "packageFormat", "package", "stamp")
+    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "packageFormat", "package", "stamp", "origin")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -289,6 +297,7 @@ class Deployment(_message.Message):
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     STAMP_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     parentDeploymentId: str
     templateId: str
@@ -301,10 +310,11 @@ class Deployment(_message.Message):
     packageFormat: str
     package: bytes
     stamp: Stamp
-    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+    origin: str
+    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., origin: _Optional[str] = ...) -> None: ...
 
 class ListedDeployment(_message.Message):
-    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "stamp", "packageFormat", "package")
+    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "stamp", "packageFormat", "package", "origin")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +334,7 @@ class ListedDeployment(_message.Message):
     STAMP_FIELD_NUMBER: _ClassVar[int]
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     parentDeploymentId: str
     templateId: str
@@ -336,7 +347,8 @@ class ListedDeployment(_message.Message):
     stamp: Stamp
     packageFormat: str
     package: bytes
-    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ...) -> None: ...
+    origin: str
+    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., origin: _Optional[str] = ...) -> None: ...
 
 class CreateDeployment(_message.Message):
     __slots__ = ("parentDeploymentId", "templateId", "siteId", "mergeMetadata", "prepared", "approved", "mergePackageFormat", "mergePackage")

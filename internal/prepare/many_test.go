@@ -1,0 +1,84 @@
+package prepare_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/prepare"
+)
+
+// TestManySites places a template at 10,000 sites. The calls that create
+// children break off again and again, some before they did it and some after.
+func TestManySites(t *testing.T) {
+	const sites = 10_000
+	m := newMemory()
+	m.templates["leaf"] = pkg(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: leaf}}`)
+	var want []string
+	for i := range sites {
+		site := fmt.Sprintf("north-%05d", i)
+		m.sites[tko.SiteID(site)] = nil
+		want = append(want, "leaf at "+site)
+	}
+	id := m.deploy(t, living("update: Once"))
+	var calls atomic.Int64
+	broken := errors.New("the connection broke")
+	m.beforeEach = func(call string) error {
+		if call != "children" {
+			return nil
+		}
+		if n := calls.Add(1); n < 100 && n%7 == 3 {
+			return broken
+		}
+		return nil
+	}
+	m.afterEach = func(call string) error {
+		if call == "children" && calls.Load() < 100 && calls.Load()%11 == 5 {
+			return broken
+		}
+		return nil
+	}
+	looks := 0
+	for ; !m.get(id).Prepared; looks++ {
+		if looks == 100 {
+			t.Fatalf("not prepared: %s", m.condition(id, tko.ConditionPrepared))
+		}
+		look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+	}
+	if diff := cmp.Diff(want, m.children(id)); diff != "" {
+		t.Errorf("after %d looks: %s", looks, diff)
+	}
+	if most := slices.Max(m.batches); most > 1000 || looks < 2 {
+		t.Errorf("%d looks, and a batch of %d children", looks, most)
+	}
+}
+
+// TestSitesAreReadCompletely breaks the list of sites off: what came until then
+// is not the selection.
+func TestSitesAreReadCompletely(t *testing.T) {
+	m, _, id := placedAt(t, "update: Apply, budget: {delete: 100}", "north-1", "north-2", "north-3")
+	m.siteFails = 2
+	other := m.deploy(t, living("update: Once"))
+	p := prepare.New(m, runner{}, prepare.Options{})
+	for _, d := range []tko.DeploymentID{id, other} {
+		if r := look(t, p, d); r.Outcome != tko.WorkFailed || r.Err == nil {
+			t.Errorf("%+v", r)
+		}
+	}
+	if got := m.children(id); len(got) != 3 {
+		t.Errorf("placed again at a part of the sites: %v", got)
+	}
+	if got := m.children(other); len(got) != 0 {
+		t.Errorf("placed at a part of the sites: %v", got)
+	}
+	m.siteFails = 0
+	look(t, p, other)
+	if got := m.children(other); len(got) != 3 {
+		t.Errorf("placed at %v", got)
+	}
+}
