@@ -102,11 +102,21 @@ func (c *coreValue) UnmarshalYAML(unmarshal func(any) error) error {
 	return nil
 }
 
+// UnmarshalText is what the parser calls instead for the quoted texts null and
+// ~, which it takes for a null first.
+func (c *coreValue) UnmarshalText(text []byte) error {
+	c.value = string(text)
+	return nil
+}
+
 // skipped is a value that isn't looked at.
 type skipped struct{}
 
 // UnmarshalYAML implements the parser's interface.
 func (*skipped) UnmarshalYAML(func(any) error) error { return nil }
+
+// UnmarshalText is that of coreValue.
+func (*skipped) UnmarshalText([]byte) error { return nil }
 
 // readValue reads the next document.
 func readValue(decoder *yaml.Decoder, core bool) (any, error) {

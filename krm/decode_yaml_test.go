@@ -95,6 +95,7 @@ func TestDecodeYAML12(t *testing.T) {
 		"booleans":       {why: "these are", yaml: "a: true\nb: False\nc: y", want: krm.Package{{"a": true, "b": false, "c": "y"}}},
 		"others":         {why: "all else is as ever", yaml: "a: yes\nb: [1, 1.5, ~, null, '', 2020-01-01, {}, []]\nc: |\n  no\n", want: krm.Package{{"a": "yes", "b": []any{int64(1), 1.5, nil, nil, "", "2020-01-01", map[string]any{}, []any{}}, "c": "no\n"}}},
 		"alias":          {why: "ruamel.yaml writes them for what is there twice", yaml: "a: &a {x: no}\nb: *a\nc: {<<: *a, x: on}\n", want: krm.Package{{"a": map[string]any{"x": "no"}, "b": map[string]any{"x": "no"}, "c": map[string]any{"x": "on"}}}},
+		"quoted nulls":   {why: "what is quoted is text", yaml: "a: n\nb: [\"null\", '~', \"\", null]\nc: \"null\"\n\"~\": '~'\n", want: krm.Package{{"a": "n", "b": []any{"null", "~", "", nil}, "c": "null", "~": "~"}}},
 		"end marker":     {why: "ruamel.yaml writes it when told to", yaml: "%YAML 1.2\n---\na: off\n...\n", want: krm.Package{{"a": "off"}}},
 		"duplicate":      {why: "as Decode", yaml: "a: yes\na: no\n", wantErr: "already set"},
 		"nested":         {why: "errors inside are found", yaml: "x: [{a: yes, a: no}]\n", wantErr: "already set"},
