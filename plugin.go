@@ -25,6 +25,9 @@ const (
 // requests with one process.
 const PropertyPersistent = "_persistent"
 
+// PropertyPod is the property that names the pod that a command plugin runs in.
+const PropertyPod = "_kubernetes.pod"
+
 // A Plugin is a program that validates, prepares or schedules the resources
 // of its triggers.
 type Plugin struct {
@@ -77,6 +80,9 @@ func (p Plugin) checkExecutor() error {
 		}
 		if value, ok := p.Properties[PropertyPersistent]; ok && value != "true" && value != "false" {
 			return Errorf(ErrInvalid, "plugin %q has the property %s=%q: use true or false", p.ID(), PropertyPersistent, value)
+		}
+		if p.Properties[PropertyPersistent] == "true" && p.Properties[PropertyPod] != "" {
+			return Errorf(ErrInvalid, "plugin %q has both properties %s and %s: in a pod it serves one request, so leave out the former", p.ID(), PropertyPersistent, PropertyPod)
 		}
 	case ExecutorKpt:
 		if p.Type != PluginPrepare {

@@ -37,6 +37,7 @@ func TestPluginCheck(t *testing.T) {
 		"kpt can't validate":   {why: "functions change packages", plugin: tko.Plugin{Type: "validate", Name: "a", Executor: "kpt", Arguments: []string{"image"}}, want: "can only prepare"},
 		"kpt can't schedule":   {why: "functions change packages", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "kpt", Arguments: []string{"image"}}, want: "can only prepare"},
 		"kpt arguments":        {why: "exactly one", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "kpt", Arguments: []string{"image", "more"}}, want: "exactly one"},
+		"persistent pod":       {why: "its process can't be kept there", plugin: tko.Plugin{Type: "prepare", Name: "a", Arguments: []string{"true"}, Properties: map[string]string{"_persistent": "true", "_kubernetes.pod": "p"}}, want: "in a pod it serves one request"},
 		"kpt exec":             {why: "a program", plugin: kpt("exec:/usr/bin/a b", "")},
 		"kpt wasm":             {why: "a module", plugin: kpt("wasm:/lib/fn.wasm", "_kpt.pull=always")},
 		"kpt oci":              {why: "a module of a registry", plugin: kpt("oci://registry.example:5000/fn@sha256:abc", "")},

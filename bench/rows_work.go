@@ -49,8 +49,8 @@ func (r *run) probe(ctx context.Context) error {
 		defer cancel()
 		err = r.untilPrepared(limited, id)
 		r.prepares = err == nil
-		if err != nil && limited.Err() == nil {
-			return err
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil { // the server may tell of the deadline first
+			return errors.Join(err, ctx.Err())
 		}
 		if _, err := r.client.DeleteDeployment(ctx, id); err != nil {
 			return err
@@ -269,8 +269,12 @@ func (r *run) place(ctx context.Context, template tko.TemplateID, n, preparers i
 	return placed, prepared, err
 }
 
-// statisticsDelay is how late PostgreSQL counts what its sessions did.
-const statisticsDelay = 12 * time.Second
+// An idle system has settled when there is hardly a transaction in a while, or
+// that has been waited for a few times.
+const (
+	settleTime   = 12 * time.Second
+	settleRounds = 5
+)
 
 // idle looks at a system that has nothing to do.
 func (r *run) idle(ctx context.Context) error {
@@ -283,9 +287,6 @@ func (r *run) idle(ctx context.Context) error {
 	}
 	defer stop()
 	if _, _, err := r.drain(ctx); err != nil {
-		return err
-	}
-	if err := pause(ctx, min(r.Idle, statisticsDelay)); err != nil {
 		return err
 	}
 	if r.PID != 0 {
@@ -306,6 +307,19 @@ func (r *run) idle(ctx context.Context) error {
 	before, err := transactions()
 	if err != nil {
 		return err
+	}
+	for range settleRounds { // PostgreSQL counts late what its sessions did
+		wait := min(r.Idle, settleTime)
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+		last := before
+		if before, err = transactions(); err != nil {
+			return err
+		}
+		if before-last-1 < int64(wait/time.Second)+1 {
+			break
+		}
 	}
 	processor, began := used(), time.Now()
 	if err := pause(ctx, r.Idle); err != nil {

@@ -356,9 +356,11 @@ func (x *DeleteResponse) GetDescendants() uint64 {
 }
 
 type Window struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Offset   uint32                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
-	MaxCount int32                  `protobuf:"varint,2,opt,name=maxCount,proto3" json:"maxCount,omitempty"` // negative: no limit
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many of what matches now to leave out. The server remembers where pages
+	// ended, so that growing offsets cost little; others are counted.
+	Offset   uint32 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	MaxCount int32  `protobuf:"varint,2,opt,name=maxCount,proto3" json:"maxCount,omitempty"` // negative: no limit
 	// Start after this ID ("type|name" for plugins): a cursor that costs the
 	// same on every page, unlike offset.
 	After         string `protobuf:"bytes,100,opt,name=after,proto3" json:"after,omitempty"`

@@ -155,6 +155,11 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		host = "localhost"
 	}
 	worker := fmt.Sprintf("%s/%d", host, os.Getpid())
+	if c.Has(config.RoleData) {
+		controllers.Go(func() error {
+			return s.service.Retain(working, catalog.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions})
+		})
+	}
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(data, runner, prepare.Options{
 			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
@@ -207,6 +212,7 @@ type server struct {
 
 	grpc, web, logs, debug []net.Listener
 	store                  catalog.Store
+	service                *catalog.Service
 	inProcess              *bufconn.Listener
 }
 
@@ -254,6 +260,7 @@ func (s *server) plugins() (*plugin.Runner, error) {
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
+		Kubeconfig: s.config.PluginKubeconfig,
 		Functions: krmfn.Options{
 			Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
@@ -303,17 +310,17 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	if err != nil {
 		return err
 	}
-	service := catalog.New(store, validator, catalog.Options{
+	s.service = catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
 		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
 		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax, Log: s.log.With("role", config.RoleData),
 	})
-	api := grpcapi.NewServer(service, grpcapi.Options{DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), Log: s.log})
+	api := grpcapi.NewServer(s.service, grpcapi.Options{DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), Log: s.log})
 	s.inProcess = bufconn.Listen(1 << 20)
 	for _, l := range append([]net.Listener{s.inProcess}, s.grpc...) {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: webapi.New(service, s.log), ReadHeaderTimeout: 10 * time.Second}
+	web := &http.Server{Handler: webapi.New(s.service, s.log), ReadHeaderTimeout: 10 * time.Second}
 	for _, l := range s.web {
 		serving.Go(func() error {
 			if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -23,6 +23,8 @@ const (
 	// purgeBatch is how many records are given to the store to delete at once.
 	// It deletes as many of them as it may in one commit.
 	purgeBatch = 500
+	// maxFreezes is how often a selection is begun.
+	maxFreezes = 5
 	// reportEvery is how often a long operation says in the log how far it is.
 	reportEvery = 10 * time.Second
 )
@@ -47,16 +49,28 @@ type frozen struct {
 	hashes []uint64 // sorted
 }
 
-// freeze decides what is selected.
-func (list selection) freeze() (frozen, error) {
+// freeze decides what is selected. A database that goes away in the middle
+// takes the moment with it: then it is decided at another.
+func (list selection) freeze() (f frozen, err error) {
+	for range maxFreezes {
+		f, err = list.freezeOnce()
+		if !errors.Is(err, tko.ErrUnavailable) || f.len() == 0 {
+			break
+		}
+	}
+	return f, err
+}
+
+// freezeOnce answers what it found even if that wasn't all.
+func (list selection) freezeOnce() (frozen, error) {
 	f := frozen{seed: maphash.MakeSeed()}
 	records, err := list("")
 	if err != nil {
-		return frozen{}, err
+		return f, err
 	}
 	for r, err := range records {
 		if err != nil {
-			return frozen{}, err
+			return f, err
 		}
 		f.hashes = append(f.hashes, f.hash(r.ID))
 	}
@@ -86,6 +100,10 @@ func (list selection) each(chosen frozen, do func(keys []Key) error) error {
 		read := 0
 		var keys []Key
 		for r, err := range records {
+			if read > 0 && errors.Is(err, tko.ErrUnavailable) { // lost in the middle: the rest is the next page
+				read = selectedPage
+				break
+			}
 			if err != nil {
 				return err
 			}

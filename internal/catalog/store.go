@@ -25,12 +25,12 @@ type Store interface {
 	Tokens
 	Queue
 	Feed
-	Collector
 	Lifecycle
 }
 
-// A Lifecycle is what a store is and when it ends.
+// A Lifecycle is what a store is, what it forgets, and when it ends.
 type Lifecycle interface {
+	Collector
 	// Backend names the kind of database and its version for people, without
 	// secrets.
 	Backend() string

@@ -49,7 +49,7 @@ func inOrder(changes iter.Seq2[tko.Change, error], after, until int64) error {
 
 func TestManyWatchersShareReads(t *testing.T) {
 	t.Parallel()
-	const watchers, writes = 300, 40
+	const watchers, writes = 200, 20
 	w, store := watchWorld(t)
 	w.site("first", "")
 	from, err := store.Head(w.ctx)
@@ -93,7 +93,7 @@ func TestWatcherFarBehindMissesNothing(t *testing.T) {
 	t.Parallel()
 	w, store := watchWorld(t)
 	w.site("first", "")
-	const writes = 20_000 // more than is kept for all
+	const writes = 12_000 // more than is kept for all
 	next, stop := iter.Pull2(w.Watch(w.ctx, 0))
 	defer stop()
 	if c, err, _ := next(); err != nil || c.Position != 1 {

@@ -74,6 +74,13 @@ func TestCommands(t *testing.T) {
 			args: []string{"template", "purge", "--dry-run", "-o", "yaml"}, asked: "purge templates [] map[] true",
 			err: "would delete 2 templates\n", out: "deleted: 2\ndescendants: 0\ndryRun: true\n",
 		},
+		"plugin new asks no server": {
+			args: []string{"plugin", "new", "prepare", "a/x", "--language", "go", "--directory", filepath.Join(t.TempDir(), "x"), "-o", "json", "--quiet"},
+		},
+		"plugin new in a language that it doesn't know": {
+			args: []string{"plugin", "new", "prepare", "x", "--language", "cobol"},
+			err:  "tko: there is no template in \"cobol\": use go or python\n", code: 2,
+		},
 		"site register": {
 			args: []string{"site", "register", "s", "t", "-m", "region=west"}, asked: `register site s "t" map[region:west] 0`,
 			err: "registered site \"s\", revision 1\n",
@@ -112,6 +119,12 @@ func TestCommands(t *testing.T) {
 			args: []string{"deployment", "delete", "D1"}, asked: "delete deployment D1",
 			err: "deleted 4 deployments, of which 3 are descendants\n",
 		},
+		"deployment delete, tried": {
+			args: []string{"deployment", "delete", "D1", "--dry-run"}, asked: `purge deployments "D1" map[] [] map[] [] map[] ? ? true`,
+			err: "would delete 3 deployments, of which 2 are descendants\n",
+		},
+		"template delete, tried": {args: []string{"template", "delete", "x", "--dry-run"}, asked: "purge templates [x] map[] true", err: "would delete 2 templates\n"},
+		"plugin delete, tried":   {args: []string{"plugin", "delete", "prepare", "ns", "--dry-run"}, asked: "purge plugins [ns] true", err: "would delete 1 plugin\n"},
 		"deployment purge": {
 			args: []string{"deployment", "purge", "--site-id", "x", "--dry-run"}, asked: `purge deployments "" map[] [] map[] [x] map[] ? ? true`,
 			err: "would delete 2 deployments, of which 1 is a descendant\n",
@@ -328,7 +341,7 @@ func TestExitCodes(t *testing.T) {
 			tko.Errorf(client.ErrUnavailable, "the server at [::1]:50050 can't be reached: connection refused"), exitUnavailable,
 			"tko: the server at [::1]:50050 can't be reached: connection refused\nhint: start one with tko-server, or name another with --grpc-address and --grpc-port\n",
 		},
-		"database": {tko.Errorf(client.ErrUnavailable, "the database is away: try again"), exitUnavailable, "tko: the database is away: try again\n"},
+		"database":  {tko.Errorf(client.ErrUnavailable, "the database is away: try again"), exitUnavailable, "tko: the database is away: try again\n"},
 		"ours":      {errors.New("internal"), exitOther, "tko: internal\n"},
 		"many line": {errors.New("a\nb\x1b[2Jc"), exitOther, "tko: a b\uFFFD[2Jc\n"},
 	}

@@ -154,7 +154,8 @@ func (a *app) deploymentGet() *cobra.Command {
 }
 
 func (a *app) deploymentDelete() *cobra.Command {
-	return &cobra.Command{
+	var dryRun bool
+	cmd := &cobra.Command{
 		Use:               "delete ID",
 		Short:             "Delete a deployment and all its descendants",
 		Example:           "  tko deployment delete 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf",
@@ -164,15 +165,29 @@ func (a *app) deploymentDelete() *cobra.Command {
 			if err := expectID("deployment ID", args[0]); err != nil {
 				return err
 			}
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+				if dryRun {
+					return wouldDelete(ctx, s, tko.DeploymentID(args[0]))
+				}
 				return s.DeleteDeployment(ctx, tko.DeploymentID(args[0]))
 			})
 			if err != nil {
 				return err
 			}
-			return a.deleted("deployment", "deployments", d, false)
+			return a.deleted("deployment", "deployments", d, dryRun)
 		}),
 	}
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
+}
+
+// wouldDelete counts a deployment and its descendants.
+func wouldDelete(ctx context.Context, s *session, id tko.DeploymentID) (tko.Deleted, error) {
+	if _, err := s.Deployment(ctx, id, 0); err != nil {
+		return tko.Deleted{}, err
+	}
+	d, err := s.PurgeDeployments(ctx, tko.DeploymentSelect{Parent: id}, true)
+	return tko.Deleted{Count: d.Count + 1, Descendants: d.Count}, err
 }
 
 // deploymentFilter are the flags that select deployments.
@@ -244,7 +259,7 @@ func (a *app) deploymentPurge() *cobra.Command {
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
 				return s.PurgeDeployments(ctx, filter.selection(), dryRun)
 			})
 			if err != nil {
@@ -277,7 +292,7 @@ an ID, what the placements of a topology propose to change is approved, too.`,
 		if len(args) > 0 && given(cmd.Flags(), "parent", "metadata", "template-id", "template-metadata", "site-id", "site-metadata", "prepared", "approved") {
 			return usageError(cmd, tko.Errorf(errUsage, "an ID and filters don't go together"))
 		}
-		approved, err := call(ctx, s, func(ctx context.Context) (int, error) {
+		approved, err := callLong(ctx, s, func(ctx context.Context) (int, error) {
 			switch {
 			case len(args) == 0:
 				return s.ApproveDeployments(ctx, filter.selection(), dryRun)

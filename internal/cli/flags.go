@@ -103,6 +103,19 @@ func parseTrigger(text string) (krm.GVK, error) {
 	return krm.GVK{Group: parts[0], Version: parts[1], Kind: parts[2]}, nil
 }
 
+// wouldDeleteOne counts, by a purge that is only tried, what a deletion would
+// delete. IDs are patterns that match only themselves: they have no wildcards.
+func wouldDeleteOne(kind tko.Kind, id, name string, count func() (tko.Deleted, error)) (tko.Deleted, error) {
+	if err := tko.CheckID(string(kind)+" ID", name); err != nil {
+		return tko.Deleted{}, err
+	}
+	d, err := count()
+	if err == nil && d.Count == 0 {
+		err = tko.NotFound(kind, id)
+	}
+	return d, err
+}
+
 // deleted says how many entities went.
 func (a *app) deleted(what, whats string, d tko.Deleted, dryRun bool) error {
 	verb := "deleted "

@@ -37,6 +37,7 @@ type globals struct {
 	port       uint16
 	grpcFormat string
 	timeout    float64
+	impatient  bool // the timeout was said
 
 	reason string
 }
@@ -54,7 +55,7 @@ func (g *globals) flags(f *pflag.FlagSet) {
 	f.StringVar(&g.address, "grpc-address", "", "`address` of the server (default this machine)")
 	f.Uint16Var(&g.port, "grpc-port", 50050, "`port` of the server")
 	f.StringVar(&g.grpcFormat, "grpc-format", "cbor", "`encoding` of packages on the wire: cbor, yaml")
-	f.Float64Var(&g.timeout, "grpc-timeout", 10, "`seconds` to wait for an answer (0: no limit)")
+	f.Float64Var(&g.timeout, "grpc-timeout", 10, "`seconds` to wait for an answer (0: no limit); deletions and approvals take as long as they take, if none is given")
 	f.StringVar(&g.reason, "reason", "", "`why`: kept with the changes that the command makes")
 }
 
@@ -97,6 +98,7 @@ func (a *app) setup(cmd *cobra.Command) error {
 	if err := a.globals.check(); err != nil {
 		return usageError(cmd, err)
 	}
+	a.globals.impatient = cmd.Flags().Changed("grpc-timeout")
 	if a.globals.quiet {
 		a.out.Reset(io.Discard)
 	}

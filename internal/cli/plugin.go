@@ -130,20 +130,30 @@ func (a *app) pluginGet() *cobra.Command {
 }
 
 func (a *app) pluginDelete() *cobra.Command {
-	return &cobra.Command{
+	var dryRun bool
+	cmd := &cobra.Command{
 		Use:               "delete TYPE NAME",
 		Short:             "Delete a plugin",
 		Example:           "  tko plugin delete validate free5gc/smf",
 		Args:              arguments(2, 2),
 		ValidArgsFunction: completePluginArgs(a, true),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.DeletePlugin(ctx, args[0], args[1]) })
+			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+				if dryRun {
+					return wouldDeleteOne(tko.KindPlugin, args[0]+"|"+args[1], args[1], func() (tko.Deleted, error) {
+						return s.PurgePlugins(ctx, tko.PluginSelect{Type: &args[0], Names: args[1:]}, true)
+					})
+				}
+				return s.DeletePlugin(ctx, args[0], args[1])
+			})
 			if err != nil {
 				return err
 			}
-			return a.deleted("plugin", "plugins", d, false)
+			return a.deleted("plugin", "plugins", d, dryRun)
 		}),
 	}
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
 }
 
 // pluginFilter are the flags that select plugins.
@@ -218,7 +228,7 @@ func (a *app) pluginPurge() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgePlugins(ctx, sel, dryRun) })
+			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgePlugins(ctx, sel, dryRun) })
 			if err != nil {
 				return err
 			}

@@ -54,8 +54,8 @@ server is asked.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&language, "language", "l", "python", "what it is written in: "+strings.Join(scaffold.Languages(), ", "))
-	f.StringVarP(&directory, "directory", "d", "", "the `folder` to write to; the last part of the name if empty")
+	f.StringVar(&language, "language", "python", "what it is written in: "+strings.Join(scaffold.Languages(), ", "))
+	f.StringVar(&directory, "directory", "", "the `folder` to write to; the last part of the name if empty")
 	f.StringVarP(&trigger, "trigger", "g", "", "`group,version,kind` that it is for; made of the name if empty")
 	complete(cmd, "language", fixed(scaffold.Languages()...))
 	return cmd

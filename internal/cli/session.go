@@ -146,6 +146,25 @@ func call[T any](ctx context.Context, s *session, ask func(ctx context.Context) 
 	return result, s.explain(ctx, err)
 }
 
+// slow is after how long a command says that it is still at it.
+const slow = 5 * time.Second
+
+// callLong asks the server for what may take long, however long it takes,
+// unless a time limit was given. What was done when it ends stays done.
+func callLong[T any](ctx context.Context, s *session, ask func(ctx context.Context) (T, error)) (T, error) {
+	if s.app.globals.impatient {
+		return call(ctx, s, ask)
+	}
+	began := time.Now()
+	patience := time.AfterFunc(slow, func() {
+		s.app.notice("this takes a while; when it is interrupted, what was done stays done, and the same command goes on")
+	})
+	defer patience.Stop()
+	result, err := ask(ctx)
+	s.app.log.DebugContext(ctx, "asked", "took", time.Since(began), "err", err)
+	return result, s.explain(ctx, err)
+}
+
 // each goes through a list. The time limit is for each row, not for all.
 func each[T any](ctx context.Context, s *session, list func(ctx context.Context) iter.Seq2[T, error], row func(T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)

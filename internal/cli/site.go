@@ -100,7 +100,8 @@ func (a *app) siteGet() *cobra.Command {
 }
 
 func (a *app) siteDelete() *cobra.Command {
-	return &cobra.Command{
+	var dryRun bool
+	cmd := &cobra.Command{
 		Use:               "delete ID",
 		Short:             "Delete a site; deployments at it stay",
 		Example:           "  tko site delete lagos/1",
@@ -110,13 +111,22 @@ func (a *app) siteDelete() *cobra.Command {
 			if err := expectID("site ID", args[0]); err != nil {
 				return err
 			}
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.DeleteSite(ctx, tko.SiteID(args[0])) })
+			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+				if dryRun {
+					return wouldDeleteOne(tko.KindSite, args[0], args[0], func() (tko.Deleted, error) {
+						return s.PurgeSites(ctx, tko.SiteSelect{IDs: args[:1]}, true)
+					})
+				}
+				return s.DeleteSite(ctx, tko.SiteID(args[0]))
+			})
 			if err != nil {
 				return err
 			}
-			return a.deleted("site", "sites", d, false)
+			return a.deleted("site", "sites", d, dryRun)
 		}),
 	}
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
 }
 
 func (a *app) siteFilters(cmd *cobra.Command, sel *tko.SiteSelect) {
@@ -159,7 +169,7 @@ func (a *app) sitePurge() *cobra.Command {
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgeSites(ctx, sel, dryRun) })
+			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgeSites(ctx, sel, dryRun) })
 			if err != nil {
 				return err
 			}

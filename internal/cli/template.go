@@ -93,7 +93,8 @@ func (a *app) templateGet() *cobra.Command {
 }
 
 func (a *app) templateDelete() *cobra.Command {
-	return &cobra.Command{
+	var dryRun bool
+	cmd := &cobra.Command{
 		Use:               "delete ID",
 		Short:             "Delete a template; deployments made from it stay",
 		Example:           "  tko template delete nf/upf:v1",
@@ -103,15 +104,22 @@ func (a *app) templateDelete() *cobra.Command {
 			if err := expectID("template ID", args[0]); err != nil {
 				return err
 			}
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+				if dryRun {
+					return wouldDeleteOne(tko.KindTemplate, args[0], args[0], func() (tko.Deleted, error) {
+						return s.PurgeTemplates(ctx, tko.TemplateSelect{IDs: args[:1]}, true)
+					})
+				}
 				return s.DeleteTemplate(ctx, tko.TemplateID(args[0]))
 			})
 			if err != nil {
 				return err
 			}
-			return a.deleted("template", "templates", d, false)
+			return a.deleted("template", "templates", d, dryRun)
 		}),
 	}
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
 }
 
 func templateFilters(f *pflag.FlagSet, sel *tko.TemplateSelect) {
@@ -151,7 +159,7 @@ func (a *app) templatePurge() *cobra.Command {
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgeTemplates(ctx, sel, dryRun) })
+			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgeTemplates(ctx, sel, dryRun) })
 			if err != nil {
 				return err
 			}

@@ -27,6 +27,10 @@ var toscaSchemes = []string{"file", "http", "https", "git"}
 // Roles are all roles, in the order in which they start.
 var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler}
 
+// minKeepChanges is the least of --keep-changes: shorter, and those who watch
+// would have to list again after every pause.
+const minKeepChanges = 10 * time.Minute
+
 // Config is every setting of tko-server.
 type Config struct {
 	Roles []string // what this process does
@@ -49,6 +53,9 @@ type Config struct {
 	Retry            time.Duration // first back-off of failed work
 	RetryMax         time.Duration
 
+	KeepChanges   time.Duration // how long all of the past is kept; 0: for ever
+	KeepRevisions int           // how many revisions of each entity are kept longer; 0: all
+
 	KubernetesVersion string   // whose schemas, where schema locations have many
 	SchemaLocations   []string // in Kubeconform's format; "default" is what is built in
 
@@ -69,6 +76,7 @@ type Config struct {
 	PluginConcurrency     int
 	PythonEnv             string
 	PluginEnvironment     []string // names of variables
+	PluginKubeconfig      string   // of plugins that run in pods
 
 	KptBuiltin      bool // whether images of the public catalog run built in
 	KptEngine       string
@@ -105,6 +113,9 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.Retry, "retry", time.Second, "back-off after the first failure of preparing or scheduling something")
 	flags.DurationVar(&c.RetryMax, "retry-max", time.Minute, "longest back-off")
 
+	flags.DurationVar(&c.KeepChanges, "keep-changes", 168*time.Hour, "how long every change and revision is kept, at least 10m; 0 keeps them for ever")
+	flags.IntVar(&c.KeepRevisions, "keep-revisions", 10, "how many of the newest revisions of each entity are kept longer than that; 0 keeps all")
+
 	flags.StringVar(&c.KubernetesVersion, "kubernetes-version", "", "version of Kubernetes in schema locations (default: that of the built-in schemas)")
 	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "where schemas are, in Kubeconform's format; default is what is built in")
 
@@ -126,6 +137,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "plugin processes at once")
 	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, beside PATH, HOME and the like")
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
+
+	flags.StringVar(&c.PluginKubeconfig, "plugin-kubeconfig", "", "kubeconfig of the cluster of plugins that run in pods (default: KUBECONFIG, else ~/.kube/config, else the cluster that the server runs in)")
 
 	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "run images of the public catalog of KRM functions built in, where they are (set-namespace, set-labels, set-annotations, apply-replacements, starlark)")
 	flags.StringVar(&c.KptEngine, "kpt-engine", "", "container engine for KRM functions: podman, docker, nerdctl, or a path (default: the first of them that is there)")
@@ -237,6 +250,12 @@ func (c *Config) Validate() error {
 		if d <= 0 {
 			add("--%s is %s: use more than 0", name, d)
 		}
+	}
+	if least := max(minKeepChanges, c.ModificationTime); c.KeepChanges < 0 || c.KeepChanges > 0 && c.KeepChanges < least {
+		add("--keep-changes is %s: use at least %s, so that watchers and modifications can go on, or 0 to keep everything", c.KeepChanges, least)
+	}
+	if c.KeepRevisions < 0 {
+		add("--keep-revisions is %d: use 1 or more, or 0 to keep all", c.KeepRevisions)
 	}
 	for name, n := range map[string]int{
 		"max-message": c.MaxMessage, "preparer-concurrency": c.PreparerConcurrency, "preparer-iterations": c.PreparerIterations,

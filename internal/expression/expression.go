@@ -74,6 +74,9 @@ func evaluate(text string, p krm.Package) (any, error) {
 	if err != nil {
 		return nil, errSyntax
 	}
+	if !supported(parsed) {
+		return nil, errUnsupported
+	}
 	result, err := evaluation{p}.value(parsed, 1)
 	if err != nil {
 		return nil, err
@@ -87,6 +90,8 @@ func evaluate(text string, p krm.Package) (any, error) {
 var (
 	quoted   = regexp.MustCompile(`'(?:[^'\\]|\\[\\'"ntr]|\\u[0-9a-fA-F]{4})*'|"(?:[^"\\]|\\[\\'"ntr]|\\u[0-9a-fA-F]{4})*"`)
 	strange  = regexp.MustCompile("[0-9A-Za-z_]\x00|\x00[ \t]*\x00|[^\x00\t -~]|[#\\\\'\"]")
+	numbers  = regexp.MustCompile(`\b[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?`)
+	glued    = regexp.MustCompile("\x01[A-Za-z_]")
 	integers = regexp.MustCompile(`^(?:0|[1-9][0-9]*)$`)
 	floats   = regexp.MustCompile(`^(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?$`)
 )
@@ -99,12 +104,12 @@ func checkText(text string) error {
 	if strings.ContainsAny(text, "\x00\n\r\v\f") || !utf8.ValidString(text) {
 		return errSyntax
 	}
-	bare := quoted.ReplaceAllString(text, "\x00")
-	if strange.MatchString(bare) {
+	unquoted := quoted.ReplaceAllString(text, "\x00")
+	if strange.MatchString(unquoted) || glued.MatchString(numbers.ReplaceAllString(unquoted, "\x01")) {
 		return errSyntax
 	}
 	depth := 0
-	for _, c := range bare {
+	for _, c := range unquoted {
 		switch c {
 		case '(', '[', '{':
 			depth++
@@ -116,6 +121,69 @@ func checkText(text string) error {
 		}
 	}
 	return nil
+}
+
+// supported says whether everything in an expression is part of expressions,
+// be it evaluated or not.
+func supported(parsed syntax.Expr) bool {
+	all := true
+	syntax.Walk(parsed, func(node syntax.Node) bool {
+		switch node := node.(type) {
+		case *syntax.Literal:
+			all = all && supportedLiteral(node)
+		case *syntax.DotExpr:
+			all = all && !slices.Contains(keywords, node.Name.Name)
+		case *syntax.IndexExpr:
+			_, tuple := node.Y.(*syntax.TupleExpr)
+			all = all && !tuple
+		case *syntax.SliceExpr:
+			all = all && node.Step == nil
+		case *syntax.CallExpr:
+			switch bare(node.Fn).(type) {
+			case *syntax.Ident, *syntax.DotExpr:
+			default:
+				all = false
+			}
+		case *syntax.UnaryExpr:
+			all = all && node.X != nil && slices.Contains([]syntax.Token{syntax.NOT, syntax.MINUS, syntax.PLUS}, node.Op)
+		case *syntax.BinaryExpr:
+			all = all && slices.Contains(operators, node.Op)
+		case *syntax.Ident, *syntax.ListExpr, *syntax.DictExpr, *syntax.DictEntry, *syntax.CondExpr, *syntax.ParenExpr, nil:
+		default:
+			all = false
+		}
+		return all
+	})
+	return all
+}
+
+var operators = []syntax.Token{
+	syntax.PLUS, syntax.MINUS, syntax.STAR, syntax.SLASH, syntax.SLASHSLASH, syntax.PERCENT, syntax.AND, syntax.OR,
+	syntax.EQL, syntax.NEQ, syntax.LT, syntax.LE, syntax.GT, syntax.GE, syntax.IN, syntax.NOT_IN,
+}
+
+func supportedLiteral(node *syntax.Literal) bool {
+	switch value := node.Value.(type) {
+	case string:
+		return node.Token == syntax.STRING
+	case int64:
+		return integers.MatchString(node.Raw)
+	case float64:
+		return floats.MatchString(node.Raw) && !math.IsInf(value, 0)
+	default:
+		return false // large integers, for example
+	}
+}
+
+// bare is an expression without its parentheses.
+func bare(node syntax.Expr) syntax.Expr {
+	for {
+		paren, ok := node.(*syntax.ParenExpr)
+		if !ok {
+			return node
+		}
+		node = paren.X
+	}
 }
 
 // fits says whether a value fits into a budget of bytes, and takes it from it.
@@ -252,16 +320,14 @@ func equal(a, b any) bool {
 type evaluation struct{ pkg krm.Package }
 
 func (e evaluation) value(node syntax.Expr, depth int) (any, error) {
-	if paren, ok := node.(*syntax.ParenExpr); ok { // which is no depth of its own
-		return e.value(paren.X, depth)
-	}
+	node = bare(node) // parentheses are no depth of their own
 	if depth > maxDepth {
 		return nil, fmt.Errorf("it is nested deeper than %d", maxDepth)
 	}
 	depth++
 	switch node := node.(type) {
 	case *syntax.Literal:
-		return literal(node)
+		return checked(node.Value)
 	case *syntax.Ident:
 		switch node.Name {
 		case "None":
@@ -281,9 +347,6 @@ func (e evaluation) value(node syntax.Expr, depth int) (any, error) {
 	case *syntax.DictExpr:
 		return e.mapping(node, depth)
 	case *syntax.DotExpr:
-		if slices.Contains(keywords, node.Name.Name) {
-			return nil, errSyntax
-		}
 		of, err := e.value(node.X, depth)
 		if err != nil {
 			return nil, err
@@ -324,29 +387,6 @@ func (e evaluation) values(nodes []syntax.Expr, depth int) ([]any, error) {
 		}
 	}
 	return values, nil
-}
-
-func literal(node *syntax.Literal) (any, error) {
-	switch value := node.Value.(type) {
-	case string:
-		if node.Token != syntax.STRING {
-			return nil, errUnsupported
-		}
-		return checked(value)
-	case int64:
-		if !integers.MatchString(node.Raw) {
-			return nil, errUnsupported
-		}
-		return value, nil
-	case *big.Int:
-		return nil, errInteger
-	case float64:
-		if !floats.MatchString(node.Raw) {
-			return nil, errUnsupported
-		}
-		return checked(value)
-	}
-	return nil, errUnsupported
 }
 
 func (e evaluation) mapping(node *syntax.DictExpr, depth int) (any, error) {
@@ -427,9 +467,6 @@ func (e evaluation) index(node *syntax.IndexExpr, depth int) (any, error) {
 }
 
 func (e evaluation) slice(node *syntax.SliceExpr, depth int) (any, error) {
-	if node.Step != nil {
-		return nil, errUnsupported
-	}
 	of, err := e.value(node.X, depth)
 	if err != nil {
 		return nil, err
@@ -482,9 +519,6 @@ func clamp(bounds [2]*int64, length int) (low, high int) {
 }
 
 func (e evaluation) unary(node *syntax.UnaryExpr, depth int) (any, error) {
-	if node.X == nil || node.Op != syntax.NOT && node.Op != syntax.MINUS && node.Op != syntax.PLUS {
-		return nil, errUnsupported
-	}
 	value, err := e.value(node.X, depth)
 	switch {
 	case err != nil:
@@ -536,12 +570,6 @@ func (e evaluation) logic(node *syntax.BinaryExpr, depth int) (any, error) {
 }
 
 func (e evaluation) binary(node *syntax.BinaryExpr, depth int) (any, error) {
-	switch node.Op {
-	case syntax.PLUS, syntax.MINUS, syntax.STAR, syntax.SLASH, syntax.SLASHSLASH, syntax.PERCENT,
-		syntax.EQL, syntax.NEQ, syntax.LT, syntax.LE, syntax.GT, syntax.GE, syntax.IN, syntax.NOT_IN:
-	default:
-		return nil, errUnsupported
-	}
 	a, err := e.value(node.X, depth)
 	if err != nil {
 		return nil, err
@@ -709,27 +737,7 @@ func floats2(op syntax.Token, a, b float64) any {
 }
 
 func (e evaluation) call(node *syntax.CallExpr, depth int) (any, error) {
-	for _, argument := range node.Args {
-		switch argument := argument.(type) {
-		case *syntax.UnaryExpr:
-			if argument.Op == syntax.STAR || argument.Op == syntax.STARSTAR {
-				return nil, errUnsupported
-			}
-		case *syntax.BinaryExpr:
-			if argument.Op == syntax.EQ {
-				return nil, errUnsupported
-			}
-		}
-	}
-	function := node.Fn
-	for {
-		paren, ok := function.(*syntax.ParenExpr)
-		if !ok {
-			break
-		}
-		function = paren.X
-	}
-	switch function := function.(type) {
+	switch function := bare(node.Fn).(type) {
 	case *syntax.Ident:
 		args, err := e.values(node.Args, depth)
 		if err != nil {
@@ -740,9 +748,6 @@ func (e evaluation) call(node *syntax.CallExpr, depth int) (any, error) {
 		}
 		return call(function.Name, args)
 	case *syntax.DotExpr:
-		if slices.Contains(keywords, function.Name.Name) {
-			return nil, errSyntax
-		}
 		of, err := e.value(function.X, depth)
 		if err != nil {
 			return nil, err
@@ -753,7 +758,7 @@ func (e evaluation) call(node *syntax.CallExpr, depth int) (any, error) {
 		}
 		return method(of, function.Name.Name, args)
 	}
-	return nil, errors.New("only functions and methods can be called")
+	return nil, errUnsupported
 }
 
 func (e evaluation) get(args []any) (any, error) {

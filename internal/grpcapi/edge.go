@@ -45,10 +45,16 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 	return handle(authored, m)
 }
 
-// withDeadline gives a call a deadline, if it has none.
+// withDeadline gives a call a deadline, if it has none. Deletions and approvals
+// take as long as there is something to do: they end when the client goes.
 func (e *edge) withDeadline(ctx context.Context, m any) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
+	}
+	switch m.(type) {
+	case *tkopb.TemplateID, *tkopb.SiteID, *tkopb.DeploymentID, *tkopb.ApproveDeployments,
+		*tkopb.SelectTemplates, *tkopb.SelectSites, *tkopb.SelectDeployments, *tkopb.SelectPlugins:
+		return context.WithCancel(ctx)
 	}
 	timeout := e.timeout
 	if claim, ok := m.(*tkopb.ClaimWork); ok {

@@ -52,6 +52,7 @@ type fake struct {
 	templates func(context.Context, tko.TemplateSelect, tko.ListOptions) iter.Seq2[tko.Template, error]
 	claim     func(context.Context, tko.ClaimWork) ([]tko.WorkItem, error)
 	watch     func(context.Context, int64, ...tko.Kind) iter.Seq2[tko.Change, error]
+	purge     func(context.Context)
 	start     func(context.Context, tko.DeploymentID) (tko.Modification, error)
 }
 
@@ -69,7 +70,10 @@ func (f *fake) Templates(ctx context.Context, s tko.TemplateSelect, o tko.ListOp
 	return f.templates(ctx, s, o)
 }
 
-func (f *fake) PurgeTemplates(_ context.Context, s tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
+func (f *fake) PurgeTemplates(ctx context.Context, s tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
+	if f.purge != nil {
+		f.purge(ctx)
+	}
 	if !dryRun || len(s.IDs) != 1 {
 		return tko.Deleted{}, nil
 	}
@@ -257,6 +261,7 @@ func TestDeadlines(t *testing.T) {
 	conn, _ := serve(t, &fake{
 		about: func(ctx context.Context) (tko.About, error) { remember(ctx); return tko.About{}, nil },
 		claim: func(ctx context.Context, _ tko.ClaimWork) ([]tko.WorkItem, error) { remember(ctx); return nil, nil },
+		purge: remember,
 		register: func(ctx context.Context, _ tko.Template) (int64, error) {
 			<-ctx.Done()
 			return 0, errors.New("interrupted (57014)") // as a database may say it
@@ -277,6 +282,11 @@ func TestDeadlines(t *testing.T) {
 	defer cancel()
 	_, _ = data.About(ctx, &emptypb.Empty{})
 	between("a client's own deadline counts", 2*time.Hour, 3*time.Hour)
+
+	_, _ = data.PurgeTemplates(t.Context(), &tkopb.SelectTemplates{})
+	between("a purge takes as long as it takes", -1, -1)
+	_, _ = data.PurgeTemplates(ctx, &tkopb.SelectTemplates{})
+	between("a client's own deadline counts for a purge, too", 2*time.Hour, 3*time.Hour)
 
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

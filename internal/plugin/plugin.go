@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
+	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -36,6 +37,7 @@ type Options struct {
 	Environment     []string      // names of further variables of the server's environment that plugins get
 	Dir             string        // where each run has its own directory; the system's for temporary files if empty
 	Limits          krm.Limits    // of what plugins answer
+	Kubeconfig      string        // of the cluster of plugins that run in pods; see pod.Options
 	Functions       krmfn.Options // of the kpt executor; Run, MaxOutput and Limits follow from the others
 	Log             *slog.Logger  // gets the plugins' log lines; nowhere if nil
 }
@@ -46,6 +48,7 @@ type Runner struct {
 	slots     chan struct{}
 	pool      pool // of persistent plugins
 	functions *krmfn.Executor
+	pods      *pod.Executor
 }
 
 // New makes a Runner. Close it, so that processes of persistent plugins end.
@@ -68,6 +71,7 @@ func New(o Options) *Runner {
 	}
 	r := &Runner{
 		options: o, slots: make(chan struct{}, o.MaxProcesses),
+		pods: pod.New(pod.Options{Kubeconfig: o.Kubeconfig, MaxOutput: o.MaxOutput}),
 		pool: pool{most: o.MaxProcesses, idle: o.IdleTime, uses: o.MaxRequests},
 	}
 	o.Functions.Run, o.Functions.MaxOutput, o.Functions.Limits = r.process, o.MaxOutput, o.Limits
@@ -176,9 +180,6 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 	case executor != tko.ExecutorCommand:
 		return nil, failure(j.plugin, j.target, nil,
 			"the %s executor is not built into this server yet: use the command executor", executor)
-	case j.plugin.Properties["_kubernetes.pod"] != "":
-		return nil, failure(j.plugin, j.target, nil,
-			`running commands in pods is not built into this server yet: remove the property "_kubernetes.pod" to run it beside the server`)
 	case len(j.plugin.Arguments) == 0:
 		return nil, failure(j.plugin, j.target, nil, "it has no arguments: the first must be the program")
 	}
@@ -189,7 +190,10 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 	}
 	defer done()
 	execute := r.command
-	if j.plugin.Properties[tko.PropertyPersistent] == "true" {
+	switch {
+	case j.plugin.Properties[tko.PropertyPod] != "":
+		execute = r.inPod
+	case j.plugin.Properties[tko.PropertyPersistent] == "true":
 		execute = r.persistent
 	}
 	data, stderr, err := execute(ctx, j)

@@ -96,7 +96,6 @@ func TestUnsupported(t *testing.T) {
 		want   string
 	}{
 		"ansible":   {tko.Plugin{Type: "schedule", Executor: "ansible", Arguments: []string{"job"}}, "ansible executor is not built"},
-		"pod":       {tko.Plugin{Type: "validate", Arguments: []string{"true"}, Properties: map[string]string{"_kubernetes.pod": "p"}}, "pods is not built"},
 		"missing":   {tko.Plugin{Type: "validate", Arguments: []string{"/no/such/program"}}, `"/no/such/program" does not exist`},
 		"not there": {tko.Plugin{Type: "validate", Arguments: []string{"no-such-program-anywhere"}}, "does not exist"},
 		"a folder":  {tko.Plugin{Type: "validate", Arguments: []string{"/tmp"}}, "does not exist"},

@@ -72,7 +72,7 @@ func ListedTemplate(m *tkopb.ListedTemplate) (tko.Template, error) {
 		ID:              tko.TemplateID(m.GetTemplateId()),
 		Metadata:        m.GetMetadata(),
 		Package:         p,
-		DeploymentCount: int(min(m.GetDeploymentCount(), math.MaxInt)), //nolint:gosec // bounded
+		DeploymentCount: int(min(m.GetDeploymentCount(), math.MaxInt)),
 		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
 		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil
@@ -143,7 +143,7 @@ func ListedSite(m *tkopb.ListedSite) (tko.Site, error) {
 		Template:        tko.TemplateID(m.GetTemplateId()),
 		Metadata:        m.GetMetadata(),
 		Package:         p,
-		DeploymentCount: int(min(m.GetDeploymentCount(), math.MaxInt)), //nolint:gosec // bounded
+		DeploymentCount: int(min(m.GetDeploymentCount(), math.MaxInt)),
 		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
 		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil

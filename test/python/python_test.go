@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 // python makes a command in the tests' Python environment, which it makes
 // where it isn't there.
-func python(t *testing.T, arguments ...string) *exec.Cmd {
+func python(t testing.TB, arguments ...string) *exec.Cmd {
 	t.Helper()
 	env := process.Python(t)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(env, "bin", "python3"), arguments...)

@@ -19,6 +19,7 @@ import (
 type database struct {
 	pool       *pgxpool.Pool
 	skipLocked bool // it has FOR UPDATE SKIP LOCKED
+	lateral    bool // it has CROSS JOIN LATERAL
 	notify     bool // it has NOTIFY
 	planned    bool // connections keep plans that fit any parameters
 	idleLimit  bool // it ends transactions that are idle
@@ -42,6 +43,7 @@ func (db *database) probe(ctx context.Context) (err error) {
 		sql string
 	}{
 		{&db.skipLocked, "SELECT key FROM work WHERE queue = '' LIMIT 1 FOR UPDATE SKIP LOCKED"},
+		{&db.lateral, "SELECT l.o FROM head h CROSS JOIN LATERAL (SELECT h.one AS o) AS l"},
 		{&db.notify, "SELECT pg_notify('" + channel + "', '')"},
 		{&db.idleLimit, "SHOW idle_in_transaction_session_timeout"},
 		{&db.planned, "SHOW plan_cache_mode"},
@@ -63,9 +65,10 @@ func (db *database) makeDialect() relational.Dialect {
 		ForUpdate:  "FOR UPDATE",
 		SkipLocked: "FOR UPDATE",
 		In:         func(expression, parameter string) string { return expression + " = ANY(" + parameter + ")" },
+		Among:      amongArray,
 		List:       func(list []string) any { return list },
 		Ints:       func(list []int64) any { return list },
-		Lateral:    true,
+		Lateral:    db.lateral,
 		Regexp:     func(expression, parameter string) string { return expression + " ~ " + parameter },
 		Rows:       rowsTable,
 	}
@@ -76,6 +79,13 @@ func (db *database) makeDialect() relational.Dialect {
 		d.Notify = []relational.Statement{{SQL: "SELECT pg_notify('" + channel + "', '')"}}
 	}
 	return d
+}
+
+// amongArray makes the server hash a list. An array that is a parameter it
+// would search from its beginning, for every row, and a join would go through
+// the list in its own order.
+func amongArray(expression, parameter string) string {
+	return "(" + expression + " IN (SELECT unnest(" + parameter + "::text[]))) IS TRUE"
 }
 
 var arrayTypes = map[relational.Type]string{
@@ -124,10 +134,11 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		return nil, err
 	}
 	begin := []string{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
-	switch {
-	case mode == relational.Write:
+	switch mode {
+	case relational.Read:
+	case relational.Write:
 		begin[0] = "BEGIN ISOLATION LEVEL READ COMMITTED"
-	case mode == relational.List:
+	case relational.List:
 		if db.idleLimit { // whoever takes the rows may be slow
 			begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
 		}

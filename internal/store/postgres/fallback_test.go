@@ -27,6 +27,7 @@ const (
 func without(sql string) string {
 	for _, missing := range []struct{ what, answer string }{
 		{"SKIP LOCKED", syntaxError},
+		{"LATERAL", syntaxError},
 		{"LISTEN", notSupported},
 		{"NOTIFY", syntaxError},
 		{"pg_notify", undefinedName},

@@ -84,7 +84,7 @@ func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 			ids[w.Record.Kind] = append(ids[w.Record.Kind], w.Record.ID)
 		}
 	}
-	left := g.left
+	left := max(0, g.left) // the last step may have gone one further
 	err := g.loadReferrers(ctx, tx, tko.KindTemplate, ids[tko.KindTemplate], &left, tko.KindSite, tko.KindDeployment)
 	if err == nil {
 		err = g.loadReferrers(ctx, tx, tko.KindSite, ids[tko.KindSite], &left, tko.KindDeployment)
@@ -393,6 +393,13 @@ func (g *group) below(id string) []*row {
 }
 
 func compareRows(a, b *row) int { return compareKeys(a.Key, b.Key) }
+
+func compareKeys(a, b catalog.Key) int {
+	if a.Kind != b.Kind {
+		return compareText(string(a.Kind), string(b.Kind))
+	}
+	return compareText(a.ID, b.ID)
+}
 
 // Descendants tells the IDs of the descendants of deployments.
 func (s *Store) Descendants(ctx context.Context, ids []string, tell func(id string)) error {

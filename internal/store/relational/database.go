@@ -67,6 +67,8 @@ type Dialect struct {
 	// In tests whether an expression is in a list that is a parameter, made by
 	// List.
 	In func(expression, parameter string) string
+	// Among is In for long lists of texts and expressions without an index.
+	Among func(expression, parameter string) string
 	// List makes a parameter of a list of texts.
 	List func([]string) any
 	// Ints makes a parameter of a list of numbers.

@@ -351,13 +351,6 @@ func (g *group) endToken(token string) {
 	delete(g.tokens, token)
 }
 
-func compareKeys(a, b catalog.Key) int {
-	if a.Kind != b.Kind {
-		return compareText(string(a.Kind), string(b.Kind))
-	}
-	return compareText(a.ID, b.ID)
-}
-
 func compareText(a, b string) int {
 	switch {
 	case a < b:

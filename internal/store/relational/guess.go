@@ -31,7 +31,7 @@ const (
 	maxGuessPause   = 256
 )
 
-// guessed says whether a group was decided and written from memory; if not,
+// guess says whether a group was decided and written from memory; if not,
 // nothing was written, and it is to be done under the lock. If the outcome is
 // unknown, lost is set.
 func (s *Store) guess(ctx context.Context, calls []*call, lost **group) (written bool, err error) {
@@ -52,7 +52,7 @@ func (s *Store) guess(ctx context.Context, calls []*call, lost **group) (written
 	outcomes := make([][]catalog.Outcome, len(calls))
 	for i, c := range calls {
 		if outcomes[i], err = g.decide(c.writes); err != nil {
-			return false, nil //nolint:nilerr // a refusal is decided under the lock
+			return false, nil // a refusal is decided under the lock
 		}
 	}
 	statements, err := g.flush(ctx, s.run)
@@ -69,7 +69,8 @@ func (s *Store) guess(ctx context.Context, calls []*call, lost **group) (written
 	defer tx.Rollback()
 	move := Statement{
 		// NULL, which head refuses, ends the transaction: others wrote, or
-		// collected what is known to be there.
+		// collected what is known to be there. Positions that others have taken
+		// would end it, too, but only as long as the log keeps them.
 		SQL: "UPDATE head SET position = CASE WHEN position = $1 AND collected = $5 THEN CAST($2 AS bigint) END, epoch = $3, number = $4 " +
 			"WHERE one = 1 RETURNING {now}",
 		Args: []any{m.head.position, g.head.position, g.head.epoch, g.head.number, m.head.collected},
@@ -92,7 +93,7 @@ func (s *Store) guess(ctx context.Context, calls []*call, lost **group) (written
 		}
 		m.pause = min(1<<m.missed, maxGuessPause)
 		m.missed = min(m.missed+1, 16)
-		return false, nil //nolint:nilerr // what is wrong, the transaction under the lock says
+		return false, nil // what is wrong, the transaction under the lock says
 	}
 	m.missed = 0
 	g.remember()

@@ -13,8 +13,9 @@ import (
 // The number of rows that are read at once: few at first, so that the first
 // one comes soon.
 const (
-	firstChunk = 32
-	fullChunk  = 1000
+	firstChunk   = 32
+	fullChunk    = 1000
+	packageChunk = 100 // with packages, which may be large
 )
 
 // List answers what matches, sorted by ID.
@@ -82,8 +83,11 @@ func (l *lister) list(caller context.Context) (err error) {
 	if err != nil || l.walk == nil {
 		return err
 	}
-	size, answered := firstChunk, 0
-	for more := true; more && !l.gone && l.left != 0; size = min(4*size, fullChunk) {
+	size, most, answered := firstChunk, fullChunk, 0
+	if l.query.Fields.Package {
+		most = packageChunk
+	}
+	for more := true; more && !l.gone && l.left != 0; size = min(4*size, most) {
 		if err := caller.Err(); err != nil {
 			return err
 		}

@@ -123,8 +123,9 @@ func among(expression string, pairs []int64) condition {
 	return func(b *builder) string { return b.dialect.In(expression, b.arg(b.dialect.Ints(pairs))) }
 }
 
+// oneOf is the condition that an expression without an index is in a list.
 func oneOf(expression string, list []string) condition {
-	return func(b *builder) string { return b.dialect.In(expression, b.arg(b.dialect.List(list))) }
+	return func(b *builder) string { return b.dialect.Among(expression, b.arg(b.dialect.List(list))) }
 }
 
 // has is the condition that the metadata index has an ID under one of pairs.

@@ -28,8 +28,10 @@ type AwayError struct {
 	Cause error
 }
 
-func (e *AwayError) Error() string        { return e.Text }
-func (e *AwayError) Unwrap() error        { return e.Cause }
+func (e *AwayError) Error() string { return e.Text }
+func (e *AwayError) Unwrap() error { return e.Cause }
+
+// Is makes it an ErrUnavailable.
 func (e *AwayError) Is(target error) bool { return target == tko.ErrUnavailable }
 
 // retry runs a transaction again as long as that may help, and as the caller

@@ -35,6 +35,7 @@ type Store struct {
 	offsets    offsets
 	turnsMutex sync.Mutex
 	turns      map[*turn]bool // the lists that go on
+	waiting    int            // how many wait for their turn
 
 	mutex  sync.Mutex
 	known  *known

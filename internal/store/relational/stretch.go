@@ -285,14 +285,9 @@ func (w *walk) others(s *stretch) []condition {
 	return list
 }
 
-// part is FROM, WHERE and ORDER BY of a statement on what of a stretch, or of
-// some of its IDs, matches, and the column of IDs.
-func (w *walk) part(b *builder, s *stretch, ids []string, columns bool) (sql, id string) {
+// part is FROM and WHERE of a statement on what of a stretch matches.
+func (w *walk) part(b *builder, s *stretch, columns bool) string {
 	others := w.others(s)
-	if s.many {
-		where := append([]condition{equals("e.kind", string(w.query.Kind)), oneOf("e.id", ids)}, others...)
-		return " FROM entity e WHERE " + b.all(where), "e.id"
-	}
 	table, where := s.way.table, s.way.where
 	if s.way.short && (columns || len(others) > 0) {
 		table += " JOIN entity e ON e.kind = " + b.arg(string(w.query.Kind)) + " AND e.id = " + hide(s.way.id)
@@ -301,52 +296,68 @@ func (w *walk) part(b *builder, s *stretch, ids []string, columns bool) (sql, id
 	if s.last {
 		end = w.high
 	}
-	return " FROM " + table + " WHERE " + b.all(append(slices.Clip(where), others...)) + w.bounds(b, s.way.id, end), s.way.id
+	return " FROM " + table + " WHERE " + b.all(append(slices.Clip(where), others...)) + w.bounds(b, s.way.id, end)
 }
 
-// rows reads up to size of the next rows: all nil only at the end of all.
+// pick is the statement that reads columns of those of some IDs that match.
+func (w *walk) pick(s *stretch, ids []string, columns string, scan func(Row) error) Statement {
+	b := &builder{dialect: &w.store.dialect}
+	// With a kind that is the same for all, the planner may go through all of
+	// the kind, and look for each among the IDs.
+	where := append([]condition{plain("e.kind = r.k AND e.id = r.i")}, w.others(s)...)
+	statement := Statement{
+		SQL:     "SELECT " + columns + " FROM {rows} CROSS JOIN entity e WHERE " + b.all(where) + " ORDER BY e.id",
+		Args:    b.args,
+		Columns: []Column{{"k", Text}, {"i", Text}},
+		Rows:    make([][]any, len(ids)),
+		Scan:    scan,
+	}
+	for i, id := range ids {
+		statement.Rows[i] = []any{string(w.query.Kind), id}
+	}
+	return statement
+}
+
+// rows reads up to size of the next rows, and says whether there may be more.
 func (w *walk) rows(ctx context.Context, size int) (rows []row, more bool, err error) {
 	s, err := w.stretch(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	ids := s.ids[:min(size, len(s.ids))]
-	if s.many && len(ids) == 0 {
-		return nil, w.pass(s), nil
+	rows = make([]row, 0, size)
+	columns := names(entityColumns, "e.")
+	scan := func(from Row) error {
+		rows = append(rows, row{})
+		return rows[len(rows)-1].scanEntity(from)
+	}
+	if s.many {
+		ids := s.ids[:min(size, len(s.ids))]
+		if err := w.run(ctx, w.pick(s, ids, columns, scan)); err != nil {
+			return nil, false, err
+		}
+		w.matched += len(rows)
+		if s.ids = s.ids[len(ids):]; len(s.ids) == 0 {
+			return rows, w.pass(s), nil
+		}
+		w.after = bound{id: ids[len(ids)-1], set: true}
+		return rows, true, nil
 	}
 	b := &builder{dialect: &w.store.dialect}
-	sql, id := w.part(b, s, ids, true)
-	sql += " ORDER BY " + id
-	if !s.many {
-		sql += " LIMIT " + b.arg(int64(size))
-	}
-	rows = make([]row, 0, size)
+	sql := w.part(b, s, true)
 	err = w.run(ctx, Statement{
-		SQL:  "SELECT " + names(entityColumns, "e.") + sql,
+		SQL:  "SELECT " + columns + sql + " ORDER BY " + s.way.id + " LIMIT " + b.arg(int64(size)),
 		Args: b.args,
-		Scan: func(from Row) error {
-			rows = append(rows, row{})
-			return rows[len(rows)-1].scanEntity(from)
-		},
+		Scan: scan,
 	})
 	if err != nil {
 		return nil, false, err
 	}
 	w.matched += len(rows)
-	switch {
-	case s.many:
-		s.ids = s.ids[len(ids):]
-		w.after = bound{id: ids[len(ids)-1], set: true}
-		if len(s.ids) > 0 {
-			return rows, true, nil
-		}
-		return rows, w.pass(s), nil
-	case len(rows) == size:
-		w.after = bound{id: rows[len(rows)-1].ID, set: true}
-		return rows, true, nil
-	default:
+	if len(rows) < size {
 		return rows, w.pass(s), nil
 	}
+	w.after = bound{id: rows[len(rows)-1].ID, set: true}
+	return rows, true, nil
 }
 
 // pass leaves a stretch, and says whether anything is behind it.
@@ -370,66 +381,73 @@ func (w *walk) skip(ctx context.Context, number int) (ok bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if s.many && len(w.others(s)) == 0 && len(s.ids) > 0 {
-			passed := min(number, len(s.ids))
-			w.after = bound{id: s.ids[passed-1], set: true}
-			s.ids = s.ids[passed:]
-			number -= passed
-			continue
-		}
-		if s.many && len(s.ids) == 0 {
-			if !w.pass(s) {
-				return number == 0, nil
-			}
-			continue
-		}
-		if !s.last || s.many {
-			count, err := w.count(ctx, s)
-			if err != nil {
+		count := number
+		switch {
+		case s.many:
+			if err := w.sift(ctx, s); err != nil {
 				return false, err
 			}
-			if count < number {
-				number -= count
-				if !w.pass(s) {
-					return false, nil
-				}
-				continue
+			count = len(s.ids)
+		case !s.last:
+			if count, err = w.count(ctx, s); err != nil {
+				return false, err
 			}
 		}
-		id, found, err := w.nth(ctx, s, number)
-		if err != nil || !found {
-			return false, err
+		switch {
+		case count < number:
+			number -= count
+			if !w.pass(s) {
+				return false, nil
+			}
+			continue
+		case s.many:
+			w.after = bound{id: s.ids[number-1], set: true}
+			s.ids = s.ids[number:]
+		default:
+			id, found, err := w.nth(ctx, s, number)
+			if err != nil || !found {
+				return false, err
+			}
+			w.after = bound{id: id, set: true}
 		}
-		w.after = bound{id: id, set: true}
-		s.ids = s.ids[upTo(s.ids, id):]
 		number = 0
 	}
 	return true, nil
 }
 
-// upTo is how many of sorted IDs aren't greater than one.
-func upTo(ids []string, id string) int {
-	n, found := slices.BinarySearch(ids, id)
-	if found {
-		n++
+// sift leaves those of a stretch's IDs that match.
+func (w *walk) sift(ctx context.Context, s *stretch) error {
+	if len(w.others(s)) == 0 {
+		return nil
 	}
-	return n
+	var ids []string
+	err := w.run(ctx, w.pick(s, s.ids, "e.id", func(from Row) error {
+		var id string
+		err := from.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}))
+	s.ids = ids
+	return err
 }
 
 // count counts what of a stretch matches.
 func (w *walk) count(ctx context.Context, s *stretch) (count int, err error) {
 	b := &builder{dialect: &w.store.dialect}
-	sql, _ := w.part(b, s, s.ids, false)
-	err = w.run(ctx, Statement{SQL: "SELECT count(*)" + sql, Args: b.args, Scan: func(from Row) error { return from.Scan(&count) }})
+	err = w.run(ctx, Statement{
+		SQL:  "SELECT count(*)" + w.part(b, s, false),
+		Args: b.args,
+		Scan: func(from Row) error { return from.Scan(&count) },
+	})
 	return count, err
 }
 
 // nth answers the ID of a match of a stretch by its number, from 1 on.
 func (w *walk) nth(ctx context.Context, s *stretch, number int) (id string, found bool, err error) {
 	b := &builder{dialect: &w.store.dialect}
-	sql, column := w.part(b, s, s.ids, false)
+	sql := w.part(b, s, false)
 	err = w.run(ctx, Statement{
-		SQL:  "SELECT " + column + sql + " ORDER BY " + column + " LIMIT 1 OFFSET " + b.arg(int64(number-1)),
+		SQL:  "SELECT " + s.way.id + sql + " ORDER BY " + s.way.id + " LIMIT 1 OFFSET " + b.arg(int64(number-1)),
 		Args: b.args,
 		Scan: func(from Row) error {
 			found = true

@@ -2,6 +2,8 @@ package relational
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,14 +17,14 @@ import (
 const (
 	// maxIdle is how long a list may wait for its next row to be taken, while
 	// others wait.
-	maxIdle = 3 * time.Second
+	maxIdle = 2 * time.Second
 	// maxChunk is how long a list may wait for all the rows that it has read to
 	// be taken, while others wait.
 	maxChunk = 30 * time.Second
 	// maxStall is how long it may, if nobody waits.
 	maxStall = 10 * time.Minute
 	// waitStep is how long to wait before somebody else's turn is ended.
-	waitStep = time.Second
+	waitStep = 500 * time.Millisecond
 )
 
 // A turn is a list's transaction, which others may end while its rows wait to
@@ -35,15 +37,15 @@ type turn struct {
 	tx      Tx
 	offered time.Time // when the rows that it has read were offered; zero: it is at work
 	taken   time.Time // when the last was taken
-	lost    time.Duration
 }
 
 // listTurn waits for a transaction that lists. While it does, lists whose rows
 // nobody takes are ended.
 func (s *Store) listTurn(ctx context.Context) (*turn, error) {
+	s.addWaiting(1)
 	begun := make(chan struct{})
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
+	var watching sync.WaitGroup
+	watching.Go(func() {
 		ticker := time.NewTicker(waitStep)
 		defer ticker.Stop()
 		for {
@@ -56,33 +58,43 @@ func (s *Store) listTurn(ctx context.Context) (*turn, error) {
 		}
 	})
 	tx, err := s.db.Begin(ctx, List)
+	s.addWaiting(-1)
 	close(begun)
-	waiting.Wait()
+	watching.Wait()
 	if err != nil {
 		return nil, err
 	}
 	t := &turn{store: s, tx: tx}
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.timer = time.AfterFunc(maxStall, t.watch)
 	s.turnsMutex.Lock()
+	defer s.turnsMutex.Unlock()
 	s.turns[t] = true
-	s.turnsMutex.Unlock()
-	t.timer = time.AfterFunc(maxStall, func() { t.endIf(maxStall, maxStall) })
 	return t, nil
 }
 
-// endStalled ends the turn that has been stalled for the longest time, if that
-// is long enough.
+func (s *Store) addWaiting(n int) {
+	s.turnsMutex.Lock()
+	defer s.turnsMutex.Unlock()
+	s.waiting += n
+}
+
+// endStalled ends as many turns as there are lists that wait for one: those
+// that have been stalled for the longest time, if that is long enough.
 func (s *Store) endStalled() {
 	s.turnsMutex.Lock()
-	var longest *turn
-	var since time.Time
-	for t := range s.turns {
-		if at := t.stalled(maxIdle, maxChunk); !at.IsZero() && (longest == nil || at.Before(since)) {
-			longest, since = t, at
-		}
-	}
-	s.turnsMutex.Unlock()
-	if longest != nil {
-		longest.endIf(maxIdle, maxChunk)
+	turns := slices.Collect(maps.Keys(s.turns))
+	waiting := s.waiting
+	s.turnsMutex.Unlock() // turns lock it while they are locked themselves
+	since := map[*turn]time.Time{}
+	turns = slices.DeleteFunc(turns, func(t *turn) bool {
+		since[t] = t.stalled(maxIdle, maxChunk)
+		return since[t].IsZero()
+	})
+	slices.SortFunc(turns, func(a, b *turn) int { return since[a].Compare(since[b]) })
+	for _, t := range turns[:min(waiting, len(turns))] {
+		t.endIf(maxIdle, maxChunk)
 	}
 }
 
@@ -90,7 +102,7 @@ func (s *Store) endStalled() {
 func (t *turn) stalled(idle, chunk time.Duration) time.Time {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	if t.tx == nil || t.offered.IsZero() || time.Since(t.taken) < idle && time.Since(t.offered) < chunk {
+	if !t.stuck(idle, chunk) {
 		return time.Time{}
 	}
 	return t.taken
@@ -98,21 +110,27 @@ func (t *turn) stalled(idle, chunk time.Duration) time.Time {
 
 // endIf ends the turn if its rows are not taken.
 func (t *turn) endIf(idle, chunk time.Duration) {
-	if since := t.stalled(idle, chunk); since.IsZero() {
-		t.mutex.Lock()
-		defer t.mutex.Unlock()
-		if t.tx != nil {
-			t.timer.Reset(maxStall)
-		}
-		return
-	}
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	if t.tx == nil || t.offered.IsZero() { // it went on just now
+	if !t.stuck(idle, chunk) {
 		return
 	}
-	t.lost = time.Since(t.taken)
 	t.finish()
+}
+
+// watch ends the turn in the end, if its rows are not taken.
+func (t *turn) watch() {
+	t.endIf(maxStall, maxStall)
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if t.tx != nil {
+		t.timer.Reset(maxStall)
+	}
+}
+
+// stuck says whether rows wait for too long to be taken. The mutex is held.
+func (t *turn) stuck(idle, chunk time.Duration) bool {
+	return t.tx != nil && !t.offered.IsZero() && (time.Since(t.taken) >= idle || time.Since(t.offered) >= chunk)
 }
 
 // end ends the turn.
@@ -147,6 +165,7 @@ func (t *turn) run(ctx context.Context, statements ...Statement) error {
 	}
 	if look, ok := ctx.Value(lookKey{}).(func(Tx, Statement) error); ok {
 		for _, s := range statements {
+			s.SQL = s.Render(&t.store.dialect)
 			if err := look(t.tx, s); err != nil {
 				return err
 			}
@@ -182,8 +201,8 @@ func lostAt(after string) error {
 type lookKey struct{}
 
 // WithLook answers a context in which look is called before every statement of
-// a list, in its transaction: for tests that look at how the database runs
-// them.
+// a list, with the SQL that the database gets, in its transaction: for tests
+// that look at how the database runs it.
 func WithLook(ctx context.Context, look func(tx Tx, s Statement) error) context.Context {
 	return context.WithValue(ctx, lookKey{}, look)
 }

@@ -128,3 +128,25 @@ func TestStoreStaysWhenItIsOpenedAgain(t *testing.T) {
 		}
 	}
 }
+
+func TestOneStoreCollectsAtATime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := file(t, path)
+	write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
+	if _, err := s.Commit(t.Context(), write); err != nil {
+		t.Fatal(err)
+	}
+	remove := catalog.Write{Op: tko.OpDeleted, Expect: catalog.Any, Record: write.Record}
+	if _, err := s.Commit(t.Context(), remove); err != nil {
+		t.Fatal(err)
+	}
+	keep := catalog.Retention{Changes: 1, Revisions: 1}
+	tamper(t, path, "UPDATE collector SET holder = 'another', until = 9000000000000000")
+	if done, err := s.Collect(t.Context(), keep); err != nil || done != (catalog.Collected{Elsewhere: true}) {
+		t.Errorf("%+v, %v: another holds the lease", done, err)
+	}
+	tamper(t, path, "UPDATE collector SET until = 1")
+	if done, err := s.Collect(t.Context(), keep); err != nil || done.Changes != 2 {
+		t.Errorf("%+v, %v: the other's lease has run out", done, err)
+	}
+}

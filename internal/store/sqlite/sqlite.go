@@ -223,10 +223,9 @@ const maxPrepared = 200
 
 func (db *database) Dialect() relational.Dialect {
 	return relational.Dialect{
-		Now: "tko_now()",
-		In: func(expression, parameter string) string {
-			return expression + " IN (SELECT value FROM json_each(" + parameter + "))"
-		},
+		Now:    "tko_now()",
+		In:     inDocument,
+		Among:  inDocument,
 		By:     func(index string) string { return " INDEXED BY " + index },
 		List:   func(list []string) any { return document(list) },
 		Ints:   func(list []int64) any { return document(list) },
@@ -242,6 +241,10 @@ func (db *database) Dialect() relational.Dialect {
 			return "(SELECT " + b.String() + ") AS r"
 		},
 	}
+}
+
+func inDocument(expression, parameter string) string {
+	return expression + " IN (SELECT value FROM json_each(" + parameter + "))"
 }
 
 func document(list any) string {

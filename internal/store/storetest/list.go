@@ -542,7 +542,7 @@ func stalledListsEnd(w *world) {
 		writes = append(writes, site(id))
 	}
 	w.commit(writes...)
-	const lists = 40
+	const lists = 30
 	reached := make(chan int, lists)
 	release := make(chan struct{})
 	results := make([]error, lists)

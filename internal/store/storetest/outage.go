@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,7 +86,7 @@ func (u *users) until(use func(n int) error) {
 }
 
 func (u *users) write(id string, n int) error {
-	_, err := u.store.Commit(u.ctx(), deployment(id, metadata("n", fmt.Sprint(n%10)), origin(id)), deployment(id+"-child", under(id), ready, at("s")))
+	_, err := u.store.Commit(u.ctx(), deployment(id, metadata("n", strconv.Itoa(n%10)), origin(id)), deployment(id+"-child", under(id), ready, at("s")))
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
@@ -146,7 +147,7 @@ func (u *users) list(int) error {
 }
 
 func (u *users) listQuickly(n int) error {
-	for _, err := range u.store.List(u.ctx(), catalog.Query{Kind: tko.KindDeployment, Limit: 1, Metadata: values("n", fmt.Sprint(n%10))}) {
+	for _, err := range u.store.List(u.ctx(), catalog.Query{Kind: tko.KindDeployment, Limit: 1, Metadata: values("n", strconv.Itoa(n%10))}) {
 		if err != nil {
 			return fmt.Errorf("list one: %w", err)
 		}
@@ -201,7 +202,7 @@ func (u *users) work(int) error {
 }
 
 func (u *users) setConditions(n int) error {
-	_, err := u.store.Commit(u.ctx(), status(deploymentKey(fmt.Sprintf("list-%04d", n%3000)), tko.Condition{Type: "Fine", Message: fmt.Sprint(n)}))
+	_, err := u.store.Commit(u.ctx(), status(deploymentKey(fmt.Sprintf("list-%04d", n%3000)), tko.Condition{Type: "Fine", Message: strconv.Itoa(n)}))
 	if err != nil {
 		return fmt.Errorf("set conditions: %w", err)
 	}

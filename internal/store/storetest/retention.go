@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,7 +65,7 @@ func (w *world) kept(k catalog.Key, up int64) []int64 {
 func (w *world) rewrite(id string, from, to int64) {
 	w.Helper()
 	for revision := from; revision < to; revision++ {
-		w.commit(site(id, expect(revision), withPackage(fmt.Sprint(id, revision)), metadata("n", fmt.Sprint(revision))))
+		w.commit(site(id, expect(revision), withPackage(fmt.Sprint(id, revision)), metadata("n", strconv.FormatInt(revision, 10))))
 	}
 }
 
@@ -232,12 +233,34 @@ func collectAtOnce(w *world) {
 	w.equal("collected", removed.Load(), int64(n))
 }
 
+// collectBehindTheBack collects what a store has just written and deleted, and
+// then has that store write it anew: as nobody else wrote, it may well believe that
+// it is still there.
+func collectBehindTheBack(t *testing.T, open func(t *testing.T) catalog.Store) {
+	t.Helper()
+	writer, collector := &world{T: t, store: open(t)}, &world{T: t, store: open(t)}
+	content := func(w *catalog.Write) { withPackage("rare")(w); metadata("rare", "yes")(w) }
+	for i := range 5 {
+		first, second := fmt.Sprint("first", i), fmt.Sprint("second", i)
+		writer.commit(site(first, content))
+		writer.commit(deleted(siteKey(first)))
+		done := collector.collect(now(1))
+		collector.equal("collected", []int{done.Packages, done.Metadata}, []int{1, 1})
+		writer.commit(site(second, content))
+		r := (&world{T: t, store: open(t)}).one(siteKey(second))
+		writer.equal("what was collected is written again", []string{string(r.Package), r.Metadata.Effective["rare"]}, []string{"rare", "yes"})
+		writer.commit(deleted(siteKey(second)))
+		collector.collect(now(1))
+	}
+}
+
 // Collect writes few packages and metadata again and again through two stores
 // on one database, while a third collects what nothing needs at the moment.
 // Then it checks with a fourth, which knows nothing, that all there is has what it
 // needs. open opens another store on the database.
 func Collect(t *testing.T, open func(t *testing.T) catalog.Store) {
 	t.Helper()
+	collectBehindTheBack(t, open)
 	collector := open(t)
 	var writers, others sync.WaitGroup
 	const enough = 6
@@ -271,7 +294,17 @@ func Collect(t *testing.T, open func(t *testing.T) catalog.Store) {
 				}
 				text := fmt.Sprint("content ", (n/3+int64(i))%3)
 				time.Sleep(2 * time.Millisecond) // SQLite is not fair to the collector otherwise
-				if _, err := store.Commit(w.ctx(), site(id, expect(n), withPackage(text), metadata("text", text))); err != nil {
+				content := func(wr *catalog.Write) { withPackage(text)(wr); metadata("text", text)(wr) }
+				if _, err := store.Commit(w.ctx(), site(id, expect(n), content)); err != nil {
+					t.Error(err)
+					return
+				}
+				// New records are written in ways of their own.
+				if _, err := store.Commit(w.ctx(), site(fmt.Sprint(id, "-", n), content)); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := store.Commit(w.ctx(), deleted(siteKey(fmt.Sprint(id, "-", n-3)))); err != nil {
 					t.Error(err)
 					return
 				}
@@ -295,7 +328,7 @@ func Collect(t *testing.T, open func(t *testing.T) catalog.Store) {
 			t.Error(err)
 		}
 	}
-	if found != 2 {
+	if found < 2*3 {
 		t.Errorf("%d sites", found)
 	}
 }

@@ -22,6 +22,8 @@ var writePromises = []promise{
 	{"writes of one commit see those before them", writesInOrder},
 	{"keys of one commit must differ", keysMustDiffer},
 	{"what is required must exist", requiredMustExist},
+	{"what a record was made from must not have moved on", staleIsConflict},
+	{"a refused write is refused whoever wrote before", takenByOthers},
 	{"the parent must be at its revision", parentRevision},
 	{"an origin is one record for ever", originIsOne},
 	{"an origin is one record under concurrency", originUnderConcurrency},
@@ -175,6 +177,55 @@ func requiredMustExist(w *world) {
 		w.Errorf("error is %v, not of the first that is missing", err)
 	}
 	w.commit(deployment("d", requires(siteKey("s"))))
+}
+
+func staleIsConflict(w *world) {
+	w.commit(template("t"), site("s"))
+	from := func(position int64) func(*catalog.Write) {
+		return func(x *catalog.Write) { x.MadeFrom = []catalog.Version{{Key: templateKey("t"), Position: position}} }
+	}
+	validated := func(epoch int64) func(*catalog.Write) {
+		return func(x *catalog.Write) { x.Epoch = &epoch }
+	}
+	stale := func(what string, writes ...catalog.Write) {
+		w.Helper()
+		if err := (*catalog.StaleError)(nil); !errors.As(w.refusal(tko.ErrConflict, writes...), &err) {
+			w.Errorf("%s is not refused as out of date", what)
+		}
+	}
+	old := w.one(templateKey("t")).Position
+	w.commit(deployment("a", from(old), validated(0)))
+	w.commit(deployment("b", from(old), validated(0)))
+	w.commit(template("t", expect(1)))
+	now := w.one(templateKey("t")).Position
+	stale("a template that was rewritten", deployment("c", from(old)))
+	w.commit(deployment("c", from(now), validated(0)))
+	w.commit(written(tko.KindPlugin, "validate|p"))
+	epoch, err := w.store.Epoch(w.ctx())
+	w.ok(err)
+	stale("an epoch that has passed", deployment("d", from(now), validated(0)))
+	stale("an epoch that has passed", site("s", expect(1), validated(0)))
+	w.commit(deployment("d", from(now), validated(epoch)), site("s", expect(1), validated(epoch)))
+	stale("an epoch that passes in the commit", written(tko.KindPlugin, "validate|q"), deployment("e", validated(epoch)))
+	w.commit(deleted(templateKey("t")))
+	stale("a template that is gone", deployment("e", from(now)))
+	w.equal("nothing is left of those", w.one(deploymentKey("e")).Revision, int64(0))
+}
+
+// Stores decide from memory what they can: others may have written since.
+func takenByOthers(w *world) {
+	for round := range 4 {
+		id := strconv.Itoa(round)
+		w.commit(site("s" + id))
+		w.commit(site("other" + id))
+		w.commit(deployment("d"+id, requires(siteKey("s"+id))))
+		w.commit(deleted(siteKey("s" + id)))
+		w.refused(tko.ErrInvalid, deployment("e"+id, requires(siteKey("s"+id))))
+		w.refused(tko.ErrConflict, site("other"+id))
+		w.equal("revision after a deletion", w.commit(site("s" + id))[0].Revision, int64(2))
+		w.refused(tko.ErrConflict, site("s"+id))
+	}
+	w.equal("head", w.head(), int64(4*5))
 }
 
 func parentRevision(w *world) {

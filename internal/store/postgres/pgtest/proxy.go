@@ -189,8 +189,8 @@ func read(from io.Reader, kind int) ([]byte, error) {
 	if size < 0 || size > 1<<30 {
 		return nil, errLost
 	}
-	message := append(header, make([]byte, size)...) //nolint:makezero // the header is full
-	_, err := io.ReadFull(from, message[kind+4:])
+	message := make([]byte, len(header)+size)
+	_, err := io.ReadFull(from, message[copy(message, header):])
 	return message, err
 }
 

@@ -27,9 +27,10 @@ _SYNTAX = "it is not an expression: its syntax is wrong"
 _UNSUPPORTED = "it is not an expression: it has something that is not supported"
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\[\\'"ntr]|\\u[0-9a-fA-F]{4})*'|"(?:[^"\\]|\\[\\'"ntr]|\\u[0-9a-fA-F]{4})*\"""")
 _STRANGE = re.compile("[0-9A-Za-z_]\0|\0[ \t]*\0|[^\0\t -~]|[#\\\\'\"]")
+_NUMBER = re.compile(r"\b[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _INTEGER_LITERAL = re.compile(r"0|[1-9][0-9]*")
 _FLOAT_LITERAL = re.compile(r"([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]+)?")
-_KEYWORDS = ("load",)  # of Starlark's: as an index they work
+_KEYWORDS = ("load",)  # of Starlark's that Python takes for names: as an index they work
 _MAX_INT = (1 << 63) - 1
 _SPACE = " \t\n\r\v\f"
 _DECIMAL = re.compile(r"[-+]?[0-9]+")
@@ -59,7 +60,7 @@ def evaluate_expression(expression: Any, package: Package) -> Any:
     try:
         if len(text.encode()) > MAX_TEXT:
             raise ExpressionError(f"it is longer than {MAX_TEXT} bytes")
-        result = _Evaluation(package, text).value(_parse(text), 1)
+        result = _Evaluation(package).value(_parse(text), 1)
         _measure(result, MAX_RESULT)
     except ExpressionError as e:
         short = text if len(text) <= 100 else text[:100] + "…"
@@ -74,7 +75,7 @@ def _parse(text: str) -> ast.expr:
     if re.search(r"[\0\n\r\v\f]", text):
         raise ExpressionError(_SYNTAX)
     bare = _QUOTED.sub("\0", text)
-    if _STRANGE.search(bare):
+    if _STRANGE.search(bare) or re.search("\1[A-Za-z_]", _NUMBER.sub("\1", bare)):
         raise ExpressionError(_SYNTAX)
     brackets = 0
     for c in bare:
@@ -84,9 +85,50 @@ def _parse(text: str) -> ast.expr:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return ast.parse(text, mode="eval").body
+            parsed = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError, Warning):
         raise ExpressionError(_SYNTAX) from None
+    raw = text.encode()
+    for node in ast.walk(parsed):
+        if not _supported(node, raw):
+            raise ExpressionError(_UNSUPPORTED)
+    return parsed
+
+
+def _supported(node: ast.AST, text: bytes) -> bool:
+    """Whether a node is part of expressions, be it evaluated or not."""
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            raw = text[node.col_offset : node.end_col_offset].decode()
+            return value <= _MAX_INT and _INTEGER_LITERAL.fullmatch(raw) is not None
+        case ast.Constant(value=float(value)):
+            raw = text[node.col_offset : node.end_col_offset].decode()
+            return math.isfinite(value) and _FLOAT_LITERAL.fullmatch(raw) is not None
+        case ast.Constant(value=value):
+            return value is None or type(value) in (bool, str)
+        case ast.Dict(keys=keys):
+            return None not in keys
+        case ast.Attribute(attr=name):
+            return name not in _KEYWORDS
+        case ast.Subscript(slice=index):
+            return not isinstance(index, ast.Tuple)
+        case ast.Slice(step=step):
+            return step is None
+        case ast.Call(func=function, keywords=keywords):
+            return isinstance(function, (ast.Name, ast.Attribute)) and not keywords
+        case ast.Name(id=name):
+            return name not in _KEYWORDS
+        case ast.UnaryOp(op=op):
+            return isinstance(op, (ast.Not, ast.UAdd, ast.USub))
+        case ast.BinOp(op=op):
+            return type(op) in _ARITHMETIC
+        case ast.Compare(ops=[op]):
+            return isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) or type(op) in _ORDER
+        case ast.Compare() | ast.Starred():
+            return False
+    return isinstance(
+        node, (ast.List, ast.BoolOp, ast.IfExp, ast.expr_context, ast.operator, ast.boolop, ast.cmpop, ast.unaryop)
+    )
 
 
 def _type(value: Any) -> str:
@@ -163,40 +205,34 @@ _ORDER: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 class _Evaluation:
-    def __init__(self, package: Package, text: str) -> None:
+    def __init__(self, package: Package) -> None:
         self.package = package
-        self.text = text.encode()
 
     def value(self, node: ast.expr, depth: int) -> Any:
         if depth > MAX_DEPTH:
             raise ExpressionError(f"it is nested deeper than {MAX_DEPTH}")
         depth += 1
         match node:
-            case ast.Constant(value=value) if value is None or type(value) in (bool, str):
+            case ast.Constant(value=value):
                 return _checked(value)
-            case ast.Constant(value=value) if type(value) in (int, float):
-                raw = self.text[node.col_offset : node.end_col_offset].decode()
-                if not (_INTEGER_LITERAL if type(value) is int else _FLOAT_LITERAL).fullmatch(raw):
-                    raise ExpressionError(_UNSUPPORTED)
-                return _checked(value)
-            case ast.List(elts=items) if not any(isinstance(i, ast.Starred) for i in items):
+            case ast.List(elts=items):
                 return _checked([self.value(i, depth) for i in items])
             case ast.Dict(keys=keys, values=values):
                 return self.map(keys, values, depth)
-            case ast.Attribute(value=of, attr=name) if name not in _KEYWORDS:
+            case ast.Attribute(value=of, attr=name):
                 return self.attribute(self.value(of, depth), name)
-            case ast.Subscript(value=of, slice=ast.Slice(lower=lower, upper=upper, step=None)):
+            case ast.Subscript(value=of, slice=ast.Slice(lower=lower, upper=upper)):
                 whole = self.value(of, depth)
                 low = None if lower is None else self.value(lower, depth)
                 high = None if upper is None else self.value(upper, depth)
                 return self.slice(whole, low, high)
-            case ast.Subscript(value=of, slice=index) if not isinstance(index, (ast.Slice, ast.Tuple)):
+            case ast.Subscript(value=of, slice=index):
                 return self.index(self.value(of, depth), self.value(index, depth))
-            case ast.Call(func=function, args=args, keywords=[]) if not any(isinstance(i, ast.Starred) for i in args):
+            case ast.Call(func=function, args=args):
                 return self.call(function, args, depth)
             case ast.UnaryOp(op=op, operand=operand):
                 return self.unary(op, self.value(operand, depth))
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            case ast.BinOp(left=left, op=op, right=right):
                 a = self.value(left, depth)
                 return self.binary(type(op), a, self.value(right, depth))
             case ast.BoolOp(op=op, values=values):
@@ -213,8 +249,7 @@ class _Evaluation:
     def map(self, keys: list[ast.expr | None], values: list[ast.expr], depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in zip(keys, values, strict=True):
-            if key_node is None:
-                raise ExpressionError(_UNSUPPORTED)
+            assert key_node is not None
             key = self.value(key_node, depth)
             if not isinstance(key, str):
                 raise ExpressionError(f"the key of a map is a {_type(key)}, not a string")
@@ -254,8 +289,6 @@ class _Evaluation:
     def unary(self, op: ast.unaryop, value: Any) -> Any:
         if isinstance(op, ast.Not):
             return not value
-        if not isinstance(op, (ast.UAdd, ast.USub)):
-            raise ExpressionError(_UNSUPPORTED)
         sign = "-" if isinstance(op, ast.USub) else "+"
         if not _number(value):
             raise ExpressionError(f"{sign} can't be applied to {_type(value)}")
@@ -301,8 +334,6 @@ class _Evaluation:
                 return not _equal(a, b)
             case ast.In() | ast.NotIn():
                 return self.contains(b, a) is isinstance(op, ast.In)
-        if type(op) not in _ORDER:
-            raise ExpressionError(_UNSUPPORTED)
         name, function = _ORDER[type(op)]
         if _number(a) and _number(b):
             return function(a, b) if type(a) is type(b) else function(float(a), float(b))
@@ -323,10 +354,9 @@ class _Evaluation:
             if function.id == "get":
                 return self.get(args)
             return _function(function.id, args)
-        if isinstance(function, ast.Attribute) and function.attr not in _KEYWORDS:
-            of = self.value(function.value, depth)
-            return _method(of, function.attr, [self.value(a, depth) for a in arguments])
-        raise ExpressionError("only functions and methods can be called")
+        assert isinstance(function, ast.Attribute)
+        of = self.value(function.value, depth)
+        return _method(of, function.attr, [self.value(a, depth) for a in arguments])
 
     def get(self, args: list[Any]) -> Any:
         if not 3 <= len(args) <= 4 or not all(isinstance(a, str) for a in args):

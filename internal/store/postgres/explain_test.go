@@ -1,0 +1,300 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/postgres"
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+	"github.com/tko-orchestrator/tko/internal/store/relational"
+)
+
+// explained is how many deployments there are when plans are looked at: enough
+// for a plan that reads them all to stand out.
+const explained = 40_000
+
+// fill is a world like that of an operator: 2,000 sites, 20 templates, and
+// deployments at them with metadata of every frequency. The last tenth of the
+// sites has deployments only at the end of the IDs.
+const fill = `
+ALTER TABLE entity SET (autovacuum_enabled = off);
+ALTER TABLE entity_pair SET (autovacuum_enabled = off);
+ALTER TABLE pair SET (autovacuum_enabled = off);
+ALTER TABLE metaset SET (autovacuum_enabled = off);
+CREATE FUNCTION pg_temp.pair(kind text, key text, value text) RETURNS bigint LANGUAGE sql AS
+	'SELECT p.id FROM pair p WHERE p.kind = $1 AND p.key = $2 AND p.value = $3';
+CREATE FUNCTION pg_temp.site(i int) RETURNS text LANGUAGE sql AS
+	$$ SELECT 'region-' || lpad((i % 20)::text, 2, '0') || '/site-' || lpad(i::text, 4, '0') $$;
+INSERT INTO metaset SELECT i, sha256(i::text::bytea), '{"e":{"percent":"p' || lpad(((i - 1) % 100)::text, 2, '0') || '"}}'
+	FROM generate_series(1, 2000) i;
+INSERT INTO pair SELECT row_number() OVER (), kind, key, value, value, substr(sha256(value::bytea), 1, 16) FROM (
+	SELECT 'deployment' AS kind, 'all' AS key, 'x' AS value
+	UNION ALL SELECT 'deployment', 'tenth', 't' || i FROM generate_series(0, 9) i
+	UNION ALL SELECT 'deployment', 'percent', 'p' || lpad(i::text, 2, '0') FROM generate_series(0, 99) i
+	UNION ALL SELECT 'deployment', 'rare', 'r' || i FROM generate_series(0, 9) i
+	UNION ALL SELECT 'deployment', 'late', 'yes'
+	UNION ALL SELECT 'site', 'fifth', 'f' || i FROM generate_series(0, 4) i
+	UNION ALL SELECT 'site', 'group', 'g' || lpad(i::text, 3, '0') FROM generate_series(0, 199) i
+	UNION ALL SELECT 'site', 'late', 'yes'
+	UNION ALL SELECT 'template', 'vendor', 'v' || i FROM generate_series(0, 4) i
+) x;
+INSERT INTO entity SELECT 'template', 'nf/t' || lpad(i::text, 2, '0'), '', 1, i, 0, 0, '', '', '', false, false, NULL, NULL, 1, NULL, false, '', '', NULL
+	FROM generate_series(0, 19) i;
+INSERT INTO entity_pair SELECT pg_temp.pair('template', 'vendor', 'v' || i % 5), 'nf/t' || lpad(i::text, 2, '0') FROM generate_series(0, 19) i;
+INSERT INTO entity SELECT 'site', pg_temp.site(i), '', 1, i, 0, 0, '', '', '', false, false, NULL, NULL, 1, NULL, false, '', '', NULL
+	FROM generate_series(0, 1999) i;
+INSERT INTO entity_pair SELECT pg_temp.pair('site', 'fifth', 'f' || i % 5), pg_temp.site(i) FROM generate_series(0, 1999) i;
+INSERT INTO entity_pair SELECT pg_temp.pair('site', 'group', 'g' || lpad((i % 200)::text, 3, '0')), pg_temp.site(i) FROM generate_series(0, 1999) i;
+INSERT INTO entity_pair SELECT pg_temp.pair('site', 'late', 'yes'), pg_temp.site(i) FROM generate_series(1800, 1999) i;
+INSERT INTO entity SELECT 'deployment', lpad(i::text, 8, '0'), '', 1, i, 0, 0, 'parent', 'nf/t' || lpad((i % 20)::text, 2, '0'),
+	pg_temp.site(CASE WHEN i < 36000 THEN (i * 7) % 1800 ELSE 1800 + i % 200 END), i % 1000 <> 0, i % 100 <> 0,
+	NULL, NULL, 1 + i % 2000, NULL, false, '', '', NULL FROM generate_series(0, 39999) i;
+INSERT INTO entity_pair SELECT pg_temp.pair('deployment', 'all', 'x'), lpad(i::text, 8, '0') FROM generate_series(0, 39999) i;
+INSERT INTO entity_pair SELECT p.id, lpad(i::text, 8, '0') FROM generate_series(0, 39999) i, pair p WHERE p.key = 'tenth' AND p.value = 't' || i % 10;
+INSERT INTO entity_pair SELECT p.id, lpad(i::text, 8, '0') FROM generate_series(0, 39999) i, pair p
+	WHERE p.key = 'percent' AND p.value = 'p' || lpad((i % 100)::text, 2, '0');
+INSERT INTO entity_pair SELECT p.id, lpad((i * 4000)::text, 8, '0') FROM generate_series(0, 9) i, pair p WHERE p.key = 'rare' AND p.value = 'r' || i;
+INSERT INTO entity_pair SELECT p.id, lpad(i::text, 8, '0') FROM generate_series(38000, 39999) i, pair p WHERE p.kind = 'deployment' AND p.key = 'late';
+`
+
+// What a page of a list may look at: a tenth of what there is, at most.
+const (
+	maxExamined = explained / 10
+	maxBuffers  = 4 * maxExamined
+)
+
+func TestListsGoByTheirIndexes(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	execute(t, dsn, fill)
+	pages(t, dsn, "without statistics")
+	pages(t, dsn+"&plan_cache_mode=force_generic_plan", "without statistics, with generic plans")
+	execute(t, dsn, "VACUUM ANALYZE")
+	pages(t, dsn, "with statistics")
+	pages(t, dsn+"&plan_cache_mode=force_generic_plan", "with statistics and generic plans")
+}
+
+// pages lists the first rows of every shape of query, and looks at how.
+func pages(t *testing.T, dsn, when string) {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	yes, no := true, false
+	ids := func(texts ...string) (list []tko.Pattern) {
+		for _, text := range texts {
+			p, err := tko.ParsePattern(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, p)
+		}
+		return list
+	}
+	values := func(pairs ...string) map[string]tko.Pattern {
+		m := map[string]tko.Pattern{}
+		for i := 0; i < len(pairs); i += 2 {
+			p, err := tko.ParseValuePattern(pairs[i+1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			m[pairs[i]] = p
+		}
+		return m
+	}
+	tests := map[string]struct {
+		query catalog.Query
+		want  int // rows, of 50
+	}{
+		"all":                        {catalog.Query{}, 50},
+		"by cursor":                  {catalog.Query{After: "00036000"}, 50},
+		"by offset":                  {catalog.Query{Offset: 3000}, 50},
+		"one ID":                     {catalog.Query{IDs: ids("00001234")}, 1},
+		"ID prefix":                  {catalog.Query{IDs: ids("000123**")}, 50},
+		"ID prefix and pattern":      {catalog.Query{IDs: ids("000123**", "**5")}, 10},
+		"parent":                     {catalog.Query{Parent: "parent"}, 50},
+		"parent, unprepared":         {catalog.Query{Parent: "parent", Prepared: &no}, 40},
+		"prepared":                   {catalog.Query{Prepared: &yes}, 50},
+		"unprepared":                 {catalog.Query{Prepared: &no}, 40},
+		"prepared, unapproved":       {catalog.Query{Prepared: &yes, Approved: &no}, 50},
+		"template":                   {catalog.Query{Templates: ids("nf/t07")}, 50},
+		"templates":                  {catalog.Query{Templates: ids("nf/t0*")}, 50},
+		"templates by their end":     {catalog.Query{Templates: ids("**7")}, 50},
+		"site":                       {catalog.Query{Sites: ids("region-03/site-0123")}, 20},
+		"sites":                      {catalog.Query{Sites: ids("region-03/*")}, 50},
+		"few sites":                  {catalog.Query{Sites: ids("region-03/site-00*")}, 50},
+		"sites by their end":         {catalog.Query{Sites: ids("**3")}, 50},
+		"metadata, all":              {catalog.Query{Metadata: values("all", "x")}, 50},
+		"metadata, 10 %":             {catalog.Query{Metadata: values("tenth", "t3")}, 50},
+		"metadata, 1 %":              {catalog.Query{Metadata: values("percent", "p33")}, 50},
+		"metadata, one record":       {catalog.Query{Metadata: values("rare", "r3")}, 1},
+		"metadata, none":             {catalog.Query{Metadata: values("rare", "none")}, 0},
+		"metadata, pattern":          {catalog.Query{Metadata: values("percent", "p3*")}, 50},
+		"metadata, every value":      {catalog.Query{Metadata: values("percent", "*")}, 50},
+		"metadata, three keys":       {catalog.Query{Metadata: values("all", "x", "tenth", "t3", "percent", "p33")}, 50},
+		"metadata, rare of three":    {catalog.Query{Metadata: values("all", "x", "tenth", "t0", "rare", "r3")}, 1},
+		"metadata, far behind":       {catalog.Query{Metadata: values("all", "x", "late", "yes")}, 50},
+		"metadata and template":      {catalog.Query{Metadata: values("tenth", "t7"), Templates: ids("nf/t07")}, 50},
+		"metadata, unprepared":       {catalog.Query{Metadata: values("tenth", "t0"), Prepared: &no}, 40},
+		"site metadata, one":         {catalog.Query{SiteMetadata: values("group", "g003")}, 50},
+		"site metadata, 20 %":        {catalog.Query{SiteMetadata: values("fifth", "f3")}, 50},
+		"site metadata, pattern":     {catalog.Query{SiteMetadata: values("group", "g00*")}, 50},
+		"site metadata, all":         {catalog.Query{SiteMetadata: values("fifth", "*")}, 50},
+		"site metadata, many sites":  {catalog.Query{SiteMetadata: values("group", "g0*")}, 50},
+		"site metadata, two keys":    {catalog.Query{SiteMetadata: values("fifth", "f3", "group", "g003")}, 50},
+		"site metadata, far behind":  {catalog.Query{SiteMetadata: values("late", "yes")}, 50},
+		"site metadata, none":        {catalog.Query{SiteMetadata: values("late", "no")}, 0},
+		"template metadata":          {catalog.Query{TemplateMetadata: values("vendor", "v3")}, 50},
+		"template and site metadata": {catalog.Query{TemplateMetadata: values("vendor", "v4"), SiteMetadata: values("group", "g003")}, 50},
+		"everything": {catalog.Query{
+			IDs: ids("000**"), Templates: ids("nf/**"), Sites: ids("region-**"), Metadata: values("tenth", "t3"),
+			TemplateMetadata: values("vendor", "v3"), SiteMetadata: values("fifth", "f*"), Parent: "parent", Prepared: &yes, Approved: &yes,
+		}, 50},
+		"sites by prefix":        {catalog.Query{Kind: tko.KindSite, IDs: ids("region-07/**")}, 50},
+		"sites by metadata":      {catalog.Query{Kind: tko.KindSite, Metadata: values("group", "g007")}, 10},
+		"sites with counts":      {catalog.Query{Kind: tko.KindSite, Fields: catalog.Fields{Counts: true}}, 50},
+		"sites with deployments": {catalog.Query{Kind: tko.KindSite, Fields: catalog.Fields{Deployments: true}}, 50},
+		"templates with CRDs":    {catalog.Query{Kind: tko.KindTemplate, CRDs: true}, 0},
+	}
+	for name, test := range tests {
+		if test.query.Kind == "" {
+			test.query.Kind = tko.KindDeployment
+		}
+		test.query.Limit = 50
+		var cost spent
+		ctx := relational.WithLook(t.Context(), func(tx relational.Tx, s relational.Statement) error {
+			return cost.explain(t, tx, s)
+		})
+		rows := 0
+		for _, err := range store.List(ctx, test.query) {
+			if err != nil {
+				t.Fatalf("%s, %s: %v", name, when, err)
+			}
+			rows++
+		}
+		if rows != test.want {
+			t.Errorf("%s, %s: %d rows, want %d", name, when, rows, test.want)
+		}
+		if len(cost.scans) > 0 || cost.rows > maxExamined || cost.buffers > maxBuffers {
+			t.Errorf("%s, %s: %.0f rows and %.0f buffers in %d statements; whole tables: %q\n%s",
+				name, when, cost.rows, cost.buffers, cost.statements, cost.scans, cost.worst)
+		}
+	}
+}
+
+// spent is what statements cost.
+type spent struct {
+	rows, buffers float64
+	statements    int
+	scans         []string // statements that read a whole table
+	worst         string   // the statement that looked at the most rows
+	most          float64
+}
+
+// A planNode is what EXPLAIN says of a step of a plan.
+type planNode struct {
+	Type        string     `json:"Node Type"`
+	Relation    string     `json:"Relation Name"`
+	Rows        float64    `json:"Actual Rows"`
+	Loops       float64    `json:"Actual Loops"`
+	Removed     float64    `json:"Rows Removed by Filter"`
+	Rechecked   float64    `json:"Rows Removed by Index Recheck"`
+	HitBuffers  float64    `json:"Shared Hit Blocks"`
+	ReadBuffers float64    `json:"Shared Read Blocks"`
+	Plans       []planNode `json:"Plans"`
+}
+
+// explain runs a statement, and adds what it costs. EXECUTE takes the plan that
+// the connection would use for the statement, generic ones included.
+func (c *spent) explain(t *testing.T, tx relational.Tx, s relational.Statement) error {
+	args := make([]string, 0, len(s.Args)+len(s.Columns))
+	for _, arg := range s.Args {
+		args = append(args, literal(t, arg))
+	}
+	for i := range s.Columns {
+		column := make([]string, len(s.Rows))
+		for n, row := range s.Rows {
+			column[n] = literal(t, row[i])
+		}
+		args = append(args, "ARRAY["+strings.Join(column, ", ")+"]")
+	}
+	execution := "EXECUTE looked"
+	if len(args) > 0 {
+		execution += " (" + strings.Join(args, ", ") + ")"
+	}
+	var text string
+	err := tx.Run(t.Context(),
+		relational.Statement{SQL: "PREPARE looked AS " + s.SQL},
+		relational.Statement{
+			SQL:  "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + execution,
+			Scan: func(row relational.Row) error { return row.Scan(&text) },
+		},
+		relational.Statement{SQL: "DEALLOCATE looked"},
+	)
+	if err != nil {
+		return fmt.Errorf("%w\n%s\n%s", err, s.SQL, execution)
+	}
+	var plans []struct{ Plan planNode }
+	if err := json.Unmarshal([]byte(text), &plans); err != nil {
+		return err
+	}
+	before := c.rows
+	c.add(plans[0].Plan, s.SQL)
+	c.statements++
+	c.buffers += plans[0].Plan.HitBuffers + plans[0].Plan.ReadBuffers
+	if c.rows-before > c.most {
+		c.most, c.worst = c.rows-before, s.SQL+"\n"+text
+	}
+	return nil
+}
+
+func (c *spent) add(n planNode, sql string) {
+	if n.Relation != "" && n.Relation != "head" {
+		c.rows += (n.Rows + n.Removed + n.Rechecked) * n.Loops
+		if n.Type == "Seq Scan" {
+			c.scans = append(c.scans, sql)
+		}
+	}
+	for _, child := range n.Plans {
+		c.add(child, sql)
+	}
+}
+
+// literal writes an argument into SQL.
+func literal(t *testing.T, arg any) string {
+	t.Helper()
+	switch arg := arg.(type) {
+	case string:
+		return "'" + strings.ReplaceAll(arg, "'", "''") + "'"
+	case int64:
+		return strconv.FormatInt(arg, 10) + "::bigint"
+	case []byte:
+		return fmt.Sprintf(`'\x%x'::bytea`, arg)
+	case []string:
+		list := make([]string, len(arg))
+		for i, text := range arg {
+			list[i] = literal(t, text)
+		}
+		return "ARRAY[" + strings.Join(list, ", ") + "]::text[]"
+	case []int64:
+		list := make([]string, len(arg))
+		for i, number := range arg {
+			list[i] = literal(t, number)
+		}
+		return "ARRAY[" + strings.Join(list, ", ") + "]::bigint[]"
+	default:
+		t.Fatalf("an argument of type %T", arg)
+		return ""
+	}
+}
