@@ -303,7 +303,10 @@ func TestPlacementAgainSurvives(t *testing.T) {
 		m.approve(id)
 		crash := errors.New("crash")
 		seen := map[string]int{}
+		var seeing sync.Mutex
 		fail := func(call string) error {
+			seeing.Lock()
+			defer seeing.Unlock()
 			if seen[call]++; seen[call] <= 2 && call != "conditions" {
 				return crash
 			}
