@@ -59,7 +59,7 @@ func (c *Client) Templates(ctx context.Context, s tko.TemplateSelect, o tko.List
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		WithoutDeploymentIds:   !o.Deployments,
 		WithDeploymentCounts:   o.Counts,
-	}, wire.ListedTemplate)
+	}, wire.Template)
 }
 
 // DeleteTemplate deletes a template and leaves its deployments. An unknown one is a
@@ -112,7 +112,7 @@ func (c *Client) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions)
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		WithoutDeploymentIds:   !o.Deployments,
 		WithDeploymentCounts:   o.Counts,
-	}, wire.ListedSite)
+	}, wire.Site)
 }
 
 // DeleteSite deletes a site and leaves its deployments. An unknown one is a
@@ -149,7 +149,7 @@ func (c *Client) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.
 		Select:                 wire.NewDeploymentSelect(s, false),
 		WithPackages:           o.Packages,
 		PreferredPackageFormat: string(c.options.PackageFormat),
-	}, wire.ListedDeployment)
+	}, wire.Deployment)
 }
 
 // DeleteDeployment deletes a deployment and its descendants. An unknown one is a

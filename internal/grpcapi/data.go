@@ -2,6 +2,7 @@ package grpcapi
 
 import (
 	"context"
+	"iter"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -38,11 +39,7 @@ func (d *data) RegisterTemplate(ctx context.Context, m *tkopb.Template) (*tkopb.
 	}
 	t.Stamp = tko.Stamp{}
 	t.Deployments = nil
-	revision, err := d.backend.RegisterTemplate(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	return &tkopb.RegisterResponse{Registered: true, Revision: revision}, nil
+	return registered(d.backend.RegisterTemplate(ctx, t))
 }
 
 func (d *data) GetTemplate(ctx context.Context, m *tkopb.GetTemplate) (*tkopb.Template, error) {
@@ -68,19 +65,7 @@ func (d *data) ListTemplates(m *tkopb.ListTemplates, s grpc.ServerStreamingServe
 		Deployments: !m.GetWithoutDeploymentIds(),
 		Counts:      m.GetWithDeploymentCounts(),
 	}
-	for t, err := range d.backend.Templates(s.Context(), wire.TemplateSelect(m.GetSelect()), options) {
-		if err != nil {
-			return err
-		}
-		row, err := wire.NewListedTemplate(t, format)
-		if err != nil {
-			return err
-		}
-		if err := s.Send(row); err != nil {
-			return err
-		}
-	}
-	return nil
+	return send(s, d.backend.Templates(s.Context(), wire.TemplateSelect(m.GetSelect()), options), format, wire.NewListedTemplate)
 }
 
 func (d *data) DeleteTemplate(ctx context.Context, m *tkopb.TemplateID) (*tkopb.DeleteResponse, error) {
@@ -98,11 +83,7 @@ func (d *data) RegisterSite(ctx context.Context, m *tkopb.Site) (*tkopb.Register
 	}
 	site.Stamp = tko.Stamp{}
 	site.Deployments = nil
-	revision, err := d.backend.RegisterSite(ctx, site)
-	if err != nil {
-		return nil, err
-	}
-	return &tkopb.RegisterResponse{Registered: true, Revision: revision}, nil
+	return registered(d.backend.RegisterSite(ctx, site))
 }
 
 func (d *data) GetSite(ctx context.Context, m *tkopb.GetSite) (*tkopb.Site, error) {
@@ -128,19 +109,7 @@ func (d *data) ListSites(m *tkopb.ListSites, s grpc.ServerStreamingServer[tkopb.
 		Deployments: !m.GetWithoutDeploymentIds(),
 		Counts:      m.GetWithDeploymentCounts(),
 	}
-	for site, err := range d.backend.Sites(s.Context(), wire.SiteSelect(m.GetSelect()), options) {
-		if err != nil {
-			return err
-		}
-		row, err := wire.NewListedSite(site, format)
-		if err != nil {
-			return err
-		}
-		if err := s.Send(row); err != nil {
-			return err
-		}
-	}
-	return nil
+	return send(s, d.backend.Sites(s.Context(), wire.SiteSelect(m.GetSelect()), options), format, wire.NewListedSite)
 }
 
 func (d *data) DeleteSite(ctx context.Context, m *tkopb.SiteID) (*tkopb.DeleteResponse, error) {
@@ -172,19 +141,7 @@ func (d *data) ListDeployments(m *tkopb.ListDeployments, s grpc.ServerStreamingS
 		Window:   wire.Window(m.GetWindow()),
 		Packages: m.GetWithPackages(),
 	}
-	for dep, err := range d.backend.Deployments(s.Context(), wire.DeploymentSelect(m.GetSelect()), options) {
-		if err != nil {
-			return err
-		}
-		row, err := wire.NewListedDeployment(dep, format)
-		if err != nil {
-			return err
-		}
-		if err := s.Send(row); err != nil {
-			return err
-		}
-	}
-	return nil
+	return send(s, d.backend.Deployments(s.Context(), wire.DeploymentSelect(m.GetSelect()), options), format, wire.NewListedDeployment)
 }
 
 func (d *data) DeleteDeployment(ctx context.Context, m *tkopb.DeploymentID) (*tkopb.DeleteResponse, error) {
@@ -198,11 +155,7 @@ func (d *data) PurgeDeployments(ctx context.Context, m *tkopb.SelectDeployments)
 func (d *data) RegisterPlugin(ctx context.Context, m *tkopb.Plugin) (*tkopb.RegisterResponse, error) {
 	p := wire.Plugin(m)
 	p.Stamp = tko.Stamp{}
-	revision, err := d.backend.RegisterPlugin(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	return &tkopb.RegisterResponse{Registered: true, Revision: revision}, nil
+	return registered(d.backend.RegisterPlugin(ctx, p))
 }
 
 func (d *data) GetPlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.Plugin, error) {
@@ -242,6 +195,33 @@ func (d *data) listFormat(preferred string, withPackages bool) (krm.Format, erro
 		return "", err
 	}
 	return format, nil
+}
+
+// send answers a list.
+func send[Entity, Row any](
+	s grpc.ServerStreamingServer[Row], entities iter.Seq2[Entity, error], format krm.Format, write func(Entity, krm.Format) (*Row, error),
+) error {
+	for entity, err := range entities {
+		if err != nil {
+			return err
+		}
+		row, err := write(entity, format)
+		if err != nil {
+			return err
+		}
+		if err := s.Send(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// registered answers a registration.
+func registered(revision int64, err error) (*tkopb.RegisterResponse, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.RegisterResponse{Registered: true, Revision: revision}, nil
 }
 
 // deleted answers a deletion. A purge that matched nothing is done, too.

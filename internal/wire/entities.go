@@ -28,18 +28,46 @@ func NewTemplate(t tko.Template, format krm.Format) (*tkopb.Template, error) {
 	}, nil
 }
 
+// A packed message is that of an entity with a package: by itself, or as a row
+// of a list.
+type packed interface {
+	GetMetadata() map[string]string
+	GetUpdated() *timestamppb.Timestamp
+	GetStamp() *tkopb.Stamp
+	GetPackageFormat() string
+	GetPackage() []byte
+}
+
+// counted is a row that tells the number of its entity's deployments.
+type counted interface{ GetDeploymentCount() uint64 }
+
+func deploymentCount(m any) int {
+	if row, ok := m.(counted); ok {
+		return int(min(row.GetDeploymentCount(), math.MaxInt))
+	}
+	return 0
+}
+
+// TemplateMessage is a template, or a row of a list of templates.
+type TemplateMessage interface {
+	packed
+	GetTemplateId() string
+	GetDeploymentIds() []string
+}
+
 // Template reads a template.
-func Template(m *tkopb.Template) (tko.Template, error) {
+func Template[M TemplateMessage](m M) (tko.Template, error) {
 	p, err := Package(m.GetPackageFormat(), m.GetPackage())
 	if err != nil {
 		return tko.Template{}, err
 	}
 	return tko.Template{
-		ID:          tko.TemplateID(m.GetTemplateId()),
-		Metadata:    m.GetMetadata(),
-		Package:     p,
-		Deployments: idsOf[tko.DeploymentID](m.GetDeploymentIds()),
-		Stamp:       stamp(m.GetStamp(), nil, m.GetUpdated()),
+		ID:              tko.TemplateID(m.GetTemplateId()),
+		Metadata:        m.GetMetadata(),
+		Package:         p,
+		DeploymentCount: deploymentCount(m),
+		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil
 }
 
@@ -62,22 +90,6 @@ func NewListedTemplate(t tko.Template, format krm.Format) (*tkopb.ListedTemplate
 	}, nil
 }
 
-// ListedTemplate reads a row of a list of templates.
-func ListedTemplate(m *tkopb.ListedTemplate) (tko.Template, error) {
-	p, err := Package(m.GetPackageFormat(), m.GetPackage())
-	if err != nil {
-		return tko.Template{}, err
-	}
-	return tko.Template{
-		ID:              tko.TemplateID(m.GetTemplateId()),
-		Metadata:        m.GetMetadata(),
-		Package:         p,
-		DeploymentCount: int(min(m.GetDeploymentCount(), math.MaxInt)),
-		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
-		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
-	}, nil
-}
-
 // NewSite writes a site with its package in a format.
 func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 	name, data, err := encode(format, s.Package)
@@ -96,19 +108,26 @@ func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 	}, nil
 }
 
+// SiteMessage is a site, or a row of a list of sites.
+type SiteMessage interface {
+	TemplateMessage
+	GetSiteId() string
+}
+
 // Site reads a site.
-func Site(m *tkopb.Site) (tko.Site, error) {
+func Site[M SiteMessage](m M) (tko.Site, error) {
 	p, err := Package(m.GetPackageFormat(), m.GetPackage())
 	if err != nil {
 		return tko.Site{}, err
 	}
 	return tko.Site{
-		ID:          tko.SiteID(m.GetSiteId()),
-		Template:    tko.TemplateID(m.GetTemplateId()),
-		Metadata:    m.GetMetadata(),
-		Package:     p,
-		Deployments: idsOf[tko.DeploymentID](m.GetDeploymentIds()),
-		Stamp:       stamp(m.GetStamp(), nil, m.GetUpdated()),
+		ID:              tko.SiteID(m.GetSiteId()),
+		Template:        tko.TemplateID(m.GetTemplateId()),
+		Metadata:        m.GetMetadata(),
+		Package:         p,
+		DeploymentCount: deploymentCount(m),
+		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil
 }
 
@@ -129,23 +148,6 @@ func NewListedSite(s tko.Site, format krm.Format) (*tkopb.ListedSite, error) {
 		Stamp:           newStamp(s.Stamp),
 		PackageFormat:   name,
 		Package:         data,
-	}, nil
-}
-
-// ListedSite reads a row of a list of sites.
-func ListedSite(m *tkopb.ListedSite) (tko.Site, error) {
-	p, err := Package(m.GetPackageFormat(), m.GetPackage())
-	if err != nil {
-		return tko.Site{}, err
-	}
-	return tko.Site{
-		ID:              tko.SiteID(m.GetSiteId()),
-		Template:        tko.TemplateID(m.GetTemplateId()),
-		Metadata:        m.GetMetadata(),
-		Package:         p,
-		DeploymentCount: int(min(m.GetDeploymentCount(), math.MaxInt)),
-		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
-		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil
 }
 
@@ -172,8 +174,26 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 	}, nil
 }
 
+// DeploymentMessage is a deployment, or a row of a list of deployments.
+type DeploymentMessage interface {
+	packed
+	placed
+	GetDeploymentId() string
+	GetCreated() *timestamppb.Timestamp
+	GetPrepared() bool
+	GetApproved() bool
+}
+
+// placed is where a deployment belongs.
+type placed interface {
+	GetParentDeploymentId() string
+	GetTemplateId() string
+	GetSiteId() string
+	GetOrigin() string
+}
+
 // Deployment reads a deployment.
-func Deployment(m *tkopb.Deployment) (tko.Deployment, error) {
+func Deployment[M DeploymentMessage](m M) (tko.Deployment, error) {
 	p, err := Package(m.GetPackageFormat(), m.GetPackage())
 	if err != nil {
 		return tko.Deployment{}, err
@@ -213,26 +233,6 @@ func NewListedDeployment(d tko.Deployment, format krm.Format) (*tkopb.ListedDepl
 		Stamp:              newStamp(d.Stamp),
 		PackageFormat:      name,
 		Package:            data,
-	}, nil
-}
-
-// ListedDeployment reads a row of a list of deployments.
-func ListedDeployment(m *tkopb.ListedDeployment) (tko.Deployment, error) {
-	p, err := Package(m.GetPackageFormat(), m.GetPackage())
-	if err != nil {
-		return tko.Deployment{}, err
-	}
-	return tko.Deployment{
-		ID:       tko.DeploymentID(m.GetDeploymentId()),
-		Parent:   tko.DeploymentID(m.GetParentDeploymentId()),
-		Template: tko.TemplateID(m.GetTemplateId()),
-		Site:     tko.SiteID(m.GetSiteId()),
-		Metadata: m.GetMetadata(),
-		Prepared: m.GetPrepared(),
-		Approved: m.GetApproved(),
-		Origin:   m.GetOrigin(),
-		Package:  p,
-		Stamp:    stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
 	}, nil
 }
 

@@ -81,13 +81,13 @@ func TestThereAndBack(t *testing.T) {
 		t.Run(string(format), func(t *testing.T) {
 			tmpl := tko.Template{ID: "t", Metadata: metadata, Package: pkg, Deployments: deployments, Stamp: stamp1}
 			there(t, "template", tmpl, in(format, NewTemplate), Template)
-			there(t, "listed template", tmpl, in(format, NewListedTemplate), ListedTemplate)
+			there(t, "listed template", tmpl, in(format, NewListedTemplate), Template)
 			site := tko.Site{ID: "s", Template: "t", Metadata: metadata, Package: pkg, Deployments: deployments, Stamp: stamp1}
 			there(t, "site", site, in(format, NewSite), Site)
-			there(t, "listed site", site, in(format, NewListedSite), ListedSite)
+			there(t, "listed site", site, in(format, NewListedSite), Site)
 			dep := tko.Deployment{ID: "d", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Prepared: true, Approved: true, Package: pkg, Stamp: stamp1}
 			there(t, "deployment", dep, in(format, NewDeployment), Deployment)
-			there(t, "listed deployment", dep, in(format, NewListedDeployment), ListedDeployment)
+			there(t, "listed deployment", dep, in(format, NewListedDeployment), Deployment)
 			there(t, "new deployment", tko.NewDeployment{Parent: "p", Template: "t", Site: "s", Metadata: metadata, Prepared: true, Approved: true, Merge: pkg}, in(format, NewCreateDeployment), CreateDeployment)
 			there(t, "new children", tko.NewChildren{Parent: "p", Revision: 4, Merge: pkg, Children: []tko.NewChild{{Origin: "o", Template: "t", Site: "s"}}}, in(format, NewCreateChildren), CreateChildren)
 			there(t, "new site", tko.NewSite{Origin: "o", Template: "t", Metadata: metadata, Package: pkg}, in(format, NewProvisionSite), ProvisionSite)
@@ -98,7 +98,7 @@ func TestThereAndBack(t *testing.T) {
 				})
 		})
 	}
-	there(t, "row without package", tko.Site{ID: "s", Stamp: stamp1}, in("", NewListedSite), ListedSite)
+	there(t, "row without package", tko.Site{ID: "s", Stamp: stamp1}, in("", NewListedSite), Site)
 	there(t, "plugin", tko.Plugin{
 		Type: "prepare", Name: "p", Executor: "kpt", Arguments: []string{"a"}, Properties: metadata,
 		Triggers: []krm.GVK{{Group: "g", Version: "v", Kind: "K"}}, Stamp: stamp1,
