@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -85,12 +86,12 @@ func readPrepared(output map[string]any, maxResources int) (prepared bool, pkg k
 			return false, nil, nil
 		case "yes", "Yes", "on":
 		default:
-			return false, nil, fmt.Errorf("prepared is %s, not a boolean", typeName(value))
+			return false, nil, fmt.Errorf("prepared is %s, not a boolean", krmfn.TypeName(value))
 		}
 	}
 	resources, ok := output["package"].([]any)
 	if !ok {
-		return false, nil, fmt.Errorf("prepared is true but package is %s, not a list", typeName(output["package"]))
+		return false, nil, fmt.Errorf("prepared is true but package is %s, not a list", krmfn.TypeName(output["package"]))
 	}
 	if len(resources) > maxResources {
 		return false, nil, fmt.Errorf("package has %d resources: at most %d are taken", len(resources), maxResources)
@@ -99,7 +100,7 @@ func readPrepared(output map[string]any, maxResources int) (prepared bool, pkg k
 	for i, value := range resources {
 		resource, ok := value.(map[string]any)
 		if !ok {
-			return false, nil, fmt.Errorf("package[%d] is %s, not a map", i, typeName(value))
+			return false, nil, fmt.Errorf("package[%d] is %s, not a map", i, krmfn.TypeName(value))
 		}
 		pkg[i] = resource
 	}
@@ -117,24 +118,7 @@ func text(document map[string]any, key string) (string, error) {
 	case string:
 		return value, nil
 	default:
-		return "", fmt.Errorf("%s is %s, not a string", key, typeName(value))
-	}
-}
-
-func typeName(value any) string {
-	switch value.(type) {
-	case nil:
-		return "missing"
-	case bool:
-		return "a boolean"
-	case int64, float64:
-		return "a number"
-	case string:
-		return "a string"
-	case []any:
-		return "a list"
-	default:
-		return "a map"
+		return "", fmt.Errorf("%s is %s, not a string", key, krmfn.TypeName(value))
 	}
 }
 

@@ -95,7 +95,7 @@ func decodeItems(value any, most int) (krm.Package, error) {
 	}
 	items, ok := value.([]any)
 	if !ok {
-		return nil, fmt.Errorf("items is %s, not a list", typeName(value))
+		return nil, fmt.Errorf("items is %s, not a list", TypeName(value))
 	}
 	if most > 0 && len(items) > most {
 		return nil, fmt.Errorf("items has %d resources: at most %d are taken", len(items), most)
@@ -104,14 +104,15 @@ func decodeItems(value any, most int) (krm.Package, error) {
 	for i, item := range items {
 		r, ok := item.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("items[%d] is %s, not a map", i, typeName(item))
+			return nil, fmt.Errorf("items[%d] is %s, not a map", i, TypeName(item))
 		}
 		pkg[i] = r
 	}
 	return pkg, nil
 }
 
-func typeName(value any) string {
+// TypeName is what errors call the type of a value of a document.
+func TypeName(value any) string {
 	switch value.(type) {
 	case nil:
 		return "missing"

@@ -72,7 +72,7 @@ func fromNode(n *kyaml.RNode) (krm.Resource, error) {
 	}
 	m, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("it became %s", typeName(value))
+		return nil, fmt.Errorf("it became %s", TypeName(value))
 	}
 	return m, nil
 }

@@ -105,13 +105,13 @@ func decodeResults(value any) ([]result, error) {
 	}
 	values, ok := value.([]any)
 	if !ok && value != nil {
-		return nil, fmt.Errorf("results is %s, not a list", typeName(value))
+		return nil, fmt.Errorf("results is %s, not a list", TypeName(value))
 	}
 	results := make([]result, len(values))
 	for i, value := range values {
 		m, ok := value.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("results[%d] is %s, not a map", i, typeName(value))
+			return nil, fmt.Errorf("results[%d] is %s, not a map", i, TypeName(value))
 		}
 		r := krm.Resource(m)
 		results[i] = result{
