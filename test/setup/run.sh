@@ -6,4 +6,6 @@ if ! command -v "${CC:-gcc}" >/dev/null && ! command -v clang >/dev/null; then
 	echo 'make test: no C compiler, so without the race detector' >&2
 	race=()
 fi
-exec go test "${race[@]}" -shuffle=on "$@"
+# Many tests wait most of the time, for processes, leases and databases: more of
+# them than processors may go on at once.
+exec go test "${race[@]}" -shuffle=on -p "$(($(getconf _NPROCESSORS_ONLN) + 1))" -parallel "$(($(getconf _NPROCESSORS_ONLN) * 2))" "$@"
