@@ -299,7 +299,7 @@ func functionCache(configured string) string {
 }
 
 func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner *plugin.Runner) error {
-	store, err := openStore(ctx, string(s.config.Store), s.log)
+	store, err := openStore(ctx, string(s.config.Store), s.config.StoreWait, s.log)
 	if err != nil {
 		return err
 	}
@@ -408,7 +408,7 @@ func (s *server) close() {
 }
 
 // openStore opens what --store says.
-func openStore(ctx context.Context, where string, log *slog.Logger) (catalog.Store, error) {
+func openStore(ctx context.Context, where string, wait time.Duration, log *slog.Logger) (catalog.Store, error) {
 	if path, ok := strings.CutPrefix(where, "sqlite:"); ok {
 		if path == ":memory:" {
 			return sqlite.OpenMemory(ctx)
@@ -416,7 +416,7 @@ func openStore(ctx context.Context, where string, log *slog.Logger) (catalog.Sto
 		return sqlite.Open(ctx, path, sqlite.Options{Log: log})
 	}
 	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") || strings.Contains(where, "=") {
-		return postgres.Open(ctx, where, postgres.Options{Log: log})
+		return postgres.Open(ctx, where, postgres.Options{Wait: wait, Log: log})
 	}
 	return nil, tko.Errorf(tko.ErrInvalid, "--store is none that TKO knows: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
 }

@@ -33,9 +33,10 @@ const minKeepChanges = 10 * time.Minute
 
 // Config is every setting of tko-server.
 type Config struct {
-	Roles []string // what this process does
-	Store Secret   // sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN
-	Data  string   // address of the data controller, for roles without RoleData
+	Roles     []string      // what this process does
+	Store     Secret        // sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN
+	StoreWait time.Duration // how long to wait for a database that isn't there at the start
+	Data      string        // address of the data controller, for roles without RoleData
 
 	ListenGRPC  string // host:port; see Listen
 	ListenWeb   string // host:port, or "" for none
@@ -95,6 +96,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	c := &Config{Store: "sqlite:tko.db"}
 	flags.StringSliceVar(&c.Roles, "roles", Roles, "what this process does: "+strings.Join(Roles, ", "))
 	flags.Var(&c.Store, "store", `where the state is kept: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
+	flags.DurationVar(&c.StoreWait, "store-wait", time.Minute, "how long to wait for a database that is not there at the start")
 	flags.StringVar(&c.Data, "data", "localhost:50050", "address of the data controller, for roles that run apart from it")
 
 	flags.StringVar(&c.ListenGRPC, "listen-grpc", "localhost:50050", "address of the gRPC API; *:50050 is every interface")
@@ -245,7 +247,7 @@ func (c *Config) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease,
-		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout,
+		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait,
 	} {
 		if d <= 0 {
 			add("--%s is %s: use more than 0", name, d)

@@ -81,7 +81,7 @@ func TestStartFails(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			output, code := startFails(t, test.args...)
+			output, code := startFails(t, append(test.args, "--store-wait=3s")...)
 			if code != test.code {
 				t.Errorf("exit code %d, want %d: %s", code, test.code, test.why)
 			}

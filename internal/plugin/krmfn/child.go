@@ -17,9 +17,6 @@ import (
 // built-in function.
 const childName = "tko-krm-function"
 
-// headroom is what the program itself needs beside the function.
-const headroom = 128 << 20
-
 // Child is what a program that can be [Options].Self calls first. If it was
 // started to be a built-in function, Child is that, and the program is to end
 // with the exit code.
