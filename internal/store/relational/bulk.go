@@ -155,6 +155,21 @@ func (g *group) readBy(ctx context.Context, tx Tx, kind tko.Kind, column, value 
 	return rows, err
 }
 
+// wide says whether one of some deployments has more children than a limit.
+// Databases may find all children of a deployment before they answer the first.
+func (g *group) wide(ctx context.Context, tx Tx, ids []string, limit int) (wide bool, err error) {
+	err = tx.Run(ctx, Statement{
+		SQL:     "SELECT 1 FROM {rows} WHERE (SELECT count(*) FROM (SELECT 1 FROM entity x WHERE x.kind = r.k AND x.parent = r.i AND x.parent <> '' LIMIT $1) AS found) > $2",
+		Args:    []any{int64(limit) + 1, int64(limit)},
+		Columns: treesColumns, Rows: treesRows(ids),
+		Scan: func(from Row) error {
+			wide = true
+			return from.Scan(new(int64))
+		},
+	})
+	return wide, err
+}
+
 // readTrees reads deployments and all their descendants, up to a limit.
 func (g *group) readTrees(ctx context.Context, tx Tx, ids []string, limit int) ([]*row, error) {
 	var rows []*row
@@ -218,11 +233,17 @@ func (g *group) loadBelow(ctx context.Context, tx Tx, ids []string, little int, 
 	if *left <= little && len(d.whole) > 0 || *left <= 0 {
 		return nil
 	}
-	rows, err := g.readTrees(ctx, tx, ids, *left+1)
+	wide, err := g.wide(ctx, tx, ids, *left)
 	if err != nil {
 		return err
 	}
-	if len(rows) <= *left {
+	var rows []*row
+	if !wide {
+		if rows, err = g.readTrees(ctx, tx, ids, *left+1); err != nil {
+			return err
+		}
+	}
+	if !wide && len(rows) <= *left {
 		g.learnAll(rows)
 		for _, r := range rows {
 			d.whole[r.ID] = true
