@@ -41,6 +41,9 @@ func TestExampleCatalog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if strings.Contains(string(data), "tosca_definitions_version") {
+			continue // what a package refers to
+		}
 		p := decode(t, strings.ReplaceAll(string(data), "${DEMO}", "/demo"))
 		for _, complete := range []bool{true, false} {
 			if err := v.Validate(t.Context(), tko.Validation{Package: p, Complete: complete}); err != nil {

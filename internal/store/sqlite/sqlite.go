@@ -255,14 +255,15 @@ func document(list any) string {
 	return string(doc)
 }
 
-// Transient errors are those of another process at work on the file.
+// Transient errors are those of another process at work on the file, and of the
+// interruption of a caller who was here before, and whose driver was late.
 func (db *database) Transient(err error) bool {
 	var failure *sqlite.Error
 	if !errors.As(err, &failure) {
 		return false
 	}
 	code := failure.Code() & 0xff
-	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED
+	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED || code == sqlite3.SQLITE_INTERRUPT
 }
 
 func (db *database) Close() error {
@@ -336,6 +337,7 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		return nil, err
 	}
 	if err := c.exec(ctx, begin); err != nil {
+		c.rollback() // it may have begun all the same, when its caller went
 		db.release(c, home)
 		return nil, err
 	}
@@ -389,10 +391,20 @@ func (t *transaction) Rollback() {
 		return
 	}
 	t.over = true
-	// Without a transaction, because SQLite ended it itself, this fails: all is
-	// well.
-	_ = t.exec(context.Background(), "ROLLBACK")
+	t.rollback()
 	t.db.release(t.connection, t.home)
+}
+
+// rollback ends a transaction. Without one, because SQLite ended it itself, it
+// fails: all is well. But whoever interrupted the statement before may
+// interrupt this one, too.
+func (c *connection) rollback() {
+	for range 100 {
+		var failure *sqlite.Error
+		if err := c.exec(context.Background(), "ROLLBACK"); !errors.As(err, &failure) || failure.Code()&0xff != sqlite3.SQLITE_INTERRUPT {
+			return
+		}
+	}
 }
 
 func (c *connection) exec(ctx context.Context, text string) error {
