@@ -337,7 +337,7 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		return nil, err
 	}
 	if err := c.exec(ctx, begin); err != nil {
-		c.rollback() // it may have begun all the same, when its caller went
+		c.rollback() //nolint:contextcheck // it may have begun all the same, when its caller went
 		db.release(c, home)
 		return nil, err
 	}
