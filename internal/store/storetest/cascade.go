@@ -78,6 +78,9 @@ func (w *world) all() []string {
 // big is more than one commit may change.
 const big = catalog.MaxStep + 500
 
+// wide is several times as many as the first step of a deletion takes.
+const wide = 300
+
 func deleteBigTemplate(w *world) {
 	w.commit(template("t"), template("other"))
 	w.commit(site("s1", of("t")), site("s2", of("t")), site("s3", of("other")))
@@ -104,13 +107,13 @@ func deleteBigTemplate(w *world) {
 }
 
 // family writes a deployment "r" with children of which some have children,
-// and so on: many more than one commit may delete.
+// and so on: many more than the first commit deletes.
 func (w *world) family() (descendants int) {
 	w.Helper()
 	w.commit(deployment("r"))
-	w.many(1000, "a%04d", under("r"), at("s"), ready)
+	w.many(wide, "a%04d", under("r"), at("s"), ready)
 	for i := range 20 {
-		w.many(100, fmt.Sprintf("b%02d-", i)+"%03d", under(fmt.Sprintf("a%04d", 7*i)), metadata("k", "v"))
+		w.many(20, fmt.Sprintf("b%02d-", i)+"%03d", under(fmt.Sprintf("a%04d", 7*i)), metadata("k", "v"))
 	}
 	parent := "b00-001"
 	for i := range 40 {
@@ -118,7 +121,7 @@ func (w *world) family() (descendants int) {
 		w.commit(deployment(id, under(parent)))
 		parent = id
 	}
-	return 1000 + 20*100 + 40
+	return wide + 20*20 + 40
 }
 
 func deleteBigFamily(w *world) {
@@ -151,7 +154,7 @@ func deleteBigFamily(w *world) {
 func deleteAgain(w *world) {
 	n := w.family()
 	w.commit(template("t"))
-	w.many(1000, "t%04d", of("t"))
+	w.many(wide, "t%04d", of("t"))
 	var first deletion
 	if more := w.step(&first, deploymentKey("r"), templateKey("t")); len(more) != 2 {
 		w.Fatalf("a step leaves %v", more)
@@ -164,15 +167,15 @@ func deleteAgain(w *world) {
 	}
 	rest := w.remove(templateKey("t"), deploymentKey("r"))
 	w.equal("deleted", first.Deleted+rest.Deleted, n+2)
-	w.equal("dissociated", first.Dissociated+rest.Dissociated, 1000)
-	w.equal("left", len(w.all()), 1000)
+	w.equal("dissociated", first.Dissociated+rest.Dissociated, wide)
+	w.equal("left", len(w.all()), wide)
 	Agree(w.T, w.store)
 }
 
 func leavingIsRefused(w *world) {
 	n := w.family()
 	w.commit(template("t"), template("u"))
-	w.many(1000, "t%04d", of("t"))
+	w.many(wide, "t%04d", of("t"))
 	var d deletion
 	w.step(&d, templateKey("t"))
 	w.step(&d, deploymentKey("r"))
@@ -192,7 +195,7 @@ func leavingIsRefused(w *world) {
 	w.refused(tko.ErrConflict, newChild)
 	w.commit(deployment("new", requires(templateKey("u"))))
 	w.remove(templateKey("t"), deploymentKey("r"))
-	w.equal("left", len(w.all()), 1000+1)
+	w.equal("left", len(w.all()), wide+1)
 	w.refused(tko.ErrInvalid, deployment("newer", requires(templateKey("t"))))
 	_ = n
 }
@@ -238,7 +241,7 @@ func deleteWhileChildrenComeBack(w *world) {
 func deleteTwiceAtOnce(w *world) {
 	n := w.family()
 	w.commit(template("t"))
-	w.many(1000, "t%04d", of("t"))
+	w.many(wide, "t%04d", of("t"))
 	var both [2]deletion
 	var wait sync.WaitGroup
 	for i := range both {
@@ -251,8 +254,8 @@ func deleteTwiceAtOnce(w *world) {
 	}
 	wait.Wait()
 	w.equal("deleted", both[0].Deleted+both[1].Deleted, n+2)
-	w.equal("dissociated", both[0].Dissociated+both[1].Dissociated, 1000)
-	w.equal("left", len(w.all()), 1000)
+	w.equal("dissociated", both[0].Dissociated+both[1].Dissociated, wide)
+	w.equal("left", len(w.all()), wide)
 	Agree(w.T, w.store)
 }
 
