@@ -83,15 +83,12 @@ func (c *collection) run(ctx context.Context) error {
 	return nil
 }
 
+// pause waits, and fails if the context ends.
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !sleep(ctx, d) {
 		return ctx.Err()
 	}
+	return nil
 }
 
 // hold takes or extends the lease, which may be another's by now.
