@@ -90,6 +90,7 @@ type watchers struct {
 // says that the watch has begun.
 func (w *watchers) watch(ctx context.Context, c *client.Client, after int64) {
 	isReady := false
+	seen := map[string]bool{} // others may write the same
 	for change, err := range c.Watch(ctx, after) {
 		if err != nil {
 			if ctx.Err() == nil {
@@ -107,7 +108,8 @@ func (w *watchers) watch(ctx context.Context, c *client.Client, after int64) {
 		w.lock.RLock()
 		began, ok := w.began[change.ID]
 		w.lock.RUnlock()
-		if ok {
+		if ok && !seen[change.ID] {
+			seen[change.ID] = true
 			w.times.add(time.Since(began))
 			w.arrived.Done()
 		}
@@ -157,6 +159,9 @@ func (r *run) resume(ctx context.Context) error {
 		if change.Position >= about.Position {
 			break
 		}
+	}
+	if after+n < about.Position {
+		return fmt.Errorf("the feed ended at position %d of %d", after+n, about.Position)
 	}
 	took := time.Since(began)
 	r.add(Row{

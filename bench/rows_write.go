@@ -134,8 +134,9 @@ func (r *run) createDependents(ctx context.Context) (perSecond float64, err erro
 		return 0, err
 	}
 	const batch = 500
+	batches := (r.Dependents + batch - 1) / batch
 	merge := krm.Package(nil).WithDeployment("", "", true, true)
-	perSecond, err = parallel(ctx, 4, (r.Dependents+batch-1)/batch, func(ctx context.Context, b int) error {
+	perSecond, err = parallel(ctx, 4, batches, func(ctx context.Context, b int) error {
 		n := tko.NewChildren{Parent: parent, Merge: merge}
 		for i := b * batch; i < min(r.Dependents, (b+1)*batch); i++ {
 			n.Children = append(n.Children, tko.NewChild{Origin: strconv.Itoa(i), Template: template, Site: r.fleet.Site(i % r.fleet.Sites).ID})
@@ -147,7 +148,7 @@ func (r *run) createDependents(ctx context.Context) (perSecond float64, err erro
 		return 0, err
 	}
 	r.dependent = parent
-	return perSecond * batch, nil
+	return perSecond * float64(r.Dependents) / float64(batches), nil
 }
 
 const aimWait = 100 * time.Millisecond

@@ -263,7 +263,11 @@ func Collect(t *testing.T, open func(t *testing.T) catalog.Store) {
 	collectBehindTheBack(t, open)
 	collector := open(t)
 	var writers, others sync.WaitGroup
-	const enough = 6
+	const (
+		enough = 3
+		texts  = 7 // two writers and what lingers need fewer than these at a time
+		limit  = 4 * patience
+	)
 	var packages, metadataSets atomic.Int64
 	stop := make(chan struct{})
 	others.Go(func() {
@@ -287,13 +291,13 @@ func Collect(t *testing.T, open func(t *testing.T) catalog.Store) {
 		writers.Go(func() {
 			w := &world{T: t, store: store}
 			id := fmt.Sprint("s", i)
-			for n, deadline := int64(0), time.Now().Add(patience); packages.Load() < enough || metadataSets.Load() < enough; n++ {
+			for n, deadline := int64(0), time.Now().Add(limit); packages.Load() < enough || metadataSets.Load() < enough; n++ {
 				if time.Now().After(deadline) {
-					t.Errorf("within %v only %d packages were collected", patience, packages.Load())
+					t.Errorf("within %v only %d packages and %d metadata sets were collected", limit, packages.Load(), metadataSets.Load())
 					return
 				}
-				text := fmt.Sprint("content ", (n/3+int64(i))%3)
-				time.Sleep(2 * time.Millisecond) // SQLite is not fair to the collector otherwise
+				text := fmt.Sprint("content ", (n/3+int64(i))%texts)
+				time.Sleep(10 * time.Millisecond) // SQLite is not fair to the collector otherwise
 				content := func(wr *catalog.Write) { withPackage(text)(wr); metadata("text", text)(wr) }
 				if _, err := store.Commit(w.ctx(), site(id, expect(n), content)); err != nil {
 					t.Error(err)

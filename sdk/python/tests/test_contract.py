@@ -133,7 +133,8 @@ def test_persistent(request_document: dict[str, Any]) -> None:
         + frame(2, failing)
         + b"tko-request 3 %d\n%s" % (len(yaml), yaml)
         + frame(4, "no map")
-        + frame(5, request_document)
+        + b"tko-request 5 3\n{]\n"
+        + frame(6, request_document)
     )
     done = subprocess.run(
         [sys.executable, str(PLUGIN), "prepare"],
@@ -143,7 +144,7 @@ def test_persistent(request_document: dict[str, Any]) -> None:
         env={**os.environ, "TKO_PERSISTENT": "1"},
     )
     rest, answers = done.stdout, []
-    for number in range(1, 6):
+    for number in range(1, 7):
         header, _, rest = rest.partition(b"\n")
         word, got, size = header.split()
         assert (word, int(got)) == (b"tko-response", number)
@@ -153,7 +154,8 @@ def test_persistent(request_document: dict[str, Any]) -> None:
     assert done.stderr.count(b"prints go nowhere") == 3
     assert answers[1] == {"error": "Exception: told to fail"}
     assert answers[3] == {"error": "the request is not a map"}
-    assert answers[0] == answers[2] == answers[4]
+    assert answers[4]["error"].startswith("the request is neither JSON nor YAML: ")
+    assert answers[0] == answers[2] == answers[5]
     assert answers[0]["prepared"] is True
 
 

@@ -189,8 +189,6 @@ def _streams() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 def _serve(plugin: Plugin, requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answers requests until there are no more. See docs/plugins.md for the frames."""
-    import json
-
     while header := requests.readline(100):
         word, number, size = (header.split() + [b"", b"", b""])[:3]
         if word != b"tko-request" or not number.isdigit() or not size.isdigit():
@@ -198,17 +196,27 @@ def _serve(plugin: Plugin, requests: IO[bytes], answers: IO[bytes]) -> None:
         data = requests.read(int(size))
         if len(data) < int(size):
             return
-        try:
-            document = json.loads(data)
-        except ValueError:
-            from ._encoding import load_yaml
-
-            document = load_yaml(data)
-        text = _encode(plugin.answer(document))
+        text = _encode(_answer(plugin, data))
         sys.stdout.flush()
         answers.write(b"tko-response %s %d\n" % (number, len(text)))
         answers.write(text)
         answers.flush()
+
+
+def _answer(plugin: Plugin, data: bytes) -> dict[str, Any]:
+    """Answers one request: the server writes JSON, others may write YAML."""
+    import json
+
+    try:
+        document = json.loads(data)
+    except ValueError:
+        from ._encoding import load_yaml
+
+        try:
+            document = load_yaml(data)
+        except Exception as e:  # nobody lists what a parser may raise
+            return {"error": f"the request is neither JSON nor YAML: {e}"}
+    return plugin.answer(document)
 
 
 def _encode(answer: dict[str, Any]) -> bytes:

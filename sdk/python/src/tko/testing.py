@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import subprocess
 import sys
@@ -64,8 +65,13 @@ def _answer(plugin: Plugin | Sequence[str], request: dict[str, Any]) -> dict[str
     return answer
 
 
+def _exact(value: Any) -> str:
+    """Tells 1, 1.0 and true apart, which are equal to Python."""
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
 def _compare(want: dict[str, Any], got: dict[str, Any], message: str) -> None:
-    if want == got:
+    if _exact(want) == _exact(got):
         return
     import difflib
 
