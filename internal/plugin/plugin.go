@@ -25,7 +25,9 @@ type GRPCAddress struct {
 // Options are the settings of a Runner. The zero value works.
 type Options struct {
 	GRPC            GRPCAddress   // told to every plugin
-	LogAddressPort  string        // of a LogServer, told to every plugin; none if empty
+	LogAddressPort  string        // of LogServer, told to every plugin; none if empty
+	LogServer       *LogServer    // tells whose the lines are; may be nil
+	Host            string        // of this machine: told to plugins in pods where the others are told "localhost"
 	ValidateTimeout time.Duration // 30 s if 0
 	PrepareTimeout  time.Duration // 30 s if 0
 	ScheduleTimeout time.Duration // 300 s if 0
@@ -162,6 +164,8 @@ type job struct {
 	input   map[string]any // what is particular to the type
 	timeout time.Duration
 	log     *slog.Logger
+
+	logToken string // names the run to the log server, or ""
 }
 
 // slot waits for the plugin's turn.
@@ -189,6 +193,11 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 		return nil, failure(j.plugin, j.target, err, "%s", err)
 	}
 	defer done()
+	if r.options.LogServer != nil && r.options.LogAddressPort != "" {
+		token, forget := r.options.LogServer.expect(j.log.With("plugin", j.plugin.ID(), "resource", j.target.String()))
+		defer forget()
+		j.logToken = token
+	}
 	execute := r.command
 	switch {
 	case j.plugin.Properties[tko.PropertyPod] != "":
