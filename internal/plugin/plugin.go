@@ -123,10 +123,10 @@ func (r *Runner) Validate(ctx context.Context, p tko.Plugin, target krm.Identity
 // whole package that the plugin made of it, to be stored in the place of pkg;
 // else the plugin wants to be asked again later. The plugin marks resources
 // as prepared itself. Neither is the case if there is an error, which is an
-// [*Error].
-func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error) {
+// [*Error]. What the plugin has to say beside, such as warnings, notes are told.
+func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package, notes ...func(string)) (prepared bool, out krm.Package, err error) {
 	if p.Executor == tko.ExecutorKpt {
-		return r.function(ctx, p, target, id, pkg)
+		return r.function(ctx, p, target, id, pkg, notes)
 	}
 	output, err := r.run(ctx, job{
 		plugin: p, target: target, timeout: r.options.PrepareTimeout, log: r.options.Log.With("deployment", string(id)),

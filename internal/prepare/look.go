@@ -259,7 +259,8 @@ func (l *look) stepPlugins(ctx context.Context, id krm.Identity) (outcome, error
 
 func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identity) (outcome, error) {
 	started := time.Now()
-	prepared, out, err := l.p.runner.Prepare(ctx, plugin, id, l.d.ID, l.d.Package)
+	var notes []string
+	prepared, out, err := l.p.runner.Prepare(ctx, plugin, id, l.d.ID, l.d.Package, func(note string) { notes = append(notes, note) })
 	if ctx.Err() != nil {
 		return stepNothing, ctx.Err()
 	}
@@ -288,7 +289,7 @@ func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identit
 		}
 		return stepNothing, &waitError{message: fmt.Sprintf("%s waits: plugin %q says that it is prepared, but doesn't annotate it with %s: \"true\"", id, plugin.Name, krm.AnnotationPrepared)}
 	}
-	did := tko.Step{Resource: id.String(), Plugin: plugin.Name, Iteration: l.round, Took: time.Since(started)}
+	did := tko.Step{Resource: id.String(), Plugin: plugin.Name, Iteration: l.round, Took: time.Since(started), Notes: notes}
 	l.story = append(l.story, did)
 	err = l.commit(ctx, out, nil)
 	if err != nil {
