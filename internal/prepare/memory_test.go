@@ -123,6 +123,9 @@ func (m *memory) CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (
 		d.Package = c.Package.Clone()
 		d.Prepared = prepared
 		d.Approved = state.Approved != nil && *state.Approved
+		if state.Site != nil {
+			d.Site = tko.SiteID(*state.Site)
+		}
 		d.Stamp.Revision++
 		d.Stamp.Position = m.position
 		m.setConditions(d, c.Conditions)
