@@ -442,6 +442,35 @@ exec 4<>/dev/tcp/127.0.0.1/PORT; printf 'whose\ntko-log x\n' >&4; exec 5<>/dev/t
 	}
 }
 
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	r := plugin.New(plugin.Options{})
+	file := filepath.Join(t.TempDir(), "p.sh")
+	p := tko.Plugin{Type: "validate", Name: "p", Arguments: []string{"sh", file}}
+	seen := map[string]string{}
+	differs := func(why string, p tko.Plugin) {
+		t.Helper()
+		name := r.Program(p)
+		if before, ok := seen[name]; ok {
+			t.Errorf("%s is as %s", why, before)
+		}
+		seen[name] = why
+	}
+	differs("without its file", p)
+	for _, content := range []string{"true", "false"} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		differs("with "+content, p)
+	}
+	if r.Program(p) != r.Program(p) {
+		t.Error("it differs from itself")
+	}
+	p.Properties = map[string]string{"a": "b"}
+	differs("with a property", p)
+	differs("without arguments", tko.Plugin{Type: "validate", Name: "p"})
+}
+
 func TestMaxProcesses(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(plugin.Options{MaxProcesses: 1})
