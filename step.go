@@ -24,15 +24,14 @@ func (s Step) String() string {
 		by = fmt.Sprintf("plugin %q", s.Plugin)
 	}
 	text := fmt.Sprintf("%s by %s (iteration %d, %s)", s.Resource, by, s.Iteration, s.Took.Round(time.Millisecond))
-	for i, note := range s.Notes {
-		if i == 0 {
-			text += ", saying "
-		} else {
-			text += ", "
-		}
-		text += strconv.Quote(note)
+	if len(s.Notes) == 0 {
+		return text
 	}
-	return text
+	quoted := make([]string, len(s.Notes))
+	for i, note := range s.Notes {
+		quoted[i] = strconv.Quote(note)
+	}
+	return text + ", saying " + strings.Join(quoted, ", ")
 }
 
 // The bounds of a reason.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -227,7 +228,7 @@ func TestSystemPluginsChangeAtOnce(t *testing.T) {
 		}
 	}
 	for round := range 15 {
-		p := tko.Plugin{Type: tko.PluginPrepare, Name: "p", Arguments: []string{fmt.Sprint(round)}, Triggers: []krm.GVK{krm.ParseGVK("a.plugin.nephio.org/v1", "One")}}
+		p := tko.Plugin{Type: tko.PluginPrepare, Name: "p", Arguments: []string{strconv.Itoa(round)}, Triggers: []krm.GVK{krm.ParseGVK("a.plugin.nephio.org/v1", "One")}}
 		if _, err := data.RegisterPlugin(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}

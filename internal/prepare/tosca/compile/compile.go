@@ -4,6 +4,7 @@
 package compile
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/tliron/exturl"
+	puccini "github.com/tliron/kutil/problems"
 	"github.com/tliron/kutil/terminal"
 	"github.com/tliron/puccini/normal"
 	"github.com/tliron/puccini/tosca/parser"
@@ -70,7 +72,10 @@ func problems(c *parser.Context, err error) error {
 	if c.Root == nil {
 		return err
 	}
-	found := c.GetProblems().Slice()
+	found := slices.Clone(c.GetProblems().Slice()) // in no order
+	slices.SortFunc(found, func(a, b *puccini.Problem) int {
+		return cmp.Or(cmp.Compare(a.Section, b.Section), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Item, b.Item), cmp.Compare(a.Message, b.Message))
+	})
 	var texts []string
 	for i, p := range found {
 		if i == 10 {
@@ -82,7 +87,7 @@ func problems(c *parser.Context, err error) error {
 			text = p.Item + ": " + text
 		}
 		if p.Row > 0 {
-			text += fmt.Sprintf(" (line %d)", p.Row)
+			text += fmt.Sprintf(" (line %d of %q)", p.Row, place(p.Section))
 		}
 		texts = append(texts, text)
 	}
@@ -103,6 +108,21 @@ func service(template *normal.ServiceTemplate) (*tosca.Service, error) {
 		s.Nodes = append(s.Nodes, node)
 	}
 	return s, nil
+}
+
+// place is a file's name in a request as people know it.
+func place(section string) string {
+	name := strings.TrimPrefix(section, "internal:")
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
+	switch kind {
+	case "file":
+		return "/" + rest
+	case "archive":
+		return rest
+	case "http", "https":
+		return kind + "://" + rest
+	}
+	return name
 }
 
 // node reads a node template. What TKO does nothing with is read by its name

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,7 +53,7 @@ func (r *reader) target(in *normal.Requirement) (*normal.NodeTemplate, error) {
 	case len(found) == 0 && in.Optional:
 		return nil, nil //nolint:nilnil // nor need there be one
 	case len(found) == 0:
-		return nil, fmt.Errorf("no node template is what it asks for: name one, or change its node type or node_filter")
+		return nil, errors.New("no node template is what it asks for: name one, or change its node type or node_filter")
 	}
 	var names []string
 	for _, node := range found[:min(len(found), 5)] {

@@ -43,11 +43,8 @@ func (s special) String() string { return s.text }
 // value evaluates a value, and checks that it meets the constraints of its
 // definition. It is made of maps, lists, plain values and specials.
 func (r *reader) value(in scope, value normal.Value, depth int) (any, error) {
-	if r.values++; r.values > maxValues {
-		return nil, fmt.Errorf("it takes more than %d values to evaluate it", maxValues)
-	}
-	if depth > maxDepth {
-		return nil, fmt.Errorf("it is nested more than %d deep, or refers to itself", maxDepth)
+	if err := r.count(depth); err != nil {
+		return nil, err
 	}
 	var read any
 	var err error
@@ -69,6 +66,17 @@ func (r *reader) value(in scope, value normal.Value, depth int) (any, error) {
 		return nil, err
 	}
 	return read, r.check(in, read, metaOf(value), depth)
+}
+
+// count bounds how many values are read, and how deep in others.
+func (r *reader) count(depth int) error {
+	if r.values++; r.values > maxValues {
+		return fmt.Errorf("it takes more than %d values to evaluate it", maxValues)
+	}
+	if depth > maxDepth {
+		return fmt.Errorf("it is nested more than %d deep, or refers to itself", maxDepth)
+	}
+	return nil
 }
 
 func (r *reader) list(in scope, v *normal.List, depth int) (any, error) {
@@ -114,8 +122,8 @@ func metaOf(value normal.Value) *normal.ValueMeta {
 // primitive reads what Puccini leaves as it was, and its structs for TOSCA's own
 // types: sizes, times, versions, ranges.
 func (r *reader) primitive(in scope, v ard.Value, depth int) (any, error) {
-	if depth > maxDepth {
-		return nil, fmt.Errorf("it is nested more than %d deep, or refers to itself", maxDepth)
+	if err := r.count(depth); err != nil {
+		return nil, err
 	}
 	switch v := v.(type) {
 	case ard.Map:

@@ -2,6 +2,7 @@ package compile_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,15 @@ node_types:
     properties: {p: {type: string, default: {get_artifact: [SELF, a]}}}
 `
 
+// doubling are inputs, each of which is twice the one before.
+var doubling = func() string {
+	var lines []string
+	for i := range 20 {
+		lines = append(lines, fmt.Sprintf("    x%d: {type: list, entry_schema: string, default: [{get_input: x%d}, {get_input: x%d}]}", i+1, i, i))
+	}
+	return strings.Join(lines, "\n")
+}()
+
 // compiled writes a service template whose node "it" has the value v, of the
 // type, and answers what v becomes, and at which sites "it" is.
 func compiled(t *testing.T, typ, node string) (v any, sites []any, err error) {
@@ -54,6 +64,8 @@ topology_template:
     small: {type: integer, default: 3, constraints: [{less_than: 3}]}
     deep: {type: map, entry_schema: string, default: {a: b}}
     none: {type: string, required: false}
+    x0: {type: list, entry_schema: integer, default: [1, 2, 3, 4]}
+` + doubling + `
   node_templates:
     north: {type: Site, properties: {site-id: north, size: 5}}
     south: {type: Site, properties: {site-id: south}, capabilities: {host: {properties: {tier: core}}}}
@@ -118,6 +130,7 @@ func TestValues(t *testing.T) {
 		"out of place":          {v: "{get_property: [SOURCE, x]}", says: "no SOURCE here"},
 		"itself":                {why: "for ever", v: "{get_property: [SELF, v]}", says: "refers to itself"},
 		"itself twice":          {why: "for ever, and twice as much each time", v: "{concat: [{get_property: [SELF, v]}, {get_property: [SELF, v]}]}", says: "refers to itself"},
+		"a large list":          {why: "few bytes that become very many", typ: "type: list, entry_schema: integer", v: "{get_input: x20}", says: "more than 1000000 values"},
 		"an attribute":          {v: "{get_attribute: [north, state]}", want: "up"},
 		"as an attribute":       {why: "properties are attributes, too", v: "{get_attribute: [north, site-id]}", want: "north"},
 		"none yet":              {why: "nothing runs", v: "{get_attribute: [north, seen]}", says: "no value before something runs"},
