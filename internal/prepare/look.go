@@ -326,6 +326,9 @@ func (l *look) commit(ctx context.Context, pkg krm.Package, conditions []tko.Con
 	revision, err := l.p.client.CommitDeployment(ctx, tko.DeploymentCommit{
 		ID: l.d.ID, Revision: l.d.Stamp.Revision, Package: pkg, Conditions: conditions,
 	})
+	if errors.Is(err, tko.ErrInvalid) {
+		return err // users read it on the deployment, and know which that is
+	}
 	if err != nil {
 		return fmt.Errorf("commit deployment %q: %w", l.d.ID, err)
 	}

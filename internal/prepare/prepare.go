@@ -108,7 +108,7 @@ func New(data Client, runner Runner, options Options) *Preparer {
 		client:  data,
 		runner:  runner,
 		options: options,
-		plugins: &pluginList{client: data},
+		plugins: newPluginList(data),
 		log:     options.Log,
 	}
 }

@@ -401,7 +401,7 @@ func TestInvalidIsNotMarkedPrepared(t *testing.T) {
 	if r.Outcome != tko.WorkFailed || r.Retry == 0 {
 		t.Errorf("%+v", r)
 	}
-	if got := m.condition(id, tko.ConditionPrepared); !strings.HasPrefix(got, "False Invalid: ") || !strings.Contains(got, finding.Findings[0].String()) {
+	if got := m.condition(id, tko.ConditionPrepared); !strings.HasPrefix(got, "False Invalid: "+finding.Error()+" (attempt 1, ") {
 		t.Error(got)
 	}
 	d := m.get(id)
