@@ -104,7 +104,9 @@ class Plugin:
             text = "".join(traceback.format_exception(e))
             if isinstance(document, dict):
                 with contextlib.suppress(Exception):
-                    file, address, token = (str(document.get(k) or "") for k in ("logFile", "logAddressPort", "logToken"))
+                    file, address, token = (
+                        str(document.get(k) or "") for k in ("logFile", "logAddressPort", "logToken")
+                    )
                     _log(file, address, token, text)
             return {"error": f"{type(e).__name__}: {e}" if str(e) else type(e).__name__}
 
