@@ -259,7 +259,7 @@ func (s *server) plugins() (*plugin.Runner, error) {
 	o := plugin.Options{
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
-		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
+		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
 		Kubeconfig: s.config.PluginKubeconfig, Host: ownAddress(s.config.IPStack),
 		Functions: krmfn.Options{
 			Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
