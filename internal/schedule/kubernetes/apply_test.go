@@ -197,8 +197,8 @@ func TestBudgetInSteps(t *testing.T) {
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
 }
 
-func definition(group, kind string) krm.Resource {
-	plural := strings.ToLower(kind) + "s"
+func definition(group string) krm.Resource {
+	const kind, plural = "Thing", "things"
 	r := resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", plural+"."+group)
 	r["spec"] = map[string]any{
 		"group": group, "scope": "Namespaced", "names": map[string]any{"kind": kind, "plural": plural, "singular": strings.ToLower(kind)},
@@ -215,7 +215,7 @@ func TestDefinitions(t *testing.T) {
 	group := w.ns + ".example.com"
 	thing := resource(group+"/v1", "Thing", "one")
 	thing["spec"] = map[string]any{"a": "b"}
-	crd := definition(group, "Thing")
+	crd := definition(group)
 	late := w.ns + "-late"
 	inLate := configMap("in-late", "1")
 	inLate.Set(late, "metadata", "namespace")
@@ -255,7 +255,7 @@ func TestUnknownKind(t *testing.T) {
 		t.Error(err)
 	}
 	same(t, "the rest is there", []string{"x"}, w.there("ConfigMap"))
-	w.create(definition(group, "Thing"))
+	w.create(definition(group))
 	await(t, "the kind", func() bool {
 		r, err = w.schedule(t.Context(), d)
 		return err == nil
@@ -266,7 +266,7 @@ func TestUnknownKind(t *testing.T) {
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
-	d := deployment("a", annotated(configMap("last", "1"), kubernetes.AnnotationOrder, "5"), workload("web", 1))
+	d := deployment("a", annotated(configMap("last", "1"), kubernetes.AnnotationOrder, "5"), workload(1))
 	other := deployment("b", configMap("other", "1"))
 	r := w.look(d, other)
 	same(t, "said", map[tko.DeploymentID]string{"a": "False Waiting", "b": "True Applied"}, said(r))
@@ -288,7 +288,7 @@ func TestOrder(t *testing.T) {
 func TestUnhealthy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
-	d := deployment("a", workload("web", 1), configMap("x", "1"))
+	d := deployment("a", workload(1), configMap("x", "1"))
 	w.look(d)
 	w.patch("Deployment", "web", `{"status": {"observedGeneration": 1, "conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "no room"}]}}`, "status")
 	r := w.look(d)

@@ -216,8 +216,8 @@ func TestWhere(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "out.yaml"), []byte(config("a")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	file := func(name, context string) map[string]any {
-		return map[string]any{"kubeconfig": map[string]any{"file": name, "context": context}}
+	file := func(name, in string) map[string]any {
+		return map[string]any{"kubeconfig": map[string]any{"file": name, "context": in}}
 	}
 	tests := map[string]struct {
 		why     string
@@ -267,6 +267,7 @@ func TestConnections(t *testing.T) {
 			open.Add(1)
 		case http.StateClosed:
 			open.Add(-1)
+		default:
 		}
 	}
 	counted.Start()

@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -183,7 +184,7 @@ func (c *connections) credentials(ctx context.Context, s source) (config *rest.C
 	hash := sha256.New()
 	for _, part := range []string{
 		config.Host, config.APIPath, config.Username, config.Password, config.BearerToken, config.ServerName,
-		fmt.Sprint(config.Insecure), string(config.CAData), string(config.CertData), string(config.KeyData),
+		strconv.FormatBool(config.Insecure), string(config.CAData), string(config.CertData), string(config.KeyData),
 		fmt.Sprintf("%+v", config.Impersonate), fmt.Sprintf("%v", config.ExecProvider),
 	} {
 		_, _ = fmt.Fprintf(hash, "%d:%s", len(part), part)
@@ -206,7 +207,7 @@ func (c *connections) inCluster() (*rest.Config, error) {
 // in it as if they were one.
 func (c *connections) fromFile(s source) (*rest.Config, error) {
 	if c.options.Kubeconfigs == "" {
-		return nil, fmt.Errorf("spec.kubeconfig.file: this meta-scheduler has no folder of kubeconfigs: its operator configures one with --kubeconfigs")
+		return nil, errors.New("spec.kubeconfig.file: this meta-scheduler has no folder of kubeconfigs: its operator configures one with --kubeconfigs")
 	}
 	root, err := os.OpenRoot(c.options.Kubeconfigs)
 	if err != nil {
@@ -298,16 +299,16 @@ func parseKubeconfig(data []byte) (*api.Config, error) {
 
 // choose answers the config of a context.
 func choose(config *api.Config, s source, what string) (*rest.Config, error) {
-	context := or(s.Context, config.CurrentContext)
-	if config.Contexts[context] == nil {
+	name := or(s.Context, config.CurrentContext)
+	if config.Contexts[name] == nil {
 		if s.Context == "" {
 			return nil, fmt.Errorf("%s has no current context: name one in spec.kubeconfig.context", what)
 		}
 		return nil, fmt.Errorf("%s has no context %q", what, s.Context)
 	}
-	made, err := clientcmd.NewNonInteractiveClientConfig(*config, context, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	made, err := clientcmd.NewNonInteractiveClientConfig(*config, name, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("%s: context %q: %w", what, context, err)
+		return nil, fmt.Errorf("%s: context %q: %w", what, name, err)
 	}
 	return made, nil
 }
@@ -357,7 +358,7 @@ func (c *connections) fromSecret(ctx context.Context, s source) (*rest.Config, e
 // fromManagement reads the kubeconfig of the management cluster.
 func (c *connections) fromManagement(s source) (*rest.Config, error) {
 	if c.options.Management == "" {
-		return nil, fmt.Errorf("this meta-scheduler has no management cluster: its operator names the kubeconfig of one with --management-kubeconfig")
+		return nil, errors.New("this meta-scheduler has no management cluster: its operator names the kubeconfig of one with --management-kubeconfig")
 	}
 	config, err := clientcmd.LoadFromFile(c.options.Management)
 	if err != nil {
@@ -371,9 +372,8 @@ func (c *connections) fromManagement(s source) (*rest.Config, error) {
 
 // reason is what is wrong with a file, without its path on this machine.
 func reason(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
 	}
 	return err
 }

@@ -90,11 +90,6 @@ func compare(at pointer, live, want any, all *[]difference) {
 		if live == want {
 			return
 		}
-		if _, isMap := want.(map[string]any); !isMap {
-			if _, isList := want.([]any); !isList {
-				break
-			}
-		}
 	}
 	*all = append(*all, difference{at: at, live: live, want: want})
 }

@@ -43,7 +43,7 @@ func TestDrift(t *testing.T) {
 			// Few objects a deployment, so that the messages show all.
 			all := []tko.Deployment{
 				deployment("a", configMap("edited", "ours"), configMap("gone", "ours")),
-				deployment("b", workload("web", 1), secret("edited", "ours")),
+				deployment("b", workload(1), secret("edited", "ours")),
 			}
 			w.look(all...)
 			edit(w)
@@ -129,7 +129,7 @@ func TestIgnoredFields(t *testing.T) {
 		map[string]any{"kind": "ConfigMap", "name": "x", "pointers": []any{"/metadata/annotations/a~1b", "/data/none/at/all"}},
 	}, "ignore")
 	x, y := annotated(configMap("x", "1"), "a/b", "ours"), annotated(configMap("y", "1"), "a/b", "ours")
-	d := deployment("a", workload("web", 3), x, y)
+	d := deployment("a", workload(3), x, y)
 	replicas := func() any {
 		v, _ := w.must("Deployment", "web").Get("spec", "replicas")
 		return v
@@ -147,7 +147,7 @@ func TestIgnoredFields(t *testing.T) {
 		same(t, "of another object", "ours", w.must("ConfigMap", "y").Annotation("a/b"))
 	}
 	w.patch("ConfigMap", "x", `{"metadata": {"annotations": {"a/b": null}}}`)
-	d = deployment("a", workload("web", 3), annotated(x, "a", "b"), y)
+	d = deployment("a", workload(3), annotated(x, "a", "b"), y)
 	w.look(d)
 	same(t, "changed", "b", w.must("ConfigMap", "x").Annotation("a"))
 	if _, there := w.must("ConfigMap", "x").Get("metadata", "annotations", "a/b"); there {

@@ -22,7 +22,7 @@ func TestKilledAnywhere(t *testing.T) {
 			deployment("c", configMap("of-c", "1")),
 		}
 		if !w.gate.lost {
-			all[1].Package = append(all[1].Package, definition(w.ns+".example.com", "Thing"), resource(w.ns+".example.com/v1", "Thing", "one"))
+			all[1].Package = append(all[1].Package, definition(w.ns+".example.com"), resource(w.ns+".example.com/v1", "Thing", "one"))
 		}
 		return all
 	}
@@ -32,7 +32,7 @@ func TestKilledAnywhere(t *testing.T) {
 			deployment("b"),
 		}
 		if !w.gate.lost {
-			all[1].Package = append(all[1].Package, definition(w.ns+".example.com", "Thing"), resource(w.ns+".example.com/v1", "Thing", "two"))
+			all[1].Package = append(all[1].Package, definition(w.ns+".example.com"), resource(w.ns+".example.com/v1", "Thing", "two"))
 		}
 		return all
 	}
@@ -102,4 +102,3 @@ func TestKilledAnywhere(t *testing.T) {
 		})
 	}
 }
-

@@ -369,9 +369,9 @@ func (l *look) applyBatch(ctx context.Context, batch []*object, actions map[key]
 
 // refusal is what to say of an object that the cluster doesn't take.
 func refusal(o *object, err error) *problem {
-	p := problemOf(o.key.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", bounded(err.Error(), maxText))
+	p := problemOf(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", bounded(err.Error(), maxText))
 	if apierrors.IsConflict(err) {
-		p = problemOf(o.key.String(), true, "is there already, and others manage fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, bounded(err.Error(), maxText))
+		p = problemOf(o.String(), true, "is there already, and others manage fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, bounded(err.Error(), maxText))
 	}
 	return &p
 }

@@ -120,7 +120,7 @@ func want(deployments []tko.Deployment, namespace string, scopeOf func(krm.GVK) 
 			}
 			if there, ok := w.objects[o.key]; ok {
 				if there.deployment == d.ID || plainDigest(there) != plainDigest(o) {
-					w.problems[d.ID] = append(w.problems[d.ID], problemOf(o.key.String(), true,
+					w.problems[d.ID] = append(w.problems[d.ID], problemOf(o.String(), true,
 						"is in deployment %q too, and says something else there: an object can be one deployment's only", there.deployment))
 					continue
 				}

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -146,7 +147,7 @@ func parseSpec(value any) (spec, error) {
 		s.Budget.Objects = *w.Prune.Objects
 	}
 	if s.Budget.Percent < 0 || s.Budget.Percent > 100 || s.Budget.Objects < 0 {
-		return spec{}, fmt.Errorf("prune: percent is between 0 and 100, and objects is 0 or more")
+		return spec{}, errors.New("prune: percent is between 0 and 100, and objects is 0 or more")
 	}
 	for i, rule := range w.Ignore {
 		if rule.Kind == "" || len(rule.Pointers) == 0 {
@@ -169,7 +170,7 @@ func (w written) source() (source, error) {
 	k := w.Kubeconfig
 	if k == nil {
 		if !w.InCluster {
-			return source{}, fmt.Errorf("kubeconfig: it is missing: say where the kubeconfig is by file, secret or clusterAPI")
+			return source{}, errors.New("kubeconfig: it is missing: say where the kubeconfig is by file, secret or clusterAPI")
 		}
 		return source{InCluster: true}, nil
 	}
@@ -181,7 +182,7 @@ func (w written) source() (source, error) {
 		}
 	}
 	if ways != 1 {
-		return source{}, fmt.Errorf("kubeconfig: give exactly one of file, secret and clusterAPI, or inCluster without kubeconfig")
+		return source{}, errors.New("kubeconfig: give exactly one of file, secret and clusterAPI, or inCluster without kubeconfig")
 	}
 	switch {
 	case k.Secret != nil:
@@ -189,7 +190,7 @@ func (w written) source() (source, error) {
 	case k.ClusterAPI != nil:
 		s.Secret, s.SecretNamespace, s.SecretKey = k.ClusterAPI.Name+"-kubeconfig", or(k.ClusterAPI.Namespace, defaultNamespace), "value"
 		if k.ClusterAPI.Name == "" {
-			return source{}, fmt.Errorf("kubeconfig.clusterAPI.name: it is missing")
+			return source{}, errors.New("kubeconfig.clusterAPI.name: it is missing")
 		}
 	default:
 		if filepath.IsAbs(s.File) || !filepath.IsLocal(filepath.FromSlash(s.File)) {

@@ -95,7 +95,8 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		if s.corrected != "" && s.problem == nil {
 			corrected = append(corrected, fmt.Sprintf("%s %s", k, s.corrected))
 		}
-		h, why := healthy, ""
+		var h health
+		var why string
 		switch {
 		case s.live != nil:
 			h, why = healthOf(s.live)

@@ -131,7 +131,9 @@ func (w *world) kubeconfig(name, server, token string) {
 	}
 }
 
-func (w *world) set(value any, path ...string) { w.cluster.Set(value, append([]string{"spec"}, path...)...) }
+func (w *world) set(value any, path ...string) {
+	w.cluster.Set(value, append([]string{"spec"}, path...)...)
+}
 
 func (w *world) schedule(ctx context.Context, deployments ...tko.Deployment) (report.Report, error) {
 	return w.target.Schedule(ctx, w.cluster, w.site, deployments, nil)
@@ -266,7 +268,8 @@ func secret(name, value string) krm.Resource {
 	return r
 }
 
-func workload(name string, replicas int64) krm.Resource {
+func workload(replicas int64) krm.Resource {
+	const name = "web"
 	r := resource("apps/v1", "Deployment", name)
 	labels := map[string]any{"app": name}
 	r["spec"] = map[string]any{
@@ -299,7 +302,6 @@ func said(r report.Report) map[tko.DeploymentID]string {
 	}
 	return m
 }
-
 
 // server is the API server that the tests of this package share.
 func server(t *testing.T) *rest.Config {
