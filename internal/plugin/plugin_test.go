@@ -238,7 +238,7 @@ func TestLeftBehind(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if took := time.Since(began); took > 20*time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("it took %s", took)
 			}
 			data, err := os.ReadFile(pidFile)
@@ -265,7 +265,7 @@ func alive(pid int) bool {
 
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited too long for %s", what)
 		}

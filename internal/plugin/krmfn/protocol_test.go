@@ -113,7 +113,7 @@ func TestAnswers(t *testing.T) {
 // process that another test forked.
 func ran(t *testing.T, call func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		err := call()
 		if err == nil || !strings.Contains(err.Error(), "text file busy") || time.Now().After(deadline) {
 			return
