@@ -208,7 +208,7 @@ type value struct {
 
 // fields calls fn for every field of a message that is a number or bytes.
 // Others are new, and passed over.
-func fields(data []byte, fn func(field protowire.Number, v value) error) error {
+func fields(data []byte, fn func(field int, v value) error) error {
 	for len(data) > 0 {
 		field, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
@@ -231,7 +231,7 @@ func fields(data []byte, fn func(field protowire.Number, v value) error) error {
 			return errRow
 		}
 		data = data[n:]
-		if err := fn(field, v); err != nil {
+		if err := fn(int(field), v); err != nil {
 			return err
 		}
 	}
@@ -275,7 +275,7 @@ func (r *DeploymentRow) read(data []byte) error {
 	parent, template, site := string(before.Parent), string(before.Template), string(before.Site)
 	id, origin := "", ""
 	has := [rowSite + 1]bool{}
-	err := fields(data, func(field protowire.Number, v value) error {
+	err := fields(data, func(field int, v value) error {
 		switch field {
 		case rowID:
 			return fresh(&id, v)
@@ -330,7 +330,7 @@ func (r *DeploymentRow) read(data []byte) error {
 // entry reads an entry of the metadata.
 func (r *DeploymentRow) entry(d *tko.Deployment, v value) error {
 	var key, text string
-	err := fields(v.bytes, func(field protowire.Number, v value) error {
+	err := fields(v.bytes, func(field int, v value) error {
 		switch field {
 		case 1:
 			return r.word(&key, v)
@@ -347,7 +347,7 @@ func (r *DeploymentRow) entry(d *tko.Deployment, v value) error {
 }
 
 func (r *DeploymentRow) stamp(s *tko.Stamp, v value) error {
-	return fields(v.bytes, func(field protowire.Number, v value) error {
+	return fields(v.bytes, func(field int, v value) error {
 		switch field {
 		case stampUID:
 			return fresh(&s.UID, v)
@@ -375,7 +375,7 @@ func (r *DeploymentRow) stamp(s *tko.Stamp, v value) error {
 }
 
 func (r *DeploymentRow) condition(c *tko.Condition, v value) error {
-	return fields(v.bytes, func(field protowire.Number, v value) error {
+	return fields(v.bytes, func(field int, v value) error {
 		switch field {
 		case conditionType:
 			return r.word(&c.Type, v)
@@ -396,7 +396,7 @@ func (r *DeploymentRow) condition(c *tko.Condition, v value) error {
 
 func readTime(t *time.Time, v value) error {
 	var seconds, nanos int64
-	err := fields(v.bytes, func(field protowire.Number, v value) error {
+	err := fields(v.bytes, func(field int, v value) error {
 		switch field {
 		case 1:
 			seconds = int64(v.number) //nolint:gosec // as protobuf writes what is negative
@@ -408,4 +408,3 @@ func readTime(t *time.Time, v value) error {
 	*t = time.Unix(seconds, nanos).UTC()
 	return err
 }
-

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func manySites(t *testing.T) *relational.Store {
 	var writes []catalog.Write
 	for i := range 5000 {
 		writes = append(writes, catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{
-			Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprintf("s%05d", i)}, UID: fmt.Sprint(i), Metadata: &catalog.Metadata{},
+			Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprintf("s%05d", i)}, UID: strconv.Itoa(i), Metadata: &catalog.Metadata{},
 		}})
 	}
 	if _, err := s.Commit(t.Context(), writes...); err != nil {
