@@ -32,6 +32,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/schedule"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -171,6 +172,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(data, runner, schedule.Options{
 			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+			Kubernetes: kubernetes.Options{
+				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.KubernetesInCluster, Interval: c.KubernetesInterval,
+			},
 			Log: log.With("role", config.RoleMetaScheduler),
 		})
 		controllers.Go(func() error { return m.Run(working) })
@@ -259,7 +263,7 @@ func (s *server) plugins() (*plugin.Runner, error) {
 	o := plugin.Options{
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
-		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
+		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
 		Kubeconfig: s.config.PluginKubeconfig, Host: ownAddress(s.config.IPStack),
 		Functions: krmfn.Options{
 			Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
+	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -57,7 +57,7 @@ func (r *Runner) process(ctx context.Context, p krmfn.Process) (krmfn.Output, er
 	if err != nil {
 		return krmfn.Output{}, fmt.Errorf("it was not run: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer remove(dir)
 	cmd, err := r.program(p.Arguments, dir)
 	if err != nil {
 		return krmfn.Output{}, err
@@ -66,12 +66,10 @@ func (r *Runner) process(ctx context.Context, p krmfn.Process) (krmfn.Output, er
 	if p.Name != "" {
 		cmd.Args = append([]string{p.Name}, p.Arguments[1:]...)
 	}
-	stdout, stderr, err := r.communicate(ctx, cmd, p.Input, p.Timeout)
+	stdout, stderr, err := r.communicate(ctx, cmd, p.Input, p.Timeout, supervise.Limits{Memory: p.Memory, Daemons: p.Daemons})
 	out := krmfn.Output{Stdout: stdout, Stderr: stderr}
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		if out.ExitCode = exit.ExitCode(); out.ExitCode < 0 {
-			return out, fmt.Errorf("it ended with %s", describe(exit))
-		}
+	if exit, ok := errors.AsType[*supervise.ExitError](err); ok && exit.Code >= 0 {
+		out.ExitCode = exit.Code
 		return out, nil
 	}
 	return out, err

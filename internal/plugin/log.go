@@ -34,18 +34,32 @@ func openLogPipe(path string, log *slog.Logger) (*logPipe, error) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		return nil, fmt.Errorf("making the log file: %w", err)
 	}
-	reader, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the path is ours
+	reader, err := openFIFO(path, os.O_RDONLY)
 	if err != nil {
-		return nil, fmt.Errorf("opening the log file: %w", err)
+		return nil, err
 	}
-	writer, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the path is ours
+	writer, err := openFIFO(path, os.O_WRONLY)
 	if err != nil {
 		_ = reader.Close()
-		return nil, fmt.Errorf("opening the log file: %w", err)
+		return nil, err
 	}
 	p := &logPipe{path: path, reader: reader, writer: writer}
 	p.reading.Go(func() { logLines(log, reader) })
 	return p, nil
+}
+
+// openFIFO opens one end. A plugin that is at work can have put something else
+// there: nothing else is opened, and no link followed.
+func openFIFO(path string, how int) (*os.File, error) {
+	file, err := os.OpenFile(path, how|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) //nolint:gosec // the path is ours
+	if err != nil {
+		return nil, fmt.Errorf("opening the log file: %w", err)
+	}
+	if info, err := file.Stat(); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		_ = file.Close()
+		return nil, errors.New("the log file was replaced by something else")
+	}
+	return file, nil
 }
 
 // close logs what is still in the FIFO, and ends it.

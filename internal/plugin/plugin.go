@@ -32,6 +32,7 @@ type Options struct {
 	PrepareTimeout  time.Duration // 30 s if 0
 	ScheduleTimeout time.Duration // 300 s if 0
 	MaxOutput       int           // bytes that a plugin may write to stdout; 64 MiB if 0
+	MaxMemory       int64         // bytes that a plugin may use, with all that it starts; without limit if 0
 	MaxProcesses    int           // plugins that run at the same time; twice the CPUs, at least 4, if 0; as many persistent ones may wait
 	IdleTime        time.Duration // for which a process of a persistent plugin waits for its next request; 1 min if 0
 	MaxRequests     int           // that one process of a persistent plugin serves; 1,000 if 0

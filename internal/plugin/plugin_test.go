@@ -223,7 +223,8 @@ func TestLeftBehind(t *testing.T) {
 	dir := t.TempDir()
 	tests := map[string]string{
 		"holds the pipes":  `sleep 1000 & echo $! >PID; echo '{}'`,
-		"left the group":   `setsid sleep 5 & echo '{}'`,
+		"left the group":   `setsid sh -c 'echo $$ >PID; exec sleep 1000' & while ! [ -s PID ]; do sleep 0.01; done; echo '{}'`,
+		"forked twice":     `(setsid sh -c 'echo $$ >PID; exec env -i sleep 1000' &); while ! [ -s PID ]; do sleep 0.01; done; echo '{}'`,
 		"ignores signals":  `(trap '' HUP TERM INT; while :; do sleep 1; done) & echo $! >PID; echo '{}'`,
 		"holds the log":    `log=$(sed -n 's/^logFile: //p'); (sleep 1000 >"$log") & echo $! >PID; echo '{}'`,
 		"doesn't read":     `exec <&-; echo '{}'`,
@@ -250,8 +251,73 @@ func TestLeftBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			waitFor(t, "the child to be gone", func() bool { return !alive(pid) })
+			if alive(pid) {
+				t.Error("the child is there")
+			}
 		})
+	}
+}
+
+// What a plugin does to its folder and to the log file is its own business, and
+// goes with it.
+func TestFolderGames(t *testing.T) {
+	t.Parallel()
+	kept := filepath.Join(t.TempDir(), "kept")
+	write(t, filepath.Join(kept, "file"), "kept", 0o644)
+	tests := map[string]string{
+		"links elsewhere":   `ln -s KEPT link; ln -s KEPT/file file; ln -s / root; ln -s .. up`,
+		"is a link":         `cd "$(dirname "$TMPDIR")"; rm -r work; ln -s KEPT work`,
+		"its parent is one": `d=$(cd ..; pwd); mv "$d" "$d.moved"; ln -s KEPT "$d"; mv "$d.moved" "$d/../moved" 2>/dev/null; rm -r "$d/../moved"`,
+		"is locked":         `mkdir -p a/b/c; touch a/b/c/d; chmod 0 a/b/c a/b a; chmod 0 .`,
+		"is gone":           `rm -r "$PWD"; rm -r "$TMPDIR/.."`,
+		"has odd names": `touch -- '-rf' ' ' 'new
+line' "$(printf '\377')" '*'`,
+		"is deep":              `i=0; while [ $i -lt 300 ]; do mkdir deep && cd deep || break; i=$((i+1)); done`,
+		"a log that is a link": `rm ../log*; ln -s KEPT/file ../log; ln -s KEPT/file ../log-2`,
+		"a log that is a file": `rm ../log*; echo x >../log; echo x >../log-2`,
+	}
+	for name, games := range tests {
+		for persist, script := range map[string]string{"": games + "\necho '{}'", "true": framed + "while next; do " + games + "\nanswer '{}'; done"} {
+			t.Run(name+" "+persist, func(t *testing.T) {
+				t.Parallel()
+				r := newRunner(t, plugin.Options{})
+				p := shell("validate", strings.ReplaceAll(script, "KEPT", kept))
+				p.Properties = map[string]string{tko.PropertyPersistent: persist}
+				for range 3 { // it may fail, but not for ever
+					if err := r.Validate(t.Context(), p, target, pkg, true); err != nil {
+						t.Logf("it failed: %v", err)
+					}
+				}
+				if err := r.Validate(t.Context(), shell("validate", "echo '{}'"), target, pkg, true); err != nil {
+					t.Errorf("another plugin afterwards: %v", err)
+				}
+			})
+		}
+	}
+	t.Cleanup(func() { // after those that run at the same time
+		if data, err := os.ReadFile(filepath.Join(kept, "file")); err != nil || string(data) != "kept" {
+			t.Errorf("a file of somebody else is %q, %v", data, err)
+		}
+	})
+}
+
+// Memory is bounded, as the plugin's property says or else the runner.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	script := `head -c 100000000 /dev/zero | tail >/dev/null && `
+	r := newRunner(t, plugin.Options{MaxMemory: 32 << 20})
+	for memory, fits := range map[string]bool{"": false, "300000000": true, "1Gi": true, "64Mi": false} {
+		for persist, p := range map[string]tko.Plugin{
+			"": shell("validate", script+`echo '{}'`), "true": persistent("validate", "while next; do "+script+"answer '{}' || exit 1; done"),
+		} {
+			p.Properties = map[string]string{tko.PropertyPersistent: persist}
+			if memory != "" {
+				p.Properties[tko.PropertyMemory] = memory
+			}
+			if err := r.Validate(t.Context(), p, target, pkg, true); (err == nil) != fits {
+				t.Errorf("with %q, persistent %q: got %v", memory, persist, err)
+			}
+		}
 	}
 }
 

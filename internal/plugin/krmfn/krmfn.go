@@ -20,6 +20,8 @@ type Process struct {
 	Environment []string // beside what all plugins get
 	Input       []byte
 	Timeout     time.Duration
+	Memory      int64 // bytes that it may use, with all that it starts; without limit if 0
+	Daemons     bool  // whether what it leaves behind goes on
 }
 
 // An Output is what a process left. Also that of one that failed may be there.
@@ -31,7 +33,8 @@ type Output struct {
 
 // Options are the settings of an Executor.
 type Options struct {
-	// Run runs programs, bounded in time and output. An exit code is no error.
+	// Run runs programs, bounded in time, memory and output. An exit code is no
+	// error.
 	Run func(ctx context.Context, p Process) (Output, error)
 	// Self is a program that begins with [Child]; without one, the built-in
 	// functions whose config is a program (starlark, apply-replacements) are
@@ -160,7 +163,7 @@ func (e *Executor) protocol(ctx context.Context, c Call, builtin string, in list
 	case c.Function.Runtime == tko.FunctionWasm:
 		out, err = e.runWasm(ctx, c, input)
 	default:
-		out, err = e.options.Run(ctx, Process{Arguments: []string{c.Function.Name}, Input: input, Timeout: c.Timeout})
+		out, err = e.options.Run(ctx, Process{Arguments: []string{c.Function.Name}, Input: input, Timeout: c.Timeout, Memory: e.options.Memory})
 	}
 	if err != nil {
 		return list{}, &Error{Message: err.Error(), Stderr: out.Stderr, cause: err}
