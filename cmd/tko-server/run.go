@@ -233,7 +233,12 @@ func (s *server) listen(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.Join(open(s.config.ListenLog, &s.logs), open(s.config.ListenDebug, &s.debug))
+	logs := open(s.config.ListenLog, &s.logs)
+	if config.IsInUse(logs) && s.config.ListenLog == config.DefaultListenLog {
+		s.log.InfoContext(ctx, "plugins that run elsewhere can't log here: another server has the address", "listen_log", s.config.ListenLog)
+		logs = nil
+	}
+	return errors.Join(logs, open(s.config.ListenDebug, &s.debug))
 }
 
 func addresses(listeners []net.Listener) []string {

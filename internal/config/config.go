@@ -107,7 +107,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.ListenGRPC, "listen-grpc", "localhost:50050", "address of the gRPC API; *:50050 is every interface")
 	flags.StringVar(&c.ListenWeb, "listen-web", "localhost:50051", "address of the HTTP API; empty for none")
-	flags.StringVar(&c.ListenLog, "listen-log", "", "address of the log server for plugins that run elsewhere (port 50055 by convention); empty for none")
+	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. The default is passed over where another server has it")
 	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for those who look into the server; empty for none")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "dual (IPv6 first), ipv6 or ipv4")
 	flags.StringVar(&c.ReadyFile, "ready-file", "", "file to write the addresses to, as JSON, once they are served")

@@ -112,7 +112,7 @@ func startServer(t testing.TB, dir string, env []string, as *syscall.Credential,
 	t.Helper()
 	ready := filepath.Join(dir, "ready.json")
 	s := &Server{t: t, output: &output{}, done: make(chan struct{})}
-	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--ready-file=" + ready}, args...)
+	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=localhost:0", "--ready-file=" + ready}, args...)
 	s.cmd = exec.Command(Build(t, "tko-server"), args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), env...)
