@@ -186,8 +186,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		controllers.Go(func() error { return serveDebug(working, l) })
 	}
 	for _, l := range s.logs {
-		logs := plugin.LogServer{Log: log}
-		controllers.Go(func() error { return logs.Serve(working, l) })
+		controllers.Go(func() error { return s.logServer.Serve(working, l) })
 	}
 	controllers.Go(func() error { // an API that fails ends everything
 		select {
@@ -218,6 +217,7 @@ type server struct {
 	store                  catalog.Store
 	service                *catalog.Service
 	inProcess              *bufconn.Listener
+	logServer              plugin.LogServer
 }
 
 // listen opens the sockets first: whoever reads the addresses can connect.
@@ -263,17 +263,40 @@ func (s *server) plugins() (*plugin.Runner, error) {
 	o := plugin.Options{
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
-		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
-		Kubeconfig: s.config.PluginKubeconfig,
+		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
+		Kubeconfig: s.config.PluginKubeconfig, Host: ownAddress(s.config.IPStack),
 		Functions: krmfn.Options{
 			Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
 		},
 	}
 	if len(s.logs) > 0 {
-		o.LogAddressPort = s.logs[0].Addr().String()
+		o.LogServer, o.LogAddressPort = &s.logServer, s.logs[0].Addr().String()
+		if a, ok := s.logs[0].Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
+			o.LogAddressPort = net.JoinHostPort("localhost", strconv.Itoa(a.Port))
+		}
 	}
 	return plugin.New(o), nil
+}
+
+// ownAddress is an address of this machine that others may reach; "" if it has
+// none.
+func ownAddress(ipStack string) string {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return ""
+	}
+	for _, a := range addresses {
+		n, ok := a.(*net.IPNet)
+		if !ok || !n.IP.IsGlobalUnicast() {
+			continue
+		}
+		if v4 := n.IP.To4() != nil; v4 && ipStack == "ipv6" || !v4 && ipStack == "ipv4" {
+			continue
+		}
+		return n.IP.String()
+	}
+	return ""
 }
 
 // ownProgram is this program, also after its file was replaced; "" if nobody

@@ -80,6 +80,7 @@ type Config struct {
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
 	PluginConcurrency     int
+	PluginMemory          int64 // bytes of a plugin; 0: no limit
 	PythonEnv             string
 	PluginEnvironment     []string // names of variables
 	PluginKubeconfig      string   // of plugins that run in pods
@@ -147,6 +148,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
 	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "plugin processes at once")
+	flags.Int64Var(&c.PluginMemory, "plugin-memory", 1<<30, "memory that a plugin may use with all that it starts, in bytes, unless its property _memory says otherwise; 0 for no limit")
 	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, beside PATH, HOME and the like")
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
 
@@ -281,6 +283,9 @@ func (c *Config) Validate() error {
 		if !slices.Contains(toscaSchemes, scheme) {
 			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
+	}
+	if c.PluginMemory != 0 && c.PluginMemory < tko.MinMemory {
+		add("--plugin-memory is %d: use at least %d, 16 mebibytes, or 0 for no limit", c.PluginMemory, tko.MinMemory)
 	}
 	if c.KptMemory < 1<<20 {
 		add("--kpt-memory is %d: use at least %d, a mebibyte", c.KptMemory, 1<<20)
