@@ -14,10 +14,14 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 func conditions(r report.State) []tko.Condition {
@@ -60,6 +64,47 @@ func TestAway(t *testing.T) {
 	w.gate.down.Store(false)
 	r = w.look(d)
 	same(t, "it is back", "True Healthy", r.Site.Healthy.Status+" "+r.Site.Healthy.Reason)
+}
+
+// The API server itself stops and starts, and the connection with it.
+func TestServerRestarts(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	dir := t.TempDir()
+	text, err := os.ReadFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target := kubernetes.New(kubernetes.Options{Kubeconfigs: dir})
+	defer target.Close()
+	cluster := krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "spec": map[string]any{"kubeconfig": map[string]any{"file": "edge.yaml"}}}
+	look := func(value string) (report.Report, error) {
+		return target.Schedule(t.Context(), cluster, tko.Site{ID: "s"}, []tko.Deployment{deployment("a", configMap("x", value))}, nil)
+	}
+	if _, err := look("1"); err != nil {
+		t.Fatal(err)
+	}
+	c.StopAPI()
+	r, err := look("2")
+	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonAway || !strings.Contains(err.Error(), "doesn't answer: connection refused") {
+		t.Errorf("while it is away: %v, %v", r.Site, err)
+	}
+	c.StartAPI(t)
+	if _, err = look("2"); err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := client.Resource(kinds["ConfigMap"]).Namespace("default").Get(t.Context(), "x", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "what is there", "2", krm.Resource(u.Object).Text("data", "key"))
 }
 
 // Clusters that are away are tried a few at a time.

@@ -95,8 +95,9 @@ func (t *Target) Close() { t.connections.close() }
 
 // Schedule makes the cluster that a resource of the site's package names hold
 // what these deployments say, and nothing more of what was applied for the
-// site, except for what deployments that are held have there. The report says
-// how every deployment is. ErrInvalid says that a record has to change; any
+// site, except for what deployments that are held have there. Before that, it
+// makes the management cluster hold what the site's package has for it. The
+// report says how every deployment is. ErrInvalid says that a record has to change; any
 // other error may go away without that. Doing it again changes nothing.
 func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	s, err := readSpec(trigger)
@@ -111,6 +112,19 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 			return report.Report{Again: jittered(busyPause)}, errors.New(away.Message)
 		}
 	}
+	infrastructure, err := t.provide(ctx, s, site)
+	if ctx.Err() != nil {
+		return report.Report{}, context.Cause(ctx)
+	}
+	r, deployErr := t.deploy(ctx, s, site, deployments, held)
+	if ctx.Err() != nil {
+		return report.Report{}, context.Cause(ctx)
+	}
+	return together(infrastructure, err, r, deployErr)
+}
+
+// deploy looks after the site's cluster.
+func (t *Target) deploy(ctx context.Context, s spec, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	conn, release, err := t.connections.get(ctx, s.Source)
 	if err != nil {
 		return t.unreached(ctx, site, deployments, err)

@@ -125,6 +125,9 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewObjects)}
 	default:
 		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects are as they should be", objects)}
+		if charts := l.wanted.charts[id]; charts > 0 {
+			state.Scheduled.Message += fmt.Sprintf(", but %d Helm charts are not installed: a schedule plugin can do that", charts)
+		}
 		if len(corrected) > 0 {
 			state.Scheduled.Note = fmt.Sprintf("corrected at %s: %s", time.Now().UTC().Format(time.RFC3339), firstFew(corrected, fewObjects))
 		}
