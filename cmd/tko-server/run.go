@@ -33,6 +33,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/schedule"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -174,6 +175,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(data, runner, schedule.Options{
 			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+			Kubernetes: kubernetes.Options{
+				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.KubernetesInCluster, Interval: c.KubernetesInterval,
+			},
 			Log: log.With("role", config.RoleMetaScheduler),
 		})
 		controllers.Go(func() error { return m.Run(working) })
@@ -185,8 +189,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		controllers.Go(func() error { return serveDebug(working, l) })
 	}
 	for _, l := range s.logs {
-		logs := plugin.LogServer{Log: log}
-		controllers.Go(func() error { return logs.Serve(working, l) })
+		controllers.Go(func() error { return s.logServer.Serve(working, l) })
 	}
 	controllers.Go(func() error { // an API that fails ends everything
 		select {
@@ -217,6 +220,7 @@ type server struct {
 	store                        catalog.Store
 	service                      *catalog.Service
 	inProcess                    *bufconn.Listener
+	logServer                    plugin.LogServer
 }
 
 // listen opens the sockets first: whoever reads the addresses can connect.
@@ -262,17 +266,40 @@ func (s *server) plugins() (*plugin.Runner, error) {
 	o := plugin.Options{
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
-		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
-		Kubeconfig: s.config.PluginKubeconfig,
+		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
+		Kubeconfig: s.config.PluginKubeconfig, Host: ownAddress(s.config.IPStack),
 		Functions: krmfn.Options{
 			Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
 		},
 	}
 	if len(s.logs) > 0 {
-		o.LogAddressPort = s.logs[0].Addr().String()
+		o.LogServer, o.LogAddressPort = &s.logServer, s.logs[0].Addr().String()
+		if a, ok := s.logs[0].Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
+			o.LogAddressPort = net.JoinHostPort("localhost", strconv.Itoa(a.Port))
+		}
 	}
 	return plugin.New(o), nil
+}
+
+// ownAddress is an address of this machine that others may reach; "" if it has
+// none.
+func ownAddress(ipStack string) string {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return ""
+	}
+	for _, a := range addresses {
+		n, ok := a.(*net.IPNet)
+		if !ok || !n.IP.IsGlobalUnicast() {
+			continue
+		}
+		if v4 := n.IP.To4() != nil; v4 && ipStack == "ipv6" || !v4 && ipStack == "ipv4" {
+			continue
+		}
+		return n.IP.String()
+	}
+	return ""
 }
 
 // ownProgram is this program, also after its file was replaced; "" if nobody

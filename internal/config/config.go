@@ -79,9 +79,15 @@ type Config struct {
 	GitCache             string
 	GitSecrets           string
 
+	Kubeconfigs          string // folder
+	ManagementKubeconfig string
+	KubernetesInCluster  bool
+	KubernetesInterval   time.Duration
+
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
 	PluginConcurrency     int
+	PluginMemory          int64 // bytes of a plugin; 0: no limit
 	PythonEnv             string
 	PluginEnvironment     []string // names of variables
 	PluginKubeconfig      string   // of plugins that run in pods
@@ -160,9 +166,15 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to; without one there are none")
 
+	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to; without one there are none")
+	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
+	flags.BoolVar(&c.KubernetesInCluster, "kubernetes-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
+	flags.DurationVar(&c.KubernetesInterval, "kubernetes-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
+
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
 	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "plugin processes at once")
+	flags.Int64Var(&c.PluginMemory, "plugin-memory", 1<<30, "memory that a plugin may use with all that it starts, in bytes, unless its property _memory says otherwise; 0 for no limit")
 	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, beside PATH, HOME and the like")
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
 
@@ -272,7 +284,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for name, d := range map[string]time.Duration{
-		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease,
+		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "kubernetes-interval": c.KubernetesInterval,
 		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait,
 	} {
 		if d <= 0 {
@@ -300,6 +312,9 @@ func (c *Config) Validate() error {
 		if !slices.Contains(toscaSchemes, scheme) {
 			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
+	}
+	if c.PluginMemory != 0 && c.PluginMemory < tko.MinMemory {
+		add("--plugin-memory is %d: use at least %d, 16 mebibytes, or 0 for no limit", c.PluginMemory, tko.MinMemory)
 	}
 	if c.KptMemory < 1<<20 {
 		add("--kpt-memory is %d: use at least %d, a mebibyte", c.KptMemory, 1<<20)

@@ -404,7 +404,7 @@ func TestRun(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir()}).Run(ctx) }()
 	got := map[string]tko.WorkOutcome{}
-	for deadline := time.Now().Add(20 * time.Second); len(got) < len(want) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(got) < len(want) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		r.mu.Lock()
 		for key, w := range r.finished {
 			got[key] = w.Outcome
