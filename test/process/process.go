@@ -72,6 +72,7 @@ func Clean() {
 type Server struct {
 	GRPC string // an address of its gRPC API
 	Web  string // of its HTTP API
+	Kube string // of its Kubernetes API, if it serves one
 	PID  int
 
 	t      testing.TB
@@ -147,13 +148,16 @@ func (s *Server) waitReady(path string) {
 	s.t.Helper()
 	deadline := time.After(patience)
 	for {
-		var addresses struct{ GRPC, Web []string }
+		var addresses struct{ GRPC, Web, Kubernetes []string }
 		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
 			if len(addresses.GRPC) > 0 {
 				s.GRPC = addresses.GRPC[0]
 			}
 			if len(addresses.Web) > 0 {
 				s.Web = addresses.Web[0]
+			}
+			if len(addresses.Kubernetes) > 0 {
+				s.Kube = addresses.Kubernetes[0]
 			}
 			return
 		}
