@@ -181,6 +181,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	for _, l := range s.debug {
 		controllers.Go(func() error { return serveDebug(working, l) })
 	}
+	for _, l := range s.health {
+		controllers.Go(func() error { return serveHealth(working, l, data) })
+	}
 	for _, l := range s.logs {
 		logs := plugin.LogServer{Log: log}
 		controllers.Go(func() error { return logs.Serve(working, l) })
@@ -210,10 +213,10 @@ type server struct {
 	config *config.Config
 	log    *slog.Logger
 
-	grpc, web, logs, debug []net.Listener
-	store                  catalog.Store
-	service                *catalog.Service
-	inProcess              *bufconn.Listener
+	grpc, web, logs, debug, health []net.Listener
+	store                          catalog.Store
+	service                        *catalog.Service
+	inProcess                      *bufconn.Listener
 }
 
 // listen opens the sockets first: whoever reads the addresses can connect.
@@ -229,7 +232,7 @@ func (s *server) listen(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.Join(open(s.config.ListenLog, &s.logs), open(s.config.ListenDebug, &s.debug))
+	return errors.Join(open(s.config.ListenLog, &s.logs), open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health))
 }
 
 func addresses(listeners []net.Listener) []string {
@@ -385,7 +388,7 @@ func (s *server) ready() error {
 	if s.config.ReadyFile == "" {
 		return nil
 	}
-	text, err := json.Marshal(map[string][]string{"grpc": addresses(s.grpc), "web": addresses(s.web)})
+	text, err := json.Marshal(map[string][]string{"grpc": addresses(s.grpc), "web": addresses(s.web), "health": addresses(s.health)})
 	if err != nil {
 		return err
 	}
@@ -397,7 +400,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	for _, l := range slices.Concat(s.grpc, s.web, s.logs, s.debug) {
+	for _, l := range slices.Concat(s.grpc, s.web, s.logs, s.debug, s.health) {
 		_ = l.Close()
 	}
 	if s.store != nil {
