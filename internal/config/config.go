@@ -38,13 +38,14 @@ type Config struct {
 	StoreWait time.Duration // how long to wait for a database that isn't there at the start
 	Data      string        // address of the data controller, for roles without RoleData
 
-	ListenGRPC  string // host:port; see Listen
-	ListenWeb   string // host:port, or "" for none
-	Kubernetes  string // host:port of the Kubernetes API, or "" for none
-	ListenLog   string // host:port of the plugins' log server, or "" for none
-	ListenDebug string // host:port of Go's profiles, or "" for none
-	IPStack     string // dual, ipv6, ipv4
-	ReadyFile   string // where to write the addresses once they are served, or ""
+	ListenGRPC   string // host:port; see Listen
+	ListenWeb    string // host:port, or "" for none
+	Kubernetes   string // host:port of the Kubernetes API, or "" for none
+	ListenLog    string // host:port of the plugins' log server, or "" for none
+	ListenDebug  string // host:port of Go's profiles, or "" for none
+	ListenHealth string // host:port of what probes ask, or "" for none
+	IPStack      string // dual, ipv6, ipv4
+	ReadyFile    string // where to write the addresses once they are served, or ""
 
 	KubernetesCert           string // file
 	KubernetesKey            string // file
@@ -135,6 +136,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.KubernetesAudit.MaxSize, "kubernetes-audit-log-max-size", 100, "MiB after which the next such file is begun")
 	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. The default is passed over where another server has it")
 	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for those who look into the server; empty for none")
+	flags.StringVar(&c.ListenHealth, "listen-health", "", "address for probes, over HTTP (port 50059 by convention): /healthz while the process lives, /readyz when the data controller answers; empty for none")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "dual (IPv6 first), ipv6 or ipv4")
 	flags.StringVar(&c.ReadyFile, "ready-file", "", "file to write the addresses to, as JSON, once they are served")
 
@@ -275,7 +277,10 @@ func (c *Config) Validate() error {
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
 		add("--log-level is %q: use debug, info, warn or error", c.LogLevel)
 	}
-	for name, address := range map[string]string{"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "kubernetes": c.Kubernetes, "listen-log": c.ListenLog, "listen-debug": c.ListenDebug, "data": c.Data} {
+	for name, address := range map[string]string{
+		"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "kubernetes": c.Kubernetes, "listen-log": c.ListenLog,
+		"listen-debug": c.ListenDebug, "listen-health": c.ListenHealth, "data": c.Data,
+	} {
 		if address == "" && name != "listen-grpc" && name != "data" {
 			continue
 		}
