@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
-	toolswatch "k8s.io/client-go/tools/watch"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -65,30 +64,20 @@ func TestFollowers(t *testing.T) {
 	position := w.position()
 
 	resumed := newFollower()
-	resume, err := toolswatch.NewRetryWatcherWithContext(ctx, strconv.FormatInt(position, 10), &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return api.Resource(templates).Watch(ctx, options)
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() {
-		for e := range resume.ResultChan() {
-			if o, ok := e.Object.(metav1.Object); ok && e.Type != watch.Bookmark {
-				resumed.saw(o, e.Type == watch.Deleted)
-			}
-		}
-	})
+	running.Go(func() { resumed.watch(ctx, api, position) })
 
 	informed := newFollower()
 	informer := dynamicinformer.NewDynamicSharedInformerFactory(api, 0).ForResource(templates).Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { informed.sawAny(o, false) },
-		UpdateFunc: func(_, o any) { informed.sawAny(o, false) },
+		UpdateFunc: func(old, o any) {
+			if version(old) != version(o) { // informers that had to list again say so of all that they have
+				informed.sawAny(o, false)
+			}
+		},
 		DeleteFunc: func(o any) { informed.sawAny(o, true) },
 	}); err != nil {
 		t.Fatal(err)
@@ -194,6 +183,35 @@ type follower struct {
 
 func newFollower() *follower {
 	return &follower{current: map[string]string{}, changed: make(chan struct{})}
+}
+
+func version(o any) string {
+	object, ok := o.(metav1.Object)
+	if !ok {
+		return ""
+	}
+	return object.GetResourceVersion()
+}
+
+// watch watches from a position, and whenever that ends, from where it was.
+func (f *follower) watch(ctx context.Context, api dynamic.Interface, position int64) {
+	from := strconv.FormatInt(position, 10)
+	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		w, err := api.Resource(templates).Watch(ctx, metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true})
+		if err != nil {
+			continue // the server is away
+		}
+		for e := range w.ResultChan() {
+			o, ok := e.Object.(metav1.Object)
+			if !ok {
+				break
+			}
+			if from = o.GetResourceVersion(); e.Type != watch.Bookmark {
+				f.saw(o, e.Type == watch.Deleted)
+			}
+		}
+		w.Stop()
+	}
 }
 
 func (f *follower) sawAny(o any, deleted bool) {
