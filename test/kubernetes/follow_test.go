@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -32,20 +31,6 @@ import (
 
 var templates = v1alpha1.GroupVersion.WithResource("templates")
 
-// objects is how many there are to follow: TKO_KUBERNETES_OBJECTS, or few.
-func objects(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("TKO_KUBERNETES_OBJECTS")
-	if text == "" {
-		return 1000
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("TKO_KUBERNETES_OBJECTS: %v", err)
-	}
-	return n
-}
-
 // Those who follow the API through a kill -9 of the data controller, while
 // others write, end with what is there. Who resumes a watch gets every change
 // once; informers and controllers get nothing twice.
@@ -53,7 +38,7 @@ func TestFollowers(t *testing.T) {
 	klog.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	w := newWorld(t, "data")
-	n := objects(t)
+	n := number(t, "TKO_KUBERNETES_OBJECTS", 1000)
 	w.writeAll(0, n, "0")
 	api, err := dynamic.NewForConfig(w.Config())
 	if err != nil {
@@ -289,6 +274,11 @@ func id(i int) string { return fmt.Sprintf("t%06d", i) }
 
 func write(ctx context.Context, c *client.Client, i int, value string) error {
 	_, err := c.RegisterTemplate(ctx, tko.Template{ID: tko.TemplateID(id(i)), Metadata: map[string]string{"value": value}})
+	return err
+}
+
+func writeLoad(ctx context.Context, c *client.Client, i int) error {
+	_, err := c.RegisterTemplate(ctx, tko.Template{ID: "load", Metadata: map[string]string{"load": "", "value": strconv.Itoa(i)}})
 	return err
 }
 
