@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -86,7 +87,7 @@ func (r *run) python(ctx context.Context) error {
 	var once float64
 	for _, persistent := range []bool{false, true} {
 		rate, err := r.prepareBy(ctx, tko.Plugin{
-			Arguments: []string{filepath.Join(folder, "example.py")}, Properties: map[string]string{tko.PropertyPersistent: fmt.Sprint(persistent)}, Triggers: []krm.GVK{trigger},
+			Arguments: []string{filepath.Join(folder, "example.py")}, Properties: map[string]string{tko.PropertyPersistent: strconv.FormatBool(persistent)}, Triggers: []krm.GVK{trigger},
 		}, pkg, 1)
 		if err != nil {
 			return err
