@@ -15,7 +15,7 @@ import (
 // function has a KRM function prepare a deployment's package. Functions know
 // nothing of preparation: the triggering resource is marked for them, and has
 // been prepared too if they removed it.
-func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error) {
+func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package, notes []func(string)) (prepared bool, out krm.Package, err error) {
 	if len(p.Arguments) != 1 {
 		return false, nil, failure(p, target, nil, "it has %d arguments: the kpt executor needs exactly one, the function", len(p.Arguments))
 	}
@@ -31,6 +31,11 @@ func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity
 	out, err = r.functions.Run(ctx, krmfn.Call{
 		Function: function, Properties: p.Properties, Target: target, Package: pkg, Timeout: r.options.PrepareTimeout,
 		Log: r.options.Log.With("deployment", string(id), "plugin", p.ID(), "resource", target.String()),
+		Note: func(text string) {
+			for _, note := range notes {
+				note(text)
+			}
+		},
 	})
 	if err != nil {
 		e := failure(p, target, err, "%s", bounded(err.Error(), maxMessage))

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -469,6 +470,71 @@ func TestLogServer(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLogServerKnowsWhose has a plugin send lines over TCP, with its token and
+// without.
+func TestLogServerKnowsWhose(t *testing.T) {
+	t.Parallel()
+	log := &lines{}
+	server := &plugin.LogServer{Log: slog.New(slog.NewTextHandler(log, nil))}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { served <- server.Serve(ctx, listener) }()
+	r := plugin.New(plugin.Options{Log: slog.New(slog.NewTextHandler(log, nil)), LogServer: server, LogAddressPort: listener.Addr().String()})
+	script := `input=$(cat); token=$(printf %s "$input" | sed -n 's/^logToken: //p'); exec 3<>/dev/tcp/127.0.0.1/PORT; printf 'tko-log %s\nmine\nmine too\n' "$token" >&3
+exec 4<>/dev/tcp/127.0.0.1/PORT; printf 'whose\ntko-log x\n' >&4; exec 5<>/dev/tcp/127.0.0.1/PORT; printf 'tko-log nonsense\nlost\n' >&5; echo '{prepared: false}'`
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	p := tko.Plugin{Type: "prepare", Name: "p", Arguments: []string{"bash", "-c", strings.ReplaceAll(script, "PORT", port)}}
+	if _, _, err := r.Prepare(t.Context(), p, target, "d1", pkg); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the lines", func() bool { return strings.Count(log.String(), "\n") >= 5 })
+	whose := regexp.MustCompile(`deployment=d1 plugin=prepare\|p resource=.* line=(.*)`)
+	var mine []string
+	for _, found := range whose.FindAllStringSubmatch(log.String(), -1) {
+		mine = append(mine, found[1])
+	}
+	if diff := cmp.Diff([]string{"mine", `"mine too"`}, mine); diff != "" || strings.Contains(log.String(), "nonsense") || !strings.Contains(log.String(), `line="tko-log x"`) {
+		t.Errorf("%s\n%s", diff, log)
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	r := plugin.New(plugin.Options{})
+	file := filepath.Join(t.TempDir(), "p.sh")
+	p := tko.Plugin{Type: "validate", Name: "p", Arguments: []string{"sh", file}}
+	seen := map[string]string{}
+	differs := func(why string, p tko.Plugin) {
+		t.Helper()
+		name := r.Program(p)
+		if before, ok := seen[name]; ok {
+			t.Errorf("%s is as %s", why, before)
+		}
+		seen[name] = why
+	}
+	differs("without its file", p)
+	for _, content := range []string{"true", "false"} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		differs("with "+content, p)
+	}
+	if again := r.Program(p); seen[again] == "" {
+		t.Error("it differs from itself")
+	}
+	p.Properties = map[string]string{"a": "b"}
+	differs("with a property", p)
+	differs("without arguments", tko.Plugin{Type: "validate", Name: "p"})
 }
 
 func TestMaxProcesses(t *testing.T) {

@@ -85,6 +85,7 @@ type Call struct {
 	Package    krm.Package       // left alone
 	Timeout    time.Duration
 	Log        *slog.Logger // gets the results that are no errors
+	Note       func(string) // gets them, too, as a user reads them; may be nil
 }
 
 // An Error says why a function failed; it has changed nothing.
@@ -126,6 +127,7 @@ func (e *Executor) Run(ctx context.Context, c Call) (krm.Package, error) {
 		return nil, &Error{Message: message, Results: true}
 	}
 	logResults(ctx, c.Log, answer.results)
+	noteResults(c.Note, answer.results)
 	clean(answer.items, c.Package)
 	if err := answer.items.Check(); err != nil {
 		return nil, &Error{Message: fmt.Sprintf("its output is malformed: items: %s", err), cause: err}
