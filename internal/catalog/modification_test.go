@@ -105,7 +105,7 @@ func TestModificationRunsOut(t *testing.T) {
 	w := newWorld(t, catalog.Options{ModificationTime: time.Millisecond})
 	id := w.create(tko.NewDeployment{})
 	late := w.start(id)
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		m, err := w.StartModification(w.ctx, id)
 		if err == nil {
 			wantError(t, func() error { _, _, err := w.EndModification(w.ctx, late.Token, pkg(t, thing("late", ""))); return err }(), tko.ErrBusy, "run out")

@@ -145,7 +145,7 @@ func TestWatchAfterNobodyWatched(t *testing.T) {
 			for n := range 5 {
 				commitSites(t, store, n, 600)
 			}
-			ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+			ctx, cancel := context.WithTimeout(w.ctx, 2*time.Minute)
 			defer cancel()
 			if err := inOrder(w.Watch(ctx, test.after), test.after, head); err != nil {
 				t.Errorf("%v: %s", err, test.why)

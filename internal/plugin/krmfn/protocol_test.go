@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,11 +110,44 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// What a function says that is no error reaches who asked, and the log.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	results := `results:
+- {severity: info, message: done}
+- {message: "5 resources"}
+- {severity: warning, message: old, resourceRef: {apiVersion: v1, kind: Service, name: web}, field: {path: spec.type, currentValue: a, proposedValue: b}}
+`
+	many := head + "results:\n" + strings.Repeat("- {severity: warning, message: m}\n", 25)
+	for name, test := range map[string]struct {
+		why, answer string
+		want        []string
+	}{
+		"some": {why: "warnings first", answer: results, want: []string{`warning: old (v1 Service "web", spec.type is a, should be b)`, "info: done", "info: 5 resources"}},
+		"many": {why: "nobody reads thousands", answer: strings.TrimPrefix(many, head), want: append(slices.Repeat([]string{"warning: m"}, 10), "and 15 more")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &log{}
+			r := plugin.New(self(t, plugin.Options{Log: l.logger()}))
+			path := script(t, answering(head+"items: ["+trigger+"]\n"+test.answer))
+			var got []string
+			ran(t, func() error {
+				_, _, err := r.Prepare(t.Context(), function("exec:"+path), target, "d", parse(t, trigger), func(note string) { got = append(got, note) })
+				return err
+			})
+			if diff := cmp.Diff(test.want, got); diff != "" || !strings.Contains(l.String(), "severity=warning") {
+				t.Errorf("%s: %s\n%s", test.why, diff, l)
+			}
+		})
+	}
+}
+
 // ran calls again while the script that was just written is still open in a
 // process that another test forked.
 func ran(t *testing.T, call func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		err := call()
 		if err == nil || !strings.Contains(err.Error(), "text file busy") || time.Now().After(deadline) {
 			return

@@ -73,7 +73,7 @@ func TestUnknownOutcomesAreSaid(t *testing.T) {
 	}
 	l.when.Store(int64(pgtest.Before))
 	l.times.Store(1 << 30)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, _, err := store.StartModification(ctx, "d", "token", time.Hour)
 	if !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "not known") {

@@ -1,0 +1,369 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// patience is how long anything may take on a busy machine.
+const patience = 4 * time.Minute
+
+// Token is a bearer token of an administrator.
+const Token = "administrator-of-tests"
+
+// Options say what a cluster has beside its API server.
+type Options struct {
+	// Controllers adds the controller manager, the scheduler and a node of
+	// kwok's: Deployments get pods, pods become ready, what has no owner any
+	// more is collected, namespaces go when they are deleted, and roles such as
+	// view, which are made of others, have rules.
+	Controllers bool
+}
+
+// A Cluster is a Kubernetes that runs. It serves one user after the other or
+// many at once.
+type Cluster struct {
+	// Kubeconfig is the path of an administrator's kubeconfig.
+	Kubeconfig string
+	// Programs is the folder of kubectl and the other programs.
+	Programs string
+
+	folder  string
+	port    int
+	pki     *pki
+	options Options
+	keeper  *keeper
+
+	etcd, api *daemon
+	others    []*daemon
+}
+
+// Start starts a cluster, which goes with the test. What its programs wrote
+// is shown if the test failed.
+func Start(t testing.TB, options Options) *Cluster {
+	t.Helper()
+	c, err := New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.showLogs(t)
+	return c
+}
+
+var (
+	sharedLock sync.Mutex
+	sharedOnes = map[Options]*Cluster{}
+)
+
+// Shared answers the cluster with these options that all tests of this process
+// share, and starts it if it doesn't run yet. It runs until Main stops it.
+func Shared(t testing.TB, options Options) *Cluster {
+	t.Helper()
+	sharedLock.Lock()
+	defer sharedLock.Unlock()
+	c := sharedOnes[options]
+	if c == nil {
+		var err error
+		if c, err = New(options); err != nil {
+			t.Fatal(err)
+		}
+		sharedOnes[options] = c
+	}
+	c.showLogs(t)
+	return c
+}
+
+// Main runs tests and then stops what Shared started: for TestMain. A test
+// process that ends without it, or is killed, takes its clusters with it, too.
+func Main(m *testing.M) int {
+	code := m.Run()
+	sharedLock.Lock()
+	defer sharedLock.Unlock()
+	for options, c := range sharedOnes {
+		c.Close()
+		delete(sharedOnes, options)
+	}
+	return code
+}
+
+// New starts a cluster and waits until it is ready. The caller closes it.
+func New(options Options) (*Cluster, error) {
+	programs, err := programs()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp("", "tko-kubernetes-")
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Kubeconfig: filepath.Join(folder, "admin.kubeconfig"), Programs: programs, folder: folder, options: options}
+	if c.keeper, err = keep(folder); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	if err := c.start(); err != nil {
+		err = fmt.Errorf("Kubernetes doesn't start: %w\n%s", err, c.logs()) //nolint:staticcheck // a name
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close stops everything and removes the cluster's data. It may be called
+// again.
+func (c *Cluster) Close() {
+	for _, d := range c.others {
+		d.kill()
+	}
+	if c.api != nil {
+		c.api.kill() // before etcd, without which it wouldn't end
+	}
+	if c.etcd != nil {
+		c.etcd.kill()
+	}
+	c.keeper.close()
+}
+
+// StopAPI stops the API server: first it is asked to, then killed, for open
+// watches keep it from ending. Its data stay.
+func (c *Cluster) StopAPI() { c.api.stop(3 * time.Second) }
+
+// StartAPI starts the API server again, at the same address, and waits until
+// it is ready.
+func (c *Cluster) StartAPI(t testing.TB) {
+	t.Helper()
+	if err := c.startAPI(); err != nil {
+		t.Fatalf("the API server doesn't start: %v\n%s", err, c.api.log())
+	}
+}
+
+// URL is the address of the API server.
+func (c *Cluster) URL() string { return "https://127.0.0.1:" + strconv.Itoa(c.port) }
+
+// CA is the certificate, in PEM, of the authority that has signed the API
+// server's certificate, and those of ServingCertificate.
+func (c *Cluster) CA() []byte { return c.pki.ca.certificatePEM() }
+
+// Config answers a new configuration of an administrator, without limits on
+// the rate of requests.
+func (c *Cluster) Config() *rest.Config { return c.config(c.pki.admin) }
+
+// UserConfig answers a new configuration of a user with a client certificate
+// for a name and groups, without limits on the rate of requests.
+func (c *Cluster) UserConfig(t testing.TB, name string, groups ...string) *rest.Config {
+	t.Helper()
+	user, err := c.pki.client(name, groups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.config(user)
+}
+
+// UserKubeconfig answers the path of a kubeconfig of a user with a client
+// certificate for a name and groups.
+func (c *Cluster) UserKubeconfig(t testing.TB, name string, groups ...string) string {
+	t.Helper()
+	user, err := c.pki.client(name, groups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := c.writeKubeconfig(path, user); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (c *Cluster) config(user *pair) *rest.Config {
+	return &rest.Config{
+		Host: c.URL(), QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.CA(), CertData: user.certificatePEM(), KeyData: user.keyPEM()},
+	}
+}
+
+// start brings up everything, at new ports if somebody takes those that were
+// free a moment ago.
+func (c *Cluster) start() error {
+	for attempt := 1; ; attempt++ {
+		ports, err := freePorts(4)
+		if err != nil {
+			return err
+		}
+		c.port = ports[0]
+		if err = c.startAt(ports); err == nil || attempt == 3 || !strings.Contains(c.logs(), "address already in use") {
+			return err
+		}
+		c.api.kill()
+		c.etcd.kill()
+	}
+}
+
+func (c *Cluster) startAt(ports []int) error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	client, peer := "http://127.0.0.1:"+strconv.Itoa(ports[1]), "http://127.0.0.1:"+strconv.Itoa(ports[2])
+	c.etcd = c.daemon("etcd", "--name=test", "--data-dir="+c.path("etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls="+client, "--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=test="+peer)
+	args := []string{
+		"--etcd-servers=" + client, "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.port),
+		"--tls-cert-file=" + c.path("apiserver.crt"), "--tls-private-key-file=" + c.path("apiserver.key"),
+		"--client-ca-file=" + c.path("ca.crt"), "--token-auth-file=" + c.path("tokens.csv"),
+		"--anonymous-auth=false", "--authorization-mode=RBAC", "--allow-privileged=true",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.path("accounts.key"), "--service-account-signing-key-file=" + c.path("accounts.key"),
+		"--service-cluster-ip-range=10.96.0.0/16,fd00:96::/108", "--endpoint-reconciler-type=none",
+		"--requestheader-client-ca-file=" + c.path("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + c.path("front-proxy-client.crt"), "--proxy-client-key-file=" + c.path("front-proxy-client.key"),
+	}
+	if !c.options.Controllers {
+		args = append(args, "--disable-admission-plugins=ServiceAccount") // nobody makes the accounts
+	}
+	c.api = c.daemon("kube-apiserver", args...)
+	if err := c.etcd.start(); err != nil {
+		return err
+	}
+	if err := c.startAPI(); err != nil {
+		return err
+	}
+	if !c.options.Controllers {
+		return nil
+	}
+	return c.startControllers(ports[3])
+}
+
+// prepare writes the files that the programs are given.
+func (c *Cluster) prepare() error {
+	if err := os.RemoveAll(c.path("etcd")); err != nil {
+		return err
+	}
+	var err error
+	if c.pki, err = newPKI(); err != nil {
+		return err
+	}
+	if err := c.pki.write(c.folder); err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.path("tokens.csv"), []byte(Token+`,administrator,administrator,"system:masters"`+"\n"), 0o600); err != nil {
+		return err
+	}
+	return c.writeKubeconfig(c.Kubeconfig, c.pki.admin)
+}
+
+func (c *Cluster) startAPI() error {
+	if err := c.api.start(); err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(c.Config())
+	if err != nil {
+		return err
+	}
+	return c.api.await(func(ctx context.Context) error {
+		status := 0
+		if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&status).Error(); err != nil {
+			return err
+		} else if status != http.StatusOK {
+			return fmt.Errorf("status %d", status)
+		}
+		if _, err := client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := client.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+		return err
+	})
+}
+
+const node = `{"apiVersion": "v1", "kind": "Node",
+"metadata": {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": {"kubernetes.io/hostname": "node", "kubernetes.io/os": "linux"}},
+"status": {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "1000"}, "capacity": {"cpu": "64", "memory": "256Gi", "pods": "1000"}}}`
+
+func (c *Cluster) startControllers(port int) error {
+	as := []string{"--kubeconfig=" + c.Kubeconfig, "--authentication-kubeconfig=" + c.Kubeconfig, "--authorization-kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--secure-port=0"}
+	c.others = []*daemon{
+		c.daemon("kube-controller-manager", append([]string{
+			"--service-account-private-key-file=" + c.path("accounts.key"), "--root-ca-file=" + c.path("ca.crt"), "--flex-volume-plugin-dir=" + c.path("plugins"),
+			"--cluster-signing-cert-file=" + c.path("ca.crt"), "--cluster-signing-key-file=" + c.path("ca.key"),
+		}, as...)...),
+		c.daemon("kube-scheduler", as...),
+		c.daemon("kwok", "--kubeconfig="+c.Kubeconfig, "--config="+filepath.Join(c.Programs, "kwok-stages.yaml"),
+			"--manage-all-nodes=false", "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=40",
+			"--node-ip=127.0.0.1", "--node-port=0", "--server-address=127.0.0.1:"+strconv.Itoa(port)),
+	}
+	for _, d := range c.others {
+		if err := d.start(); err != nil {
+			return err
+		}
+	}
+	client, err := kubernetes.NewForConfig(c.Config())
+	if err != nil {
+		return err
+	}
+	for _, d := range c.others { // when the last of them still lives, too
+		if err := d.await(func(ctx context.Context) error {
+			_, err := client.CoreV1().Nodes().Get(ctx, "node", metav1.GetOptions{})
+			if err != nil {
+				return client.CoreV1().RESTClient().Post().Resource("nodes").Body([]byte(node)).SetHeader("Content-Type", "application/json").Do(ctx).Error()
+			}
+			_, err = client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) path(name string) string { return filepath.Join(c.folder, name) }
+
+func (c *Cluster) daemon(name string, args ...string) *daemon {
+	return &daemon{command: append([]string{filepath.Join(c.Programs, name)}, args...), output: c.path(name + ".log")}
+}
+
+func (c *Cluster) logs() string {
+	var b strings.Builder
+	for _, d := range append([]*daemon{c.etcd, c.api}, c.others...) {
+		if d != nil {
+			fmt.Fprintf(&b, "%s:\n%s\n", filepath.Base(d.command[0]), d.log())
+		}
+	}
+	return b.String()
+}
+
+func (c *Cluster) showLogs(t testing.TB) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(c.logs())
+		}
+	})
+}
+
+var programs = sync.OnceValues(func() (string, error) {
+	_, file, _, _ := runtime.Caller(0)
+	var stderr bytes.Buffer
+	cmd := exec.Command(filepath.Join(filepath.Dir(file), "..", "setup", "kube.sh"))
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, &stderr)
+	}
+	return strings.TrimSpace(string(out)), nil
+})
