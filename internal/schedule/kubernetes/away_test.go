@@ -61,6 +61,14 @@ func TestAway(t *testing.T) {
 		t.Errorf("it is tried again after %s", again.Again)
 	}
 
+	// What can't be looked at isn't known either.
+	w.set("none.yaml", "kubeconfig", "file")
+	r, err = w.schedule(t.Context(), d)
+	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonUnknown || r.Deployments["a"].Healthy.Reason != kubernetes.ReasonUnknown {
+		t.Errorf("without a kubeconfig: %v, %v", r, err)
+	}
+	w.set("edge.yaml", "kubeconfig", "file")
+
 	w.gate.down.Store(false)
 	r = w.look(d)
 	same(t, "it is back", "True Healthy", r.Site.Healthy.Status+" "+r.Site.Healthy.Reason)
