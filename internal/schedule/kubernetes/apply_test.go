@@ -117,6 +117,20 @@ func TestWhoseObject(t *testing.T) {
 	same(t, "what is left", []string{}, w.there("ConfigMap"))
 }
 
+// What takes the place of an object can't come: the object stays meanwhile.
+func TestReplacementFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.look(deployment("a", configMap("old", "1")), deployment("b", configMap("other", "1")))
+	if _, err := w.schedule(t.Context(), deployment("a", configMap("Bad_Name", "1"))); err == nil {
+		t.Error("no error")
+	}
+	same(t, "what is there", []string{"old"}, w.there("ConfigMap"))
+	w.look(deployment("a", configMap("new", "1")))
+	same(t, "what is there", []string{"new"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{"a ConfigMap new"}, w.inventory())
+}
+
 func TestOthersObjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
