@@ -27,6 +27,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
@@ -55,6 +56,8 @@ Large installations keep the state in PostgreSQL and run the roles apart, each i
   tko-server --roles=data --store=postgres://tko@db/tko --listen-grpc='*:50050'
   tko-server --roles=preparer --data=tko-data:50050
   tko-server --roles=meta-scheduler --data=tko-data:50050
+
+kubectl speaks TKO through the aggregated API of Kubernetes, which role data serves with --kubernetes: see docs/kubernetes-api.md.
 
 A schema that is missing or of an older version is migrated at the start; a newer one is refused.
 
@@ -185,6 +188,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	for _, l := range s.debug {
 		controllers.Go(func() error { return serveDebug(working, l) })
 	}
+	for _, l := range s.health {
+		controllers.Go(func() error { return serveHealth(working, l, data) })
+	}
 	for _, l := range s.logs {
 		controllers.Go(func() error { return s.logServer.Serve(working, l) })
 	}
@@ -213,11 +219,11 @@ type server struct {
 	config *config.Config
 	log    *slog.Logger
 
-	grpc, web, logs, debug []net.Listener
-	store                  catalog.Store
-	service                *catalog.Service
-	inProcess              *bufconn.Listener
-	logServer              plugin.LogServer
+	grpc, web, logs, debug, health, kube []net.Listener
+	store                                catalog.Store
+	service                              *catalog.Service
+	inProcess                            *bufconn.Listener
+	logServer                            plugin.LogServer
 }
 
 // listen opens the sockets first: whoever reads the addresses can connect.
@@ -229,11 +235,16 @@ func (s *server) listen(ctx context.Context) error {
 		return err
 	}
 	if s.config.Has(config.RoleData) {
-		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web)); err != nil {
+		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web), open(s.config.Kubernetes, &s.kube)); err != nil {
 			return err
 		}
 	}
-	return errors.Join(open(s.config.ListenLog, &s.logs), open(s.config.ListenDebug, &s.debug))
+	logs := open(s.config.ListenLog, &s.logs)
+	if config.IsInUse(logs) && s.config.ListenLog == config.DefaultListenLog {
+		s.log.InfoContext(ctx, "plugins that run elsewhere can't log here: another server has the address", "listen_log", s.config.ListenLog)
+		logs = nil
+	}
+	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health))
 }
 
 func addresses(listeners []net.Listener) []string {
@@ -360,7 +371,31 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		<-apis.Done()
 		return errors.Join(stopHTTP(apis, web), stopGRPC(api))
 	})
-	s.log.InfoContext(ctx, "serving", "grpc", addresses(s.grpc), "web", addresses(s.web), "store", store.Backend())
+	if err := s.kubernetes(ctx, apis, serving); err != nil {
+		return err
+	}
+	s.log.InfoContext(ctx, "serving", "grpc", addresses(s.grpc), "web", addresses(s.web), "kubernetes", addresses(s.kube), "store", store.Backend())
+	return nil
+}
+
+// kubernetes serves the aggregated API, if that is asked for.
+func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) error {
+	if len(s.kube) == 0 {
+		return nil
+	}
+	c := s.config
+	api, err := kubeapi.New(ctx, s.service, kubeapi.Options{
+		Listeners: s.kube, CertFile: c.KubernetesCert, KeyFile: c.KubernetesKey, Trusting: c.KubernetesTrustEverybody, Kubeconfig: c.KubernetesKubeconfig,
+		Audit: kubeapi.Audit{
+			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
+			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
+		},
+		Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	serving.Go(func() error { return api.Run(apis) })
 	return nil
 }
 
@@ -412,7 +447,9 @@ func (s *server) ready() error {
 	if s.config.ReadyFile == "" {
 		return nil
 	}
-	text, err := json.Marshal(map[string][]string{"grpc": addresses(s.grpc), "web": addresses(s.web)})
+	text, err := json.Marshal(map[string][]string{
+		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health),
+	})
 	if err != nil {
 		return err
 	}
@@ -424,7 +461,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	for _, l := range slices.Concat(s.grpc, s.web, s.logs, s.debug) {
+	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health) {
 		_ = l.Close()
 	}
 	if s.store != nil {

@@ -123,7 +123,15 @@ func TestNothingIsLeft(t *testing.T) {
 				if end == "is killed" {
 					least = 2
 				}
-				until(t, "somebody sleeps", func() bool { return len(sleeping(t, nap)) >= least })
+				until(t, "somebody sleeps", func() bool {
+					select {
+					case <-p.Exited():
+						text, _ := os.ReadFile(output)
+						t.Fatalf("it has ended: %v: %s", p.Wait(), text)
+					default:
+					}
+					return len(sleeping(t, nap)) >= least
+				})
 				if end == "is killed" {
 					p.Kill()
 				} else if err := os.WriteFile(strings.TrimSuffix(output, "output")+"go", nil, 0o600); err != nil {
