@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -277,6 +278,7 @@ func TestUnknownKind(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is of a kind that the cluster doesn't know") {
 		t.Error(err)
 	}
+	same(t, "it is tried again with the back-off of failures", 0, r.Again)
 	same(t, "the rest is there", []string{"x"}, w.there("ConfigMap"))
 	w.create(definition(group))
 	await(t, "the kind", func() bool {
@@ -330,6 +332,9 @@ func TestInvalidObject(t *testing.T) {
 	same(t, "said", map[tko.DeploymentID]string{"a": "False Invalid", "b": "True Applied"}, said(r))
 	if err == nil || !strings.Contains(err.Error(), "Bad_Name") {
 		t.Error(err)
+	}
+	if r.Again < time.Minute {
+		t.Errorf("what is wrong is tried again after %s", r.Again)
 	}
 	same(t, "the others are there", []string{"x", "y"}, w.there("ConfigMap"))
 }
