@@ -286,7 +286,7 @@ func TestWhere(t *testing.T) {
 		"outside":               {"other files of the machine aren't for sites", file("../out.yaml", "a"), "not below", true},
 		"absolute":              {"the same", file("/etc/kubernetes/admin.conf", "a"), "not below", true},
 		"by a link":             {"the same", file("link.yaml", "a"), "can't be read", false},
-		"in the cluster":        {"it would be the server's own rights", map[string]any{"inCluster": true}, "--kubernetes-in-cluster", true},
+		"in the cluster":        {"it would be the server's own rights", map[string]any{"inCluster": true}, "--allow-in-cluster", true},
 		"a Secret":              {"there is no management cluster", map[string]any{"kubeconfig": map[string]any{"secret": map[string]any{"name": "x"}}}, "--management-kubeconfig", false},
 		"nowhere":               {"it must be said", map[string]any{}, "it is missing", true},
 		"two places":            {"one must be meant", map[string]any{"inCluster": true, "kubeconfig": map[string]any{"file": "x"}}, "exactly one", true},

@@ -87,6 +87,9 @@ func together(infrastructure report.Report, infrastructureErr error, own report.
 	}
 	if infrastructureErr != nil && (err == nil || errors.Is(err, tko.ErrInvalid)) {
 		err = fmt.Errorf("%s%w", where, infrastructureErr) // its kind stays
+		if !errors.Is(err, tko.ErrInvalid) {
+			own.Again = 0 // with the back-off of what failed
+		}
 	}
 	return own, err
 }
