@@ -36,7 +36,7 @@ func TestLoad(t *testing.T) {
 	w := newWorld(t, "data")
 	n := number(t, "TKO_KUBERNETES_OBJECTS", 1000)
 	w.writeAll(0, n, "0")
-	w.with("", "get", "tkot", "--limit=1") // so that what is needed once is there
+	w.with("", "get", "tkot", id(0)) // so that what is needed once is there
 
 	before, start := w.memory(), time.Now()
 	lines := strings.Split(w.with("", "get", "tkot", "--chunk-size=500", "--no-headers"), "\n")
