@@ -27,6 +27,15 @@ type Function struct {
 // An image's reference can't be taken for an option of the container engine.
 var imageReference = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$`)
 
+var imageDigest = regexp.MustCompile(`^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
+
+// isReference says whether a text is the reference of an image or artifact, by
+// tag or digest.
+func isReference(text string) bool {
+	_, digest, ok := strings.Cut(text, "@")
+	return imageReference.MatchString(text) && (!ok || imageDigest.MatchString(digest))
+}
+
 // ParseFunction reads how an argument names a KRM function: exec:PATH,
 // wasm:PATH, wasm:oci://REFERENCE (or oci://REFERENCE), builtin:NAME, or else
 // the reference of an image.
@@ -43,8 +52,8 @@ func ParseFunction(argument string) (Function, error) {
 		if name == "" {
 			return Function{}, Errorf(ErrInvalid, "the function %q names no file: write %s:PATH", argument, runtime)
 		}
-		if reference, ok := strings.CutPrefix(name, "oci://"); ok && (runtime == FunctionExec || !imageReference.MatchString(reference)) {
-			return Function{}, Errorf(ErrInvalid, "the function %.200q is no OCI artifact: write wasm:oci://REGISTRY/REPOSITORY:TAG", argument)
+		if reference, ok := strings.CutPrefix(name, "oci://"); ok && (runtime == FunctionExec || !isReference(reference)) {
+			return Function{}, Errorf(ErrInvalid, "the function %.200q is no OCI artifact: write wasm:oci://REGISTRY/REPOSITORY:TAG, or @sha256: and its 64 digits", argument)
 		}
 		return Function{Runtime: runtime, Name: name}, nil
 	case FunctionBuiltin:
@@ -53,8 +62,8 @@ func ParseFunction(argument string) (Function, error) {
 		}
 		return Function{Runtime: runtime, Name: name}, nil
 	}
-	if !imageReference.MatchString(argument) {
-		return Function{}, Errorf(ErrInvalid, "the function %.200q is no image: write REGISTRY/REPOSITORY:TAG, exec:PATH, wasm:PATH or builtin:NAME", argument)
+	if !isReference(argument) {
+		return Function{}, Errorf(ErrInvalid, "the function %.200q is no image: write REGISTRY/REPOSITORY:TAG (or @sha256: and its 64 digits), exec:PATH, wasm:PATH or builtin:NAME", argument)
 	}
 	return Function{Runtime: FunctionImage, Name: argument}, nil
 }

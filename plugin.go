@@ -1,7 +1,9 @@
 package tko
 
 import (
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tko-orchestrator/tko/krm"
@@ -25,6 +27,12 @@ const (
 // requests with one process.
 const PropertyPersistent = "_persistent"
 
+// PropertyMemory is the property that says how much memory a command plugin may use: see [Plugin.Memory].
+const PropertyMemory = "_memory"
+
+// MinMemory is the least that a plugin can be given: with less, hardly a program starts.
+const MinMemory = 16 << 20
+
 // PropertyPod is the property that names the pod that a command plugin runs in.
 const PropertyPod = "_kubernetes.pod"
 
@@ -45,6 +53,26 @@ func (p Plugin) ID() string { return PluginID(p.Type, p.Name) }
 
 // Triggered says whether the plugin is for resources of a kind.
 func (p Plugin) Triggered(gvk krm.GVK) bool { return slices.Contains(p.Triggers, gvk) }
+
+// Memory is how many bytes a command plugin may use, with all that it starts, if its property says
+// that, in bytes or with Ki, Mi or Gi; 0 if it doesn't. The error is an ErrInvalid.
+func (p Plugin) Memory() (bytes int64, err error) {
+	text, ok := p.Properties[PropertyMemory]
+	if !ok {
+		return 0, nil
+	}
+	unit := int64(1)
+	for i, suffix := range []string{"Ki", "Mi", "Gi"} {
+		if number, found := strings.CutSuffix(text, suffix); found {
+			text, unit = number, 1<<(10*(i+1))
+		}
+	}
+	bytes, err = strconv.ParseInt(text, 10, 64)
+	if err != nil || bytes > math.MaxInt64/unit || bytes*unit < MinMemory {
+		return 0, Errorf(ErrInvalid, "plugin %q has the property %s=%q: use a number of bytes, or one with Ki, Mi or Gi, and no less than 16Mi", p.ID(), PropertyMemory, p.Properties[PropertyMemory])
+	}
+	return bytes * unit, nil
+}
 
 // Check says what is wrong with a plugin that shall be registered: its type,
 // name and triggers, and what its executor can't do. An empty executor is
@@ -80,6 +108,12 @@ func (p Plugin) checkExecutor() error {
 		}
 		if value, ok := p.Properties[PropertyPersistent]; ok && value != "true" && value != "false" {
 			return Errorf(ErrInvalid, "plugin %q has the property %s=%q: use true or false", p.ID(), PropertyPersistent, value)
+		}
+		if _, err := p.Memory(); err != nil {
+			return err
+		}
+		if _, ok := p.Properties[PropertyMemory]; ok && p.Properties[PropertyPod] != "" {
+			return Errorf(ErrInvalid, "plugin %q has both properties %s and %s: in a pod, its memory is what the pod gives it, so leave out the former", p.ID(), PropertyMemory, PropertyPod)
 		}
 		if p.Properties[PropertyPersistent] == "true" && p.Properties[PropertyPod] != "" {
 			return Errorf(ErrInvalid, "plugin %q has both properties %s and %s: in a pod it serves one request, so leave out the former", p.ID(), PropertyPersistent, PropertyPod)

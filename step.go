@@ -15,6 +15,7 @@ type Step struct {
 	Plugin    string // that did it, or "" if it is built in
 	Iteration int    // of its look at the deployment, from 1
 	Took      time.Duration
+	Notes     []string // what the plugin said beside, such as "warning: …"
 }
 
 func (s Step) String() string {
@@ -22,20 +23,34 @@ func (s Step) String() string {
 	if s.Plugin != "" {
 		by = fmt.Sprintf("plugin %q", s.Plugin)
 	}
-	return fmt.Sprintf("%s by %s (iteration %d, %s)", s.Resource, by, s.Iteration, s.Took.Round(time.Millisecond))
+	text := fmt.Sprintf("%s by %s (iteration %d, %s)", s.Resource, by, s.Iteration, s.Took.Round(time.Millisecond))
+	if len(s.Notes) == 0 {
+		return text
+	}
+	quoted := make([]string, len(s.Notes))
+	for i, note := range s.Notes {
+		quoted[i] = strconv.Quote(note)
+	}
+	return text + ", saying " + strings.Join(quoted, ", ")
 }
 
-const maxSteps = 20
+// The bounds of a reason.
+const (
+	maxSteps = 20
+	maxNotes = 2000 // bytes of the notes of all steps, roughly
+)
 
-// StepsText writes steps as a reason: the first ones, and how many there are
-// more.
+// StepsText writes steps as a reason: the first ones with their first notes, and
+// how many there are more.
 func StepsText(steps []Step) string {
 	var parts []string
+	left := maxNotes
 	for i, s := range steps {
 		if i == maxSteps {
 			parts = append(parts, fmt.Sprintf("and %d more", len(steps)-maxSteps))
 			break
 		}
+		s.Notes = fitting(s.Notes, &left)
 		parts = append(parts, s.String())
 	}
 	if len(parts) == 0 {
@@ -44,9 +59,24 @@ func StepsText(steps []Step) string {
 	return "prepared " + strings.Join(parts, "; ")
 }
 
+// fitting are the first notes, as far as there is room for them, and how many
+// there are more.
+func fitting(notes []string, left *int) []string {
+	var fit []string
+	for i, note := range notes {
+		if *left -= len(strconv.Quote(note)); *left < 0 {
+			return append(fit, fmt.Sprintf("and %d more", len(notes)-i))
+		}
+		fit = append(fit, note)
+	}
+	return fit
+}
+
 const quotedText = `"(?:[^"\\]|\\.)*"`
 
-var stepText = regexp.MustCompile(`(\S+ \S+ ` + quotedText + `) by (?:TKO|plugin (` + quotedText + `)) \(iteration (\d+), (\S+)\)`)
+var stepText = regexp.MustCompile(`(\S+ \S+ ` + quotedText + `) by (?:TKO|plugin (` + quotedText + `)) \(iteration (\d+), (\S+)\)(?:, saying (` + quotedText + `(?:, ` + quotedText + `)*))?`)
+
+var noteText = regexp.MustCompile(quotedText)
 
 // ParseSteps reads the steps that a reason holds, if it was written by
 // [StepsText].
@@ -61,6 +91,11 @@ func ParseSteps(reason string) []Step {
 		s.Plugin, _ = strconv.Unquote(m[2]) // "" if there is none
 		s.Iteration, _ = strconv.Atoi(m[3])
 		s.Took, _ = time.ParseDuration(m[4])
+		for _, quoted := range noteText.FindAllString(m[5], -1) {
+			if note, err := strconv.Unquote(quoted); err == nil {
+				s.Notes = append(s.Notes, note)
+			}
+		}
 		steps = append(steps, s)
 	}
 	return steps

@@ -1,6 +1,7 @@
 package tko_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -13,10 +14,12 @@ func TestSteps(t *testing.T) {
 	steps := []tko.Step{
 		{Resource: `v1 ConfigMap "a"`, Plugin: "network/addresses", Iteration: 1, Took: 312 * time.Millisecond},
 		{Resource: `topology.nephio.org/v1alpha1 Site "evil\" by TKO (iteration 9, 9s)"`, Iteration: 2},
+		{Resource: `v1 ConfigMap "b"`, Plugin: "f", Iteration: 2, Took: time.Second, Notes: []string{"warning: old", "info: v1 X \"y\" by TKO (iteration 3, 1s)"}},
 	}
 	text := tko.StepsText(steps)
 	want := `prepared v1 ConfigMap "a" by plugin "network/addresses" (iteration 1, 312ms); ` +
-		`topology.nephio.org/v1alpha1 Site "evil\" by TKO (iteration 9, 9s)" by TKO (iteration 2, 0s)`
+		`topology.nephio.org/v1alpha1 Site "evil\" by TKO (iteration 9, 9s)" by TKO (iteration 2, 0s); ` +
+		`v1 ConfigMap "b" by plugin "f" (iteration 2, 1s), saying "warning: old", "info: v1 X \"y\" by TKO (iteration 3, 1s)"`
 	if text != want {
 		t.Errorf("written as %s", text)
 	}
@@ -31,8 +34,9 @@ func TestSteps(t *testing.T) {
 	many := make([]tko.Step, 500)
 	for i := range many {
 		many[i] = steps[0]
+		many[i].Notes = []string{strings.Repeat("x", 300), "and more"}
 	}
-	if text := tko.StepsText(many); len(text) > 4096 || len(tko.ParseSteps(text)) != 20 {
+	if text := tko.StepsText(many); len(text) > 5000 || len(tko.ParseSteps(text)) != 20 {
 		t.Errorf("%d bytes, of which %d steps can be read", len(text), len(tko.ParseSteps(text)))
 	}
 }

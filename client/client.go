@@ -63,6 +63,7 @@ type Client struct {
 	data    tkopb.DataClient
 	options Options
 	calls   []grpc.CallOption
+	codecs  bool // the connection is gRPC's own, which takes codecs
 	close   func() error
 }
 
@@ -117,9 +118,11 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 		return nil, err
 	}
 	o.PackageFormat = format
+	_, codecs := conn.(*grpc.ClientConn)
 	return &Client{
 		data:    tkopb.NewDataClient(conn),
 		options: o,
+		codecs:  codecs,
 		calls: []grpc.CallOption{
 			grpc.WaitForReady(o.WaitForReady),
 			grpc.MaxCallRecvMsgSize(math.MaxInt32), // the server bounds what it keeps

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/tko-orchestrator/tko"
@@ -144,12 +145,25 @@ func (c *Client) Deployment(ctx context.Context, id tko.DeploymentID, revision i
 // Deployments streams the deployments that match, sorted by ID, all as of one moment. An
 // error comes last.
 func (c *Client) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
-	return rows(ctx, c, c.data.ListDeployments, &tkopb.ListDeployments{
+	m := &tkopb.ListDeployments{
 		Window:                 wire.NewWindow(o.Window),
 		Select:                 wire.NewDeploymentSelect(s, false),
 		WithPackages:           o.Packages,
 		PreferredPackageFormat: string(c.options.PackageFormat),
-	}, wire.Deployment)
+	}
+	if !c.codecs {
+		return rows(ctx, c, c.data.ListDeployments, m, wire.Deployment)
+	}
+	return func(yield func(tko.Deployment, error) bool) {
+		var row wire.DeploymentRow
+		rowsBy(ctx, c, c.data.ListDeployments, m, func(s grpc.ServerStreamingClient[tkopb.ListedDeployment]) (d tko.Deployment, invalid, err error) {
+			if err := s.RecvMsg(&row); err != nil {
+				return d, nil, err
+			}
+			d, invalid = row.Entity()
+			return d, invalid, nil
+		}, grpc.ForceCodecV2(wire.NewCodec()))(yield)
+	}
 }
 
 // DeleteDeployment deletes a deployment and its descendants. An unknown one is a

@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -75,17 +76,33 @@ type streamer[M, R any] func(ctx context.Context, m *M, calls ...grpc.CallOption
 
 // rows streams a list. It may begin again as long as nothing came.
 func rows[M, R, T any](ctx context.Context, c *Client, method streamer[M, R], m *M, read func(*R) (T, error)) iter.Seq2[T, error] {
+	return rowsBy(ctx, c, method, m, func(s grpc.ServerStreamingClient[R]) (t T, invalid, err error) {
+		row, err := s.Recv()
+		if err == nil {
+			t, invalid = read(row)
+		}
+		return t, invalid, err
+	})
+}
+
+// rowsBy is rows with receive, which answers what came, or what is wrong with
+// it, or why nothing came.
+func rowsBy[M, R, T any](
+	ctx context.Context, c *Client, method streamer[M, R], m *M, receive func(grpc.ServerStreamingClient[R]) (t T, invalid, err error), calls ...grpc.CallOption,
+) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
 		for attempt := 0; ; attempt++ {
-			came, err := once(ctx, c, method, m, func(row *R) bool {
-				t, err := read(row)
+			came, err := once(ctx, c, method, m, func(s grpc.ServerStreamingClient[R]) (more bool, err error) {
+				t, invalid, err := receive(s)
 				if err != nil {
-					yield(none, err)
-					return false
+					return false, err
 				}
-				return yield(t, nil)
-			})
+				if invalid != nil {
+					t = none
+				}
+				return yield(t, invalid) && invalid == nil, nil
+			}, calls...)
 			if err == nil {
 				return
 			}
@@ -97,16 +114,19 @@ func rows[M, R, T any](ctx context.Context, c *Client, method streamer[M, R], m 
 	}
 }
 
-// once makes a streaming call, and ends it when take has had enough.
-func once[M, R any](ctx context.Context, c *Client, method streamer[M, R], m *M, take func(*R) bool) (came bool, err error) {
+// once makes a streaming call, and ends it when take has had enough of what it
+// receives.
+func once[M, R any](
+	ctx context.Context, c *Client, method streamer[M, R], m *M, take func(grpc.ServerStreamingClient[R]) (more bool, err error), calls ...grpc.CallOption,
+) (came bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := method(c.outgoing(ctx), m, c.calls...)
+	stream, err := method(c.outgoing(ctx), m, slices.Concat(c.calls, calls)...)
 	if err != nil {
 		return false, c.failed(err)
 	}
 	for {
-		row, err := stream.Recv()
+		more, err := take(stream)
 		if errors.Is(err, io.EOF) {
 			return came, nil
 		}
@@ -114,7 +134,7 @@ func once[M, R any](ctx context.Context, c *Client, method streamer[M, R], m *M,
 			return came, c.failed(err)
 		}
 		came = true
-		if !take(row) {
+		if !more {
 			return came, nil
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/wire"
@@ -68,7 +70,10 @@ func (c *Client) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter
 	}
 	return func(yield func(tko.Change, error) bool) {
 		// Not again, even if nothing came: what "now" was is lost with the stream.
-		_, err := once(ctx, c, c.data.WatchChanges, m, func(m *tkopb.Change) bool { return yield(wire.Change(m), nil) })
+		_, err := once(ctx, c, c.data.WatchChanges, m, func(s grpc.ServerStreamingClient[tkopb.Change]) (more bool, err error) {
+			m, err := s.Recv()
+			return err == nil && yield(wire.Change(m), nil), err
+		})
 		if err != nil {
 			yield(tko.Change{}, err)
 		}

@@ -4,11 +4,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
+	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
 )
 
 func main() { os.Exit(mainCode()) }
@@ -16,6 +18,10 @@ func main() { os.Exit(mainCode()) }
 func mainCode() int {
 	if code, is := krmfn.Child(os.Args, os.Stdin, os.Stdout, os.Stderr); is {
 		return code
+	}
+	if err := supervise.Hide(); err != nil { // plugins run as the same user, and have no business in here
+		_, _ = fmt.Fprintf(os.Stderr, "tko-server: hiding from plugins: %v\n", err)
+		return 1
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

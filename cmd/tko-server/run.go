@@ -27,11 +27,13 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/schedule"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -54,6 +56,8 @@ Large installations keep the state in PostgreSQL and run the roles apart, each i
   tko-server --roles=data --store=postgres://tko@db/tko --listen-grpc='*:50050'
   tko-server --roles=preparer --data=tko-data:50050
   tko-server --roles=meta-scheduler --data=tko-data:50050
+
+kubectl speaks TKO through the aggregated API of Kubernetes, which role data serves with --kubernetes: see docs/kubernetes-api.md.
 
 A schema that is missing or of an older version is migrated at the start; a newer one is refused.
 
@@ -171,6 +175,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(data, runner, schedule.Options{
 			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+			Kubernetes: kubernetes.Options{
+				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.KubernetesInCluster, Interval: c.KubernetesInterval,
+			},
 			Log: log.With("role", config.RoleMetaScheduler),
 		})
 		controllers.Go(func() error { return m.Run(working) })
@@ -185,8 +192,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		controllers.Go(func() error { return serveHealth(working, l, data) })
 	}
 	for _, l := range s.logs {
-		logs := plugin.LogServer{Log: log}
-		controllers.Go(func() error { return logs.Serve(working, l) })
+		controllers.Go(func() error { return s.logServer.Serve(working, l) })
 	}
 	controllers.Go(func() error { // an API that fails ends everything
 		select {
@@ -213,10 +219,11 @@ type server struct {
 	config *config.Config
 	log    *slog.Logger
 
-	grpc, web, logs, debug, health []net.Listener
-	store                          catalog.Store
-	service                        *catalog.Service
-	inProcess                      *bufconn.Listener
+	grpc, web, logs, debug, health, kube []net.Listener
+	store                                catalog.Store
+	service                              *catalog.Service
+	inProcess                            *bufconn.Listener
+	logServer                            plugin.LogServer
 }
 
 // listen opens the sockets first: whoever reads the addresses can connect.
@@ -228,11 +235,16 @@ func (s *server) listen(ctx context.Context) error {
 		return err
 	}
 	if s.config.Has(config.RoleData) {
-		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web)); err != nil {
+		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web), open(s.config.Kubernetes, &s.kube)); err != nil {
 			return err
 		}
 	}
-	return errors.Join(open(s.config.ListenLog, &s.logs), open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health))
+	logs := open(s.config.ListenLog, &s.logs)
+	if config.IsInUse(logs) && s.config.ListenLog == config.DefaultListenLog {
+		s.log.InfoContext(ctx, "plugins that run elsewhere can't log here: another server has the address", "listen_log", s.config.ListenLog)
+		logs = nil
+	}
+	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health))
 }
 
 func addresses(listeners []net.Listener) []string {
@@ -262,17 +274,40 @@ func (s *server) plugins() (*plugin.Runner, error) {
 	o := plugin.Options{
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
-		MaxProcesses: s.config.PluginConcurrency, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
-		Kubeconfig: s.config.PluginKubeconfig,
+		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
+		Kubeconfig: s.config.PluginKubeconfig, Host: ownAddress(s.config.IPStack),
 		Functions: krmfn.Options{
 			Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
 		},
 	}
 	if len(s.logs) > 0 {
-		o.LogAddressPort = s.logs[0].Addr().String()
+		o.LogServer, o.LogAddressPort = &s.logServer, s.logs[0].Addr().String()
+		if a, ok := s.logs[0].Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
+			o.LogAddressPort = net.JoinHostPort("localhost", strconv.Itoa(a.Port))
+		}
 	}
 	return plugin.New(o), nil
+}
+
+// ownAddress is an address of this machine that others may reach; "" if it has
+// none.
+func ownAddress(ipStack string) string {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return ""
+	}
+	for _, a := range addresses {
+		n, ok := a.(*net.IPNet)
+		if !ok || !n.IP.IsGlobalUnicast() {
+			continue
+		}
+		if v4 := n.IP.To4() != nil; v4 && ipStack == "ipv6" || !v4 && ipStack == "ipv4" {
+			continue
+		}
+		return n.IP.String()
+	}
+	return ""
 }
 
 // ownProgram is this program, also after its file was replaced; "" if nobody
@@ -336,7 +371,31 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		<-apis.Done()
 		return errors.Join(stopHTTP(apis, web), stopGRPC(api))
 	})
-	s.log.InfoContext(ctx, "serving", "grpc", addresses(s.grpc), "web", addresses(s.web), "store", store.Backend())
+	if err := s.kubernetes(ctx, apis, serving); err != nil {
+		return err
+	}
+	s.log.InfoContext(ctx, "serving", "grpc", addresses(s.grpc), "web", addresses(s.web), "kubernetes", addresses(s.kube), "store", store.Backend())
+	return nil
+}
+
+// kubernetes serves the aggregated API, if that is asked for.
+func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) error {
+	if len(s.kube) == 0 {
+		return nil
+	}
+	c := s.config
+	api, err := kubeapi.New(ctx, s.service, kubeapi.Options{
+		Listeners: s.kube, CertFile: c.KubernetesCert, KeyFile: c.KubernetesKey, Trusting: c.KubernetesTrustEverybody, Kubeconfig: c.KubernetesKubeconfig,
+		Audit: kubeapi.Audit{
+			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
+			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
+		},
+		Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	serving.Go(func() error { return api.Run(apis) })
 	return nil
 }
 
@@ -388,7 +447,9 @@ func (s *server) ready() error {
 	if s.config.ReadyFile == "" {
 		return nil
 	}
-	text, err := json.Marshal(map[string][]string{"grpc": addresses(s.grpc), "web": addresses(s.web), "health": addresses(s.health)})
+	text, err := json.Marshal(map[string][]string{
+		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health),
+	})
 	if err != nil {
 		return err
 	}
@@ -400,7 +461,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	for _, l := range slices.Concat(s.grpc, s.web, s.logs, s.debug, s.health) {
+	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health) {
 		_ = l.Close()
 	}
 	if s.store != nil {

@@ -16,6 +16,7 @@ const (
 	maxMetadata      = 10_000
 	maxMetadataKey   = 512
 	maxMetadataValue = 64 << 10
+	maxAttached      = 2 << 20
 )
 
 // A content is a package and how it is stored.
@@ -150,6 +151,43 @@ func (r Record) inherited() map[string]string {
 	return r.Metadata.Inherited
 }
 
+// Attached is what a transport keeps with the record. It is shared and must not
+// be changed.
+func (r Record) Attached() []byte {
+	if r.Metadata == nil {
+		return nil
+	}
+	return r.Metadata.Attached
+}
+
+// attach makes a transport's own data that of a record, whose metadata isn't
+// shared yet.
+func (r *Record) attach(attached []byte) error {
+	if len(attached) > maxAttached {
+		return tko.Errorf(tko.ErrInvalid, "what comes with %s %q beside its metadata (annotations, managed fields) has %d bytes: use at most %d",
+			r.Kind, r.ID, len(attached), maxAttached)
+	}
+	if r.Metadata == nil {
+		r.Metadata = new(Metadata)
+	}
+	r.Metadata.Attached = attached
+	return nil
+}
+
+// keepAttached takes over what a transport attached: others leave it alone.
+func (r *Record) keepAttached(current Record) {
+	attached := current.Attached()
+	if attached == nil {
+		return
+	}
+	metadata := Metadata{}
+	if r.Metadata != nil {
+		metadata = *r.Metadata
+	}
+	metadata.Attached = attached
+	r.Metadata = &metadata
+}
+
 // A draft is a deployment before it is stored: what it refers to, its state,
 // and its package with the Deployment resource that says so.
 type draft struct {
@@ -226,6 +264,26 @@ func draftChanged(start, current Record, before, pkg krm.Package) (draft, error)
 	return d.inStep(pkg), nil
 }
 
+// moved gives a draft another template or site than those of current, unless
+// its package gives it yet another one.
+func (d draft) moved(current Record, template, site string) (draft, error) {
+	for _, m := range []struct {
+		what       string
+		from, to   string
+		inTheDraft *string
+	}{{"template", current.Template, template, &d.template}, {"site", current.Site, site, &d.site}} {
+		if m.from == m.to {
+			continue
+		}
+		if *m.inTheDraft != m.from && *m.inTheDraft != m.to {
+			return draft{}, tko.Errorf(tko.ErrInvalid, "the deployment's %s shall become %q, but its package's Deployment resource says %q: say the same in both, or in one",
+				m.what, m.to, *m.inTheDraft)
+		}
+		*m.inTheDraft = m.to
+	}
+	return d.inStep(d.pkg), nil
+}
+
 func says(flag *bool) bool { return flag != nil && *flag }
 
 // sameContent says whether two records differ in nothing that a user wrote.
@@ -236,5 +294,5 @@ func sameContent(a, b Record) bool {
 }
 
 func sameMetadata(a, b Record) bool {
-	return maps.Equal(a.effective(), b.effective()) && maps.Equal(a.inherited(), b.inherited()) && maps.Equal(a.passed(), b.passed())
+	return bytes.Equal(a.Attached(), b.Attached()) && maps.Equal(a.effective(), b.effective()) && maps.Equal(a.inherited(), b.inherited()) && maps.Equal(a.passed(), b.passed())
 }

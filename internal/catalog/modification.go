@@ -189,11 +189,27 @@ type change struct {
 // deployment that the package was made from, with its package, and current what
 // it is now.
 func (s *Service) changed(ctx context.Context, on *grounds, start, current Record, pkg krm.Package) (change, error) {
+	return s.changedBeside(ctx, on, start, current, pkg, beside{template: current.Template, site: current.Site, passed: current.passed(), attached: current.Attached()})
+}
+
+// beside is what a deployment says beside its package: its template and site,
+// which if they aren't those that it has are what it gets, the metadata that is
+// passed and what is attached.
+type beside struct {
+	template, site string
+	passed         map[string]string
+	attached       []byte
+}
+
+func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current Record, pkg krm.Package, beside beside) (change, error) {
 	before, err := deploymentPackage(start)
 	if err != nil {
 		return change{}, err
 	}
 	d, err := draftChanged(start, current, before, pkg)
+	if err == nil {
+		d, err = d.moved(current, beside.template, beside.site)
+	}
 	if err != nil {
 		return change{}, err
 	}
@@ -213,7 +229,10 @@ func (s *Service) changed(ctx context.Context, on *grounds, start, current Recor
 	}
 	record := current
 	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
-	if record.Metadata, err = metadataOf(d.pkg, inherited, current.passed()); err != nil {
+	if record.Metadata, err = metadataOf(d.pkg, inherited, beside.passed); err != nil {
+		return change{}, err
+	}
+	if err := record.attach(beside.attached); err != nil {
 		return change{}, err
 	}
 	c, err := contentOf(d.pkg.WithoutDeploymentState())

@@ -10,20 +10,11 @@ import (
 // its executor can't do is an ErrInvalid. A plugin that is already as given is
 // left as it is.
 func (s *Service) RegisterPlugin(ctx context.Context, p tko.Plugin) (int64, error) {
-	if err := p.Check(); err != nil {
-		return 0, err
-	}
-	if p.Executor == "" {
-		p.Executor = tko.ExecutorCommand
-	}
-	encoded, err := encodePlugin(p)
+	record, err := pluginRecord(p)
 	if err != nil {
 		return 0, err
 	}
-	if len(encoded) > maxPluginBytes {
-		return 0, tko.Errorf(tko.ErrInvalid, "plugin %q has %d bytes: use at most %d", p.ID(), len(encoded), maxPluginBytes)
-	}
-	outcome, err := s.register(ctx, nil, Record{Key: pluginKey(p.Type, p.Name), Plugin: encoded})
+	outcome, err := s.register(ctx, nil, record)
 	return outcome.Revision, err
 }
 

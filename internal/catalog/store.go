@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"slices"
 	"time"
@@ -84,12 +85,15 @@ func (r *Record) Leaving() bool {
 	})
 }
 
-// Metadata is an entity's metadata and where it came from. The store indexes
-// Effective; it keeps equal Metadata once.
+// Metadata is an entity's metadata and where it came from, and what transports
+// attach to it. The store indexes Effective; it keeps equal Metadata once.
 type Metadata struct {
 	Effective map[string]string `json:"e,omitempty"`
 	Inherited map[string]string `json:"i,omitempty"` // from the template it is based on, at the time
 	Passed    map[string]string `json:"p,omitempty"` // by the caller
+	// Attached is what a transport keeps with the record, as compact JSON that
+	// nobody else reads.
+	Attached json.RawMessage `json:"a,omitempty"`
 }
 
 // Fields says what a read answers beside what it must.

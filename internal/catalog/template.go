@@ -14,34 +14,43 @@ import (
 // its, and keep the packages that they were made with. A template that is
 // already as given is left as it is.
 func (s *Service) RegisterTemplate(ctx context.Context, t tko.Template) (int64, error) {
-	if err := tko.CheckID("template ID", string(t.ID)); err != nil {
+	record, err := s.templateRecord(ctx, t)
+	if err != nil {
 		return 0, err
+	}
+	outcome, err := s.register(ctx, nil, record)
+	return outcome.Revision, err
+}
+
+// templateRecord derives and validates a template.
+func (s *Service) templateRecord(ctx context.Context, t tko.Template) (Record, error) {
+	if err := tko.CheckID("template ID", string(t.ID)); err != nil {
+		return Record{}, err
 	}
 	if err := checkPackage(t.Package); err != nil {
-		return 0, err
+		return Record{}, err
 	}
 	if _, _, err := deploymentState(t.Package); err != nil {
-		return 0, err
+		return Record{}, err
 	}
 	metadata, err := metadataOf(t.Package, nil, t.Metadata)
 	if err != nil {
-		return 0, err
+		return Record{}, err
 	}
 	c, err := contentOf(t.Package)
 	if err != nil {
-		return 0, err
+		return Record{}, err
 	}
 	if err := s.validate(ctx, nil, c, false, ""); err != nil {
-		return 0, err
+		return Record{}, err
 	}
-	outcome, err := s.register(ctx, nil, Record{
+	return Record{
 		Key:      Key{Kind: tko.KindTemplate, ID: string(t.ID)},
 		Metadata: metadata,
 		Digest:   c.digest,
 		Package:  c.encoded,
 		CRDs:     len(crdsOf(t.Package)) > 0,
-	})
-	return outcome.Revision, err
+	}, nil
 }
 
 // register writes a record whose content is complete, whether or not it is
@@ -71,7 +80,8 @@ func (s *Service) register(ctx context.Context, on *grounds, record Record, requ
 		written.UID = newUID()
 		if s.rewrites.Add(-1); current.Revision != 0 {
 			s.rewrites.Store(lookFirst)
-			if sameContent(current, record) {
+			written.keepAttached(current)
+			if sameContent(current, written) {
 				outcome = Outcome{Key: record.Key, Revision: current.Revision, Position: current.Position}
 				return nil
 			}

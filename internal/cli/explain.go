@@ -147,9 +147,17 @@ func (t story) value() map[string]any {
 		entry := map[string]any{"revision": r.Revision, "time": r.Updated.UTC().Format(time.RFC3339Nano), "who": r.Who, "why": r.Why}
 		var steps []any
 		for _, s := range tko.ParseSteps(r.Why) {
-			steps = append(steps, map[string]any{
+			step := map[string]any{
 				"resource": s.Resource, "plugin": s.Plugin, "iteration": int64(s.Iteration), "seconds": s.Took.Seconds(),
-			})
+			}
+			if len(s.Notes) > 0 {
+				notes := make([]any, len(s.Notes))
+				for i, note := range s.Notes {
+					notes[i] = note
+				}
+				step["notes"] = notes
+			}
+			steps = append(steps, step)
 		}
 		if steps != nil {
 			entry["steps"] = steps
@@ -276,6 +284,9 @@ func (t story) printRevision(a *app, r tko.Stamp) {
 			by = "plugin " + s.Plugin
 		}
 		fmt.Fprintf(a.out, "       %s by %s, iteration %d, took %s\n", printable(s.Resource), printable(by), s.Iteration, s.Took)
+		for _, note := range s.Notes {
+			fmt.Fprintf(a.out, "         %s\n", printable(note))
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // child that fails and one that nobody has looked at.
 func told() *fake {
 	created := noon.Add(-time.Hour)
-	step := tko.Step{Resource: `a/v1 Addresses "core"`, Plugin: "network/addresses", Iteration: 1, Took: 312 * time.Millisecond}
+	step := tko.Step{Resource: `a/v1 Addresses "core"`, Plugin: "network/addresses", Iteration: 1, Took: 312 * time.Millisecond, Notes: []string{"warning: old (v1 X \"y\", spec.z)"}}
 	site := tko.Step{Resource: `topology.nephio.org/v1alpha1 Site "new"`, Iteration: 2, Took: 4 * time.Millisecond}
 	stamp := tko.Stamp{
 		Revision: 4, Created: created, Updated: created.Add(900 * time.Millisecond), Author: tko.Author{Who: "preparer", Why: tko.StepsText([]tko.Step{site})},
@@ -57,6 +57,7 @@ What happened:
   1 revision is left out
   3    +400ms               preparer: prepared 1 resource
        a/v1 Addresses "core" by plugin network/addresses, iteration 1, took 312ms
+         warning: old (v1 X "y", spec.z)
   4    +900ms               preparer: prepared 1 resource
        topology.nephio.org/v1alpha1 Site "new" by TKO, iteration 2, took 4ms
 
@@ -83,7 +84,7 @@ func TestExplainForPrograms(t *testing.T) {
 		t.Fatalf("history: %v", history)
 	}
 	entry, _ := history[1].(map[string]any)
-	want := []any{map[string]any{"resource": `a/v1 Addresses "core"`, "plugin": "network/addresses", "iteration": 1.0, "seconds": 0.312}}
+	want := []any{map[string]any{"resource": `a/v1 Addresses "core"`, "plugin": "network/addresses", "iteration": 1.0, "seconds": 0.312, "notes": []any{`warning: old (v1 X "y", spec.z)`}}}
 	if diff := cmp.Diff(want, entry["steps"]); diff != "" {
 		t.Error(diff)
 	}

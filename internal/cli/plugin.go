@@ -89,6 +89,9 @@ Put -- before arguments that begin with a dash.`,
 				return err
 			}
 			a.notice("registered %s, revision %d", pluginText(p.Type, p.Name), revision)
+			if len(p.Triggers) == 0 {
+				a.notice("nothing runs it: register it with --trigger group,version,kind of the resources that it is for")
+			}
 			return a.printResult(map[string]any{"type": p.Type, "name": p.Name, "revision": revision})
 		}),
 	}

@@ -40,11 +40,18 @@ type Config struct {
 
 	ListenGRPC   string // host:port; see Listen
 	ListenWeb    string // host:port, or "" for none
+	Kubernetes   string // host:port of the Kubernetes API, or "" for none
 	ListenLog    string // host:port of the plugins' log server, or "" for none
 	ListenDebug  string // host:port of Go's profiles, or "" for none
 	ListenHealth string // host:port of what probes ask, or "" for none
 	IPStack      string // dual, ipv6, ipv4
 	ReadyFile    string // where to write the addresses once they are served, or ""
+
+	KubernetesCert           string // file
+	KubernetesKey            string // file
+	KubernetesKubeconfig     string // of the cluster that knows the users; "" for the one that this runs in
+	KubernetesTrustEverybody bool   // ask nobody who users are; on loopback only
+	KubernetesAudit          KubernetesAudit
 
 	InstanceName        string
 	InstanceDescription string
@@ -73,9 +80,15 @@ type Config struct {
 	GitCache             string
 	GitSecrets           string
 
+	Kubeconfigs          string // folder
+	ManagementKubeconfig string
+	KubernetesInCluster  bool
+	KubernetesInterval   time.Duration
+
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
 	PluginConcurrency     int
+	PluginMemory          int64 // bytes of a plugin; 0: no limit
 	PythonEnv             string
 	PluginEnvironment     []string // names of variables
 	PluginKubeconfig      string   // of plugins that run in pods
@@ -92,6 +105,15 @@ type Config struct {
 	Verbose   int    // more than 0 is debug
 }
 
+// KubernetesAudit is what is recorded of requests to the Kubernetes API.
+type KubernetesAudit struct {
+	Policy     string // file; "" for nothing
+	Log        string // file, or - for standard output
+	MaxAge     int    // days
+	MaxBackups int
+	MaxSize    int // MiB
+}
+
 // Flags declares the settings as flags of a set, with their defaults.
 func Flags(flags *pflag.FlagSet) *Config {
 	c := &Config{Store: "sqlite:tko.db"}
@@ -102,7 +124,17 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.ListenGRPC, "listen-grpc", "localhost:50050", "address of the gRPC API; *:50050 is every interface")
 	flags.StringVar(&c.ListenWeb, "listen-web", "localhost:50051", "address of the HTTP API; empty for none")
-	flags.StringVar(&c.ListenLog, "listen-log", "", "address of the log server for plugins that run elsewhere (port 50055 by convention); empty for none")
+	flags.StringVar(&c.Kubernetes, "kubernetes", "", "address of the aggregated API of Kubernetes, which is role data's (port 50052 by convention); empty for none, *:50052 is every interface")
+	flags.StringVar(&c.KubernetesCert, "kubernetes-cert", "", "certificate of the Kubernetes API, a file that is read again when it changes (default, on loopback only: one signed by itself)")
+	flags.StringVar(&c.KubernetesKey, "kubernetes-key", "", "key of that certificate, also a file")
+	flags.StringVar(&c.KubernetesKubeconfig, "kubernetes-kubeconfig", "", "kubeconfig of the cluster that says who users of the Kubernetes API are and what they may do (default: the cluster that the server runs in)")
+	flags.BoolVar(&c.KubernetesTrustEverybody, "kubernetes-trust-everybody", false, "ask no cluster, but let whoever reaches the Kubernetes API do everything: on loopback only, to develop without a cluster")
+	flags.StringVar(&c.KubernetesAudit.Policy, "kubernetes-audit-policy", "", "file of Kubernetes' audit policy: what to record of requests to the Kubernetes API; empty for nothing")
+	flags.StringVar(&c.KubernetesAudit.Log, "kubernetes-audit-log", "-", "file to record it in; - is standard output")
+	flags.IntVar(&c.KubernetesAudit.MaxAge, "kubernetes-audit-log-max-age", 0, "days for which such files are kept; 0 keeps them for ever")
+	flags.IntVar(&c.KubernetesAudit.MaxBackups, "kubernetes-audit-log-max-backups", 10, "how many such files are kept; 0 keeps all")
+	flags.IntVar(&c.KubernetesAudit.MaxSize, "kubernetes-audit-log-max-size", 100, "MiB after which the next such file is begun")
+	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. The default is passed over where another server has it")
 	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for those who look into the server; empty for none")
 	flags.StringVar(&c.ListenHealth, "listen-health", "", "address for probes, over HTTP (port 50059 by convention): /healthz while the process lives, /readyz when the data controller answers; empty for none")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "dual (IPv6 first), ipv6 or ipv4")
@@ -136,9 +168,15 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to; without one there are none")
 
+	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to; without one there are none")
+	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
+	flags.BoolVar(&c.KubernetesInCluster, "kubernetes-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
+	flags.DurationVar(&c.KubernetesInterval, "kubernetes-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
+
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
 	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "plugin processes at once")
+	flags.Int64Var(&c.PluginMemory, "plugin-memory", 1<<30, "memory that a plugin may use with all that it starts, in bytes, unless its property _memory says otherwise; 0 for no limit")
 	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, beside PATH, HOME and the like")
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
 
@@ -239,7 +277,10 @@ func (c *Config) Validate() error {
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
 		add("--log-level is %q: use debug, info, warn or error", c.LogLevel)
 	}
-	for name, address := range map[string]string{"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "listen-log": c.ListenLog, "listen-debug": c.ListenDebug, "listen-health": c.ListenHealth, "data": c.Data} {
+	for name, address := range map[string]string{
+		"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "kubernetes": c.Kubernetes, "listen-log": c.ListenLog,
+		"listen-debug": c.ListenDebug, "listen-health": c.ListenHealth, "data": c.Data,
+	} {
 		if address == "" && name != "listen-grpc" && name != "data" {
 			continue
 		}
@@ -248,7 +289,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for name, d := range map[string]time.Duration{
-		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease,
+		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "kubernetes-interval": c.KubernetesInterval,
 		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait,
 	} {
 		if d <= 0 {
@@ -269,10 +310,16 @@ func (c *Config) Validate() error {
 			add("--%s is %d: use more than 0", name, n)
 		}
 	}
+	for _, problem := range c.checkKubernetes() {
+		add("%s", problem)
+	}
 	for _, scheme := range c.TOSCASchemes {
 		if !slices.Contains(toscaSchemes, scheme) {
 			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
+	}
+	if c.PluginMemory != 0 && c.PluginMemory < tko.MinMemory {
+		add("--plugin-memory is %d: use at least %d, 16 mebibytes, or 0 for no limit", c.PluginMemory, tko.MinMemory)
 	}
 	if c.KptMemory < 1<<20 {
 		add("--kpt-memory is %d: use at least %d, a mebibyte", c.KptMemory, 1<<20)
@@ -285,4 +332,34 @@ func (c *Config) Validate() error {
 	}
 	slices.Sort(wrong)
 	return tko.Errorf(tko.ErrInvalid, "%s", strings.Join(wrong, "\n"))
+}
+
+// checkKubernetes says what doesn't make sense about the Kubernetes API.
+func (c *Config) checkKubernetes() []string {
+	var wrong []string
+	if (c.KubernetesCert == "") != (c.KubernetesKey == "") {
+		wrong = append(wrong, "--kubernetes-cert and --kubernetes-key belong together: give both, or none")
+	}
+	for _, n := range []struct {
+		flag  string
+		value int
+	}{{"age", c.KubernetesAudit.MaxAge}, {"backups", c.KubernetesAudit.MaxBackups}, {"size", c.KubernetesAudit.MaxSize}} {
+		if n.value < 0 {
+			wrong = append(wrong, fmt.Sprintf("--kubernetes-audit-log-max-%s is %d: use 0 or more", n.flag, n.value))
+		}
+	}
+	host, _, err := net.SplitHostPort(c.Kubernetes)
+	if c.Kubernetes == "" || err != nil {
+		return wrong
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		return wrong
+	}
+	if c.KubernetesTrustEverybody {
+		wrong = append(wrong, fmt.Sprintf("--kubernetes-trust-everybody with --kubernetes=%s: only on loopback, use --kubernetes=localhost:50052", c.Kubernetes))
+	}
+	if c.KubernetesCert == "" {
+		wrong = append(wrong, fmt.Sprintf("--kubernetes is %s, and there is no certificate: give --kubernetes-cert and --kubernetes-key; only on loopback there is one without", c.Kubernetes))
+	}
+	return wrong
 }

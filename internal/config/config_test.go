@@ -76,6 +76,7 @@ func TestWrongSettings(t *testing.T) {
 		"log":                               {why: "words that are known", args: []string{"--log-level=loud", "--log-format=xml"}, want: []string{"loud", "xml"}},
 		"empty for gRPC":                    {why: "the API is what a data controller is", args: []string{"--listen-grpc="}, want: []string{"--listen-grpc"}},
 		"functions":                         {why: "nothing could run", args: []string{"--kpt-memory=5", "--kpt-cpus=NaN", "--kpt-fetch-timeout=0s"}, want: []string{"--kpt-memory", "--kpt-cpus", "--kpt-fetch-timeout"}},
+		"memory of plugins":                 {why: "nothing could run", args: []string{"--plugin-memory=1000000"}, want: []string{"--plugin-memory", "or 0"}},
 		"negative number":                   {why: "nothing would be done", args: []string{"--preparer-concurrency=-1"}, want: []string{"--preparer-concurrency"}},
 		"short memory":                      {why: "watchers and modifications must be able to go on", args: []string{"--keep-changes=1m", "--keep-revisions=-1"}, want: []string{"--keep-changes", "10m0s", "--keep-revisions"}},
 		"shorter memory than modifications": {why: "what a token is for must stay", args: []string{"--keep-changes=1h", "--modification-time=2h"}, want: []string{"--keep-changes", "2h0m0s"}},

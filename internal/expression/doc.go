@@ -6,5 +6,6 @@
 // but not memory, and numbers, strings and errors would differ in small ways
 // from the Python SDK's (sdk/python/src/tko/_expression.py), which evaluates
 // the same expressions. Both are tested with testdata/cases.json: whatever
-// changes here changes there. Start reading at [Evaluate].
+// changes here changes there. Start reading at [Evaluate];
+// [Parameters] does it for all of a chart.
 package expression

@@ -141,7 +141,11 @@ func (d *data) ListDeployments(m *tkopb.ListDeployments, s grpc.ServerStreamingS
 		Window:   wire.Window(m.GetWindow()),
 		Packages: m.GetWithPackages(),
 	}
-	return send(s, d.backend.Deployments(s.Context(), wire.DeploymentSelect(m.GetSelect()), options), format, wire.NewListedDeployment)
+	deployments := d.backend.Deployments(s.Context(), wire.DeploymentSelect(m.GetSelect()), options)
+	if format != "" {
+		return send(s, deployments, format, wire.NewListedDeployment)
+	}
+	return sendRows(s, deployments)
 }
 
 func (d *data) DeleteDeployment(ctx context.Context, m *tkopb.DeploymentID) (*tkopb.DeleteResponse, error) {
@@ -210,6 +214,22 @@ func send[Entity, Row any](
 			return err
 		}
 		if err := s.Send(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendRows answers a list of deployments without packages, which may be very
+// long.
+func sendRows(s grpc.ServerStream, deployments iter.Seq2[tko.Deployment, error]) error {
+	var row wire.DeploymentRow
+	for d, err := range deployments {
+		if err != nil {
+			return err
+		}
+		row.Deployment = d
+		if err := s.SendMsg(&row); err != nil {
 			return err
 		}
 	}

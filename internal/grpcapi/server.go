@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -61,6 +62,7 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(edge.unary),
 		grpc.ChainStreamInterceptor(edge.stream),
+		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.MaxRecvMsgSize(o.MaxMessage),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),

@@ -6,19 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
 )
 
 const (
 	maxStderr = 2 << 10 // of the end of stderr, kept for the error message
 	// grace is how long we listen to pipes after the plugin has ended. They end
-	// with it, unless something that it left behind escaped its process group.
+	// with it, unless something that it left behind escaped.
 	grace = time.Second
 )
 
@@ -32,7 +35,7 @@ func (r *Runner) command(ctx context.Context, j job) (output []byte, stderr stri
 	if err != nil {
 		return nil, "", fmt.Errorf("it was not run: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer remove(dir)
 	work := filepath.Join(dir, "work")
 	if err := os.Mkdir(work, 0o700); err != nil {
 		return nil, "", fmt.Errorf("it was not run: %w", err)
@@ -51,25 +54,31 @@ func (r *Runner) command(ctx context.Context, j job) (output []byte, stderr stri
 		return nil, "", fmt.Errorf("it was not run: %w", err)
 	}
 
-	output, stderr, err = r.communicate(ctx, cmd, input, j.timeout)
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = fmt.Errorf("it ended with %s", describe(exit))
-	}
+	output, stderr, err = r.communicate(ctx, cmd, input, j.timeout, r.limits(j.plugin))
 	if err != nil {
 		return nil, stderr, err
 	}
 	return output, stderr, nil
 }
 
-// communicate runs a command, bounded in time and output. What it wrote is
-// there even if it failed.
-func (r *Runner) communicate(ctx context.Context, cmd *exec.Cmd, input []byte, timeout time.Duration) (stdout []byte, stderr string, err error) {
+// limits bound a plugin that runs here.
+func (r *Runner) limits(p tko.Plugin) supervise.Limits {
+	memory, err := p.Memory()
+	if err != nil || memory == 0 { // what is wrong isn't registered
+		memory = r.options.MaxMemory
+	}
+	return supervise.Limits{Memory: memory}
+}
+
+// communicate runs a command, bounded. What it wrote is there even if it
+// failed.
+func (r *Runner) communicate(ctx context.Context, cmd *exec.Cmd, input []byte, timeout time.Duration, limits supervise.Limits) (stdout []byte, stderr string, err error) {
 	timed, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it did not end within %s", timeout))
 	defer cancel()
 	s := streams{limit: r.options.MaxOutput}
-	err = s.run(timed, cmd, input)
+	err = s.run(timed, cmd, input, limits)
 	stdout, stderr = s.stdout.Bytes(), s.stderr.String()
-	var exit *exec.ExitError
+	var exit *supervise.ExitError
 	switch {
 	case timed.Err() != nil:
 		return stdout, stderr, context.Cause(timed)
@@ -79,6 +88,20 @@ func (r *Runner) communicate(ctx context.Context, cmd *exec.Cmd, input []byte, t
 		return stdout, stderr, fmt.Errorf("it could not be run: %w", err)
 	}
 	return stdout, stderr, err
+}
+
+// remove removes a plugin's folder, also what the plugin made unwritable.
+func remove(dir string) {
+	if os.RemoveAll(dir) == nil {
+		return
+	}
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, _ error) error {
+		if entry != nil && entry.IsDir() {
+			_ = os.Chmod(path, 0o700) //nolint:gosec // a folder, before it goes
+		}
+		return nil
+	})
+	_ = os.RemoveAll(dir)
 }
 
 // program makes the command. The program is found on the PATH that it gets,
@@ -101,11 +124,7 @@ func (r *Runner) program(arguments []string, work string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &exec.Cmd{
-		Path: program, Args: arguments, Dir: work,
-		Env:         r.environment(path, work, python),
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
-	}, nil
+	return &exec.Cmd{Path: program, Args: arguments, Dir: work, Env: r.environment(path, work, python)}, nil
 }
 
 // find answers where a program is, absolutely. The error is os.ErrPermission
@@ -160,13 +179,6 @@ func (r *Runner) environment(path, work string, python bool) []string {
 	return env
 }
 
-func describe(exit *exec.ExitError) string {
-	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return fmt.Sprintf("signal %d (%s)", int(status.Signal()), status.Signal())
-	}
-	return fmt.Sprintf("exit code %d", exit.ExitCode())
-}
-
 // streams are a process's stdin, stdout and stderr. The pipes are ours rather
 // than exec's, so that what a plugin leaves behind can be killed the moment
 // that the plugin has ended, and can't keep us waiting.
@@ -177,9 +189,9 @@ type streams struct {
 	flooded bool
 }
 
-// run runs a command until it ends or the context does, and then kills its
-// process group.
-func (s *streams) run(ctx context.Context, cmd *exec.Cmd, input []byte) error {
+// run runs a command until it ends or the context does. Nothing that it started
+// is left then.
+func (s *streams) run(ctx context.Context, cmd *exec.Cmd, input []byte, limits supervise.Limits) error {
 	var pipes [3][2]*os.File // [stdin, stdout, stderr][read, write]
 	defer func() {
 		for _, p := range pipes {
@@ -196,12 +208,12 @@ func (s *streams) run(ctx context.Context, cmd *exec.Cmd, input []byte) error {
 	}
 	stdin, stdout, stderr := pipes[0][1], pipes[1][0], pipes[2][0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes[0][0], pipes[1][1], pipes[2][1]
-	if err := cmd.Start(); err != nil {
+	process, err := supervise.Start(cmd, limits)
+	if err != nil {
 		return err
 	}
 	_, _, _ = pipes[0][0].Close(), pipes[1][1].Close(), pipes[2][1].Close()
-	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	stop := context.AfterFunc(ctx, kill)
+	stop := context.AfterFunc(ctx, process.Kill)
 	defer stop()
 
 	var streaming sync.WaitGroup
@@ -212,13 +224,12 @@ func (s *streams) run(ctx context.Context, cmd *exec.Cmd, input []byte) error {
 	streaming.Go(func() {
 		if _, err := io.Copy(&limited{to: &s.stdout, left: s.limit}, stdout); errors.Is(err, errTooMuchOutput) {
 			s.flooded = true
-			kill()
+			process.Kill()
 		}
 	})
 	streaming.Go(func() { _, _ = io.Copy(&s.stderr, stderr) })
 
-	err := cmd.Wait()
-	kill()
+	err = process.Wait()
 	deadline := time.Now().Add(grace)
 	_ = stdin.SetDeadline(time.Now())
 	_, _ = stdout.SetReadDeadline(deadline), stderr.SetReadDeadline(deadline)

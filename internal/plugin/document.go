@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -29,6 +31,9 @@ func (r *Runner) encodeInput(j job, logFile string) ([]byte, error) {
 	return krm.Encode(krm.YAML, krm.Package{r.input(j, logFile)})
 }
 
+// localhost is another machine in a pod.
+const localhost = "localhost"
+
 // input is what a plugin reads.
 func (r *Runner) input(j job, logFile string) krm.Resource {
 	document := krm.Resource{
@@ -42,6 +47,17 @@ func (r *Runner) input(j job, logFile string) krm.Resource {
 		"targetResourceIdentifier": map[string]any{
 			"group": j.target.Group, "version": j.target.Version, "kind": j.target.Kind, "name": j.target.Name,
 		},
+	}
+	if j.logToken != "" {
+		document["logToken"] = j.logToken
+	}
+	if j.plugin.Properties[tko.PropertyPod] != "" && r.options.Host != "" {
+		if r.options.GRPC.Address == localhost {
+			document.Set(r.options.Host, "grpc", "address")
+		}
+		if host, port, err := net.SplitHostPort(r.options.LogAddressPort); err == nil && host == localhost {
+			document["logAddressPort"] = net.JoinHostPort(r.options.Host, port)
+		}
 	}
 	maps.Copy(document, j.input)
 	return document

@@ -5,17 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
+	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // function has a KRM function prepare a deployment's package. Functions know
 // nothing of preparation: the triggering resource is marked for them, and has
 // been prepared too if they removed it.
-func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error) {
+func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package, notes []func(string)) (prepared bool, out krm.Package, err error) {
 	if len(p.Arguments) != 1 {
 		return false, nil, failure(p, target, nil, "it has %d arguments: the kpt executor needs exactly one, the function", len(p.Arguments))
 	}
@@ -31,6 +31,11 @@ func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity
 	out, err = r.functions.Run(ctx, krmfn.Call{
 		Function: function, Properties: p.Properties, Target: target, Package: pkg, Timeout: r.options.PrepareTimeout,
 		Log: r.options.Log.With("deployment", string(id), "plugin", p.ID(), "resource", target.String()),
+		Note: func(text string) {
+			for _, note := range notes {
+				note(text)
+			}
+		},
 	})
 	if err != nil {
 		e := failure(p, target, err, "%s", bounded(err.Error(), maxMessage))
@@ -52,7 +57,7 @@ func (r *Runner) process(ctx context.Context, p krmfn.Process) (krmfn.Output, er
 	if err != nil {
 		return krmfn.Output{}, fmt.Errorf("it was not run: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer remove(dir)
 	cmd, err := r.program(p.Arguments, dir)
 	if err != nil {
 		return krmfn.Output{}, err
@@ -61,12 +66,10 @@ func (r *Runner) process(ctx context.Context, p krmfn.Process) (krmfn.Output, er
 	if p.Name != "" {
 		cmd.Args = append([]string{p.Name}, p.Arguments[1:]...)
 	}
-	stdout, stderr, err := r.communicate(ctx, cmd, p.Input, p.Timeout)
+	stdout, stderr, err := r.communicate(ctx, cmd, p.Input, p.Timeout, supervise.Limits{Memory: p.Memory, Daemons: p.Daemons})
 	out := krmfn.Output{Stdout: stdout, Stderr: stderr}
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		if out.ExitCode = exit.ExitCode(); out.ExitCode < 0 {
-			return out, fmt.Errorf("it ended with %s", describe(exit))
-		}
+	if exit, ok := errors.AsType[*supervise.ExitError](err); ok && exit.Code >= 0 {
+		out.ExitCode = exit.Code
 		return out, nil
 	}
 	return out, err

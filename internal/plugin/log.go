@@ -3,6 +3,7 @@ package plugin
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -33,18 +34,32 @@ func openLogPipe(path string, log *slog.Logger) (*logPipe, error) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		return nil, fmt.Errorf("making the log file: %w", err)
 	}
-	reader, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the path is ours
+	reader, err := openFIFO(path, os.O_RDONLY)
 	if err != nil {
-		return nil, fmt.Errorf("opening the log file: %w", err)
+		return nil, err
 	}
-	writer, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the path is ours
+	writer, err := openFIFO(path, os.O_WRONLY)
 	if err != nil {
 		_ = reader.Close()
-		return nil, fmt.Errorf("opening the log file: %w", err)
+		return nil, err
 	}
 	p := &logPipe{path: path, reader: reader, writer: writer}
 	p.reading.Go(func() { logLines(log, reader) })
 	return p, nil
+}
+
+// openFIFO opens one end. A plugin that is at work can have put something else
+// there: nothing else is opened, and no link followed.
+func openFIFO(path string, how int) (*os.File, error) {
+	file, err := os.OpenFile(path, how|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) //nolint:gosec // the path is ours
+	if err != nil {
+		return nil, fmt.Errorf("opening the log file: %w", err)
+	}
+	if info, err := file.Stat(); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		_ = file.Close()
+		return nil, errors.New("the log file was replaced by something else")
+	}
+	return file, nil
 }
 
 // close logs what is still in the FIFO, and ends it.
@@ -81,9 +96,55 @@ func logLines(log *slog.Logger, from io.Reader) {
 	}
 }
 
-// A LogServer logs the lines that plugins send over TCP.
+// logWord begins the line by which a connection says whose lines it sends.
+const logWord = "tko-log"
+
+// keepTokens is how long lines of a run that has ended are still known as its:
+// what it sent last may arrive after it.
+const keepTokens = time.Minute
+
+// A LogServer logs the lines that plugins send over TCP. A connection that
+// begins with the line "tko-log TOKEN", with the token of a plugin's run, is
+// logged as that run's. It is safe for concurrent use.
 type LogServer struct {
 	Log *slog.Logger // nowhere if nil
+
+	mu   sync.Mutex
+	runs map[string]*slog.Logger // by token
+}
+
+// expect makes a token for a run, whose lines go to a log from then on. The run
+// is over when forget is called.
+func (s *LogServer) expect(log *slog.Logger) (token string, forget func()) {
+	token = rand.Text()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runs == nil {
+		s.runs = map[string]*slog.Logger{}
+	}
+	s.runs[token] = log
+	return token, func() {
+		time.AfterFunc(keepTokens, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.runs, token)
+		})
+	}
+}
+
+// logOf is the log of the run that a connection's first line names; other for
+// lines that name none.
+func (s *LogServer) logOf(line string, other *slog.Logger) (log *slog.Logger, named bool) {
+	word, token, _ := strings.Cut(strings.TrimRight(line, "\r\n"), " ")
+	if word != logWord {
+		return other, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if log, ok := s.runs[token]; ok {
+		return log, true
+	}
+	return other, true // of a run long ago: the token is for nobody to read
 }
 
 // Serve takes connections until the context ends. It closes the listener and
@@ -111,7 +172,20 @@ func (s *LogServer) Serve(ctx context.Context, listener net.Listener) error {
 			stop := context.AfterFunc(connections, func() { _ = conn.Close() })
 			defer stop()
 			defer func() { _ = conn.Close() }()
-			logLines(log.With("remote", conn.RemoteAddr().String()), conn)
+			s.serve(conn, log.With("remote", conn.RemoteAddr().String()))
 		})
 	}
+}
+
+// serve logs the lines of one connection.
+func (s *LogServer) serve(conn io.Reader, log *slog.Logger) {
+	lines := bufio.NewReaderSize(conn, maxLine)
+	first, err := lines.ReadSlice('\n')
+	if err == nil {
+		var named bool
+		if log, named = s.logOf(string(first), log); named {
+			first = nil
+		}
+	}
+	logLines(log, io.MultiReader(strings.NewReader(string(first)), lines))
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
 )
 
 const (
@@ -48,15 +48,13 @@ type pool struct {
 type worker struct {
 	id, key string // of its plugin
 	dir     string
-	cmd     *exec.Cmd
+	process *supervise.Process
 	stdin   *os.File
 	stdout  *os.File
 	answers *bufio.Reader
 	stderr  *tail
 	lock    sync.Mutex // of stderr
 	reading sync.WaitGroup
-	exited  chan struct{} // closed when the process is over
-	err     error         // how it ended, once exited is closed
 	served  int
 	timer   *time.Timer // ends it when it has waited for too long
 }
@@ -109,8 +107,8 @@ func (r *Runner) persistent(ctx context.Context, j job) (output []byte, stderr s
 		case errors.Is(err, errGone) && !fresh:
 			continue // it ended while it waited: nobody's fault
 		case errors.Is(err, errGone):
-			if exit, ok := errors.AsType[*exec.ExitError](w.err); ok {
-				err = fmt.Errorf("it ended with %s", describe(exit))
+			if ended := w.process.Wait(); ended != nil {
+				err = ended
 			}
 		}
 		return nil, w.lastWords(), err
@@ -220,7 +218,7 @@ func (r *Runner) startWorker(p tko.Plugin, key string) (w *worker, err error) {
 	var files []*os.File
 	defer func() {
 		if err != nil {
-			_ = os.RemoveAll(dir)
+			remove(dir)
 			for _, f := range files {
 				_ = f.Close()
 			}
@@ -244,10 +242,9 @@ func (r *Runner) startWorker(p tko.Plugin, key string) (w *worker, err error) {
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[3], files[5]
 	w = &worker{
-		id: p.ID(), key: key, dir: dir, cmd: cmd, stdin: files[1], stdout: files[2],
-		answers: bufio.NewReader(files[2]), stderr: &tail{}, exited: make(chan struct{}),
+		id: p.ID(), key: key, dir: dir, stdin: files[1], stdout: files[2], answers: bufio.NewReader(files[2]), stderr: &tail{},
 	}
-	if err := cmd.Start(); err != nil {
+	if w.process, err = supervise.Start(cmd, r.limits(p)); err != nil {
 		return nil, fmt.Errorf("it could not be run: %w", err)
 	}
 	_, _, _ = files[0].Close(), files[3].Close(), files[5].Close()
@@ -256,14 +253,12 @@ func (r *Runner) startWorker(p tko.Plugin, key string) (w *worker, err error) {
 		defer func() { _ = stderr.Close() }()
 		_, _ = io.Copy(w, stderr)
 	})
-	go func() {
-		w.err = cmd.Wait()
-		w.kill() // what it left behind
+	w.reading.Go(func() {
+		<-w.process.Exited()
 		deadline := time.Now().Add(grace)
 		_ = w.stdin.SetDeadline(time.Now())
 		_, _ = w.stdout.SetReadDeadline(deadline), stderr.SetReadDeadline(deadline)
-		close(w.exited)
-	}()
+	})
 	return w, nil
 }
 
@@ -280,20 +275,13 @@ func (w *worker) lastWords() string {
 	return w.stderr.String()
 }
 
-func (w *worker) kill() { _ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL) }
-
 // end ends the process, and what it started. Nothing of it is left when it
 // returns.
 func (w *worker) end() {
-	select {
-	case <-w.exited: // its process group may be somebody else's by now
-	default:
-		w.kill()
-		<-w.exited
-	}
+	w.process.Kill()
 	w.reading.Wait()
 	_, _ = w.stdin.Close(), w.stdout.Close()
-	_ = os.RemoveAll(w.dir)
+	remove(w.dir)
 }
 
 // ask has a process answer one request.
@@ -321,7 +309,7 @@ func (r *Runner) ask(ctx context.Context, w *worker, j job) ([]byte, error) {
 		return nil, fmt.Errorf("it was not run: %w", err)
 	}
 
-	stop := context.AfterFunc(ctx, w.kill)
+	stop := context.AfterFunc(ctx, w.process.Kill)
 	defer stop()
 	var writing sync.WaitGroup
 	writing.Go(func() {
@@ -332,14 +320,14 @@ func (r *Runner) ask(ctx context.Context, w *worker, j job) ([]byte, error) {
 	output, err := w.answer(r.options.MaxOutput)
 	if errors.Is(err, errGone) { // how it ended says more
 		select {
-		case <-w.exited:
+		case <-w.process.Exited():
 		case <-ctx.Done():
 		case <-time.After(grace):
 		}
 	}
 	if err != nil {
-		w.kill()
-		<-w.exited
+		w.process.Kill()
+		<-w.process.Exited()
 	}
 	writing.Wait()
 	if err == nil && !stop() {

@@ -25,11 +25,14 @@ type GRPCAddress struct {
 // Options are the settings of a Runner. The zero value works.
 type Options struct {
 	GRPC            GRPCAddress   // told to every plugin
-	LogAddressPort  string        // of a LogServer, told to every plugin; none if empty
+	LogAddressPort  string        // of LogServer, told to every plugin; none if empty
+	LogServer       *LogServer    // tells whose the lines are; may be nil
+	Host            string        // of this machine: told to plugins in pods where the others are told "localhost"
 	ValidateTimeout time.Duration // 30 s if 0
 	PrepareTimeout  time.Duration // 30 s if 0
 	ScheduleTimeout time.Duration // 300 s if 0
 	MaxOutput       int           // bytes that a plugin may write to stdout; 64 MiB if 0
+	MaxMemory       int64         // bytes that a plugin may use, with all that it starts; without limit if 0
 	MaxProcesses    int           // plugins that run at the same time; twice the CPUs, at least 4, if 0; as many persistent ones may wait
 	IdleTime        time.Duration // for which a process of a persistent plugin waits for its next request; 1 min if 0
 	MaxRequests     int           // that one process of a persistent plugin serves; 1,000 if 0
@@ -121,10 +124,10 @@ func (r *Runner) Validate(ctx context.Context, p tko.Plugin, target krm.Identity
 // whole package that the plugin made of it, to be stored in the place of pkg;
 // else the plugin wants to be asked again later. The plugin marks resources
 // as prepared itself. Neither is the case if there is an error, which is an
-// [*Error].
-func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error) {
+// [*Error]. What the plugin has to say beside, such as warnings, notes are told.
+func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package, notes ...func(string)) (prepared bool, out krm.Package, err error) {
 	if p.Executor == tko.ExecutorKpt {
-		return r.function(ctx, p, target, id, pkg)
+		return r.function(ctx, p, target, id, pkg, notes)
 	}
 	output, err := r.run(ctx, job{
 		plugin: p, target: target, timeout: r.options.PrepareTimeout, log: r.options.Log.With("deployment", string(id)),
@@ -162,6 +165,8 @@ type job struct {
 	input   map[string]any // what is particular to the type
 	timeout time.Duration
 	log     *slog.Logger
+
+	logToken string // names the run to the log server, or ""
 }
 
 // slot waits for the plugin's turn.
@@ -189,6 +194,11 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 		return nil, failure(j.plugin, j.target, err, "%s", err)
 	}
 	defer done()
+	if r.options.LogServer != nil && r.options.LogAddressPort != "" {
+		token, forget := r.options.LogServer.expect(j.log.With("plugin", j.plugin.ID(), "resource", j.target.String()))
+		defer forget()
+		j.logToken = token
+	}
 	execute := r.command
 	switch {
 	case j.plugin.Properties[tko.PropertyPod] != "":

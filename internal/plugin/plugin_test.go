@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -222,7 +223,8 @@ func TestLeftBehind(t *testing.T) {
 	dir := t.TempDir()
 	tests := map[string]string{
 		"holds the pipes":  `sleep 1000 & echo $! >PID; echo '{}'`,
-		"left the group":   `setsid sleep 5 & echo '{}'`,
+		"left the group":   `setsid sh -c 'echo $$ >PID; exec sleep 1000' & while ! [ -s PID ]; do sleep 0.01; done; echo '{}'`,
+		"forked twice":     `(setsid sh -c 'echo $$ >PID; exec env -i sleep 1000' &); while ! [ -s PID ]; do sleep 0.01; done; echo '{}'`,
 		"ignores signals":  `(trap '' HUP TERM INT; while :; do sleep 1; done) & echo $! >PID; echo '{}'`,
 		"holds the log":    `log=$(sed -n 's/^logFile: //p'); (sleep 1000 >"$log") & echo $! >PID; echo '{}'`,
 		"doesn't read":     `exec <&-; echo '{}'`,
@@ -249,8 +251,73 @@ func TestLeftBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			waitFor(t, "the child to be gone", func() bool { return !alive(pid) })
+			if alive(pid) {
+				t.Error("the child is there")
+			}
 		})
+	}
+}
+
+// What a plugin does to its folder and to the log file is its own business, and
+// goes with it.
+func TestFolderGames(t *testing.T) {
+	t.Parallel()
+	kept := filepath.Join(t.TempDir(), "kept")
+	write(t, filepath.Join(kept, "file"), "kept", 0o644)
+	tests := map[string]string{
+		"links elsewhere":   `ln -s KEPT link; ln -s KEPT/file file; ln -s / root; ln -s .. up`,
+		"is a link":         `cd "$(dirname "$TMPDIR")"; rm -r work; ln -s KEPT work`,
+		"its parent is one": `d=$(cd ..; pwd); mv "$d" "$d.moved"; ln -s KEPT "$d"; mv "$d.moved" "$d/../moved" 2>/dev/null; rm -r "$d/../moved"`,
+		"is locked":         `mkdir -p a/b/c; touch a/b/c/d; chmod 0 a/b/c a/b a; chmod 0 .`,
+		"is gone":           `rm -r "$PWD"; rm -r "$TMPDIR/.."`,
+		"has odd names": `touch -- '-rf' ' ' 'new
+line' "$(printf '\377')" '*'`,
+		"is deep":              `i=0; while [ $i -lt 300 ]; do mkdir deep && cd deep || break; i=$((i+1)); done`,
+		"a log that is a link": `rm ../log*; ln -s KEPT/file ../log; ln -s KEPT/file ../log-2`,
+		"a log that is a file": `rm ../log*; echo x >../log; echo x >../log-2`,
+	}
+	for name, games := range tests {
+		for persist, script := range map[string]string{"": games + "\necho '{}'", "true": framed + "while next; do " + games + "\nanswer '{}'; done"} {
+			t.Run(name+" "+persist, func(t *testing.T) {
+				t.Parallel()
+				r := newRunner(t, plugin.Options{})
+				p := shell("validate", strings.ReplaceAll(script, "KEPT", kept))
+				p.Properties = map[string]string{tko.PropertyPersistent: persist}
+				for range 3 { // it may fail, but not for ever
+					if err := r.Validate(t.Context(), p, target, pkg, true); err != nil {
+						t.Logf("it failed: %v", err)
+					}
+				}
+				if err := r.Validate(t.Context(), shell("validate", "echo '{}'"), target, pkg, true); err != nil {
+					t.Errorf("another plugin afterwards: %v", err)
+				}
+			})
+		}
+	}
+	t.Cleanup(func() { // after those that run at the same time
+		if data, err := os.ReadFile(filepath.Join(kept, "file")); err != nil || string(data) != "kept" {
+			t.Errorf("a file of somebody else is %q, %v", data, err)
+		}
+	})
+}
+
+// Memory is bounded, as the plugin's property says or else the runner.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	script := `head -c 100000000 /dev/zero | tail >/dev/null && `
+	r := newRunner(t, plugin.Options{MaxMemory: 32 << 20})
+	for memory, fits := range map[string]bool{"": false, "300000000": true, "1Gi": true, "64Mi": false} {
+		for persist, p := range map[string]tko.Plugin{
+			"": shell("validate", script+`echo '{}'`), "true": persistent("validate", "while next; do "+script+"answer '{}' || exit 1; done"),
+		} {
+			p.Properties = map[string]string{tko.PropertyPersistent: persist}
+			if memory != "" {
+				p.Properties[tko.PropertyMemory] = memory
+			}
+			if err := r.Validate(t.Context(), p, target, pkg, true); (err == nil) != fits {
+				t.Errorf("with %q, persistent %q: got %v", memory, persist, err)
+			}
+		}
 	}
 }
 
@@ -403,6 +470,71 @@ func TestLogServer(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLogServerKnowsWhose has a plugin send lines over TCP, with its token and
+// without.
+func TestLogServerKnowsWhose(t *testing.T) {
+	t.Parallel()
+	log := &lines{}
+	server := &plugin.LogServer{Log: slog.New(slog.NewTextHandler(log, nil))}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { served <- server.Serve(ctx, listener) }()
+	r := plugin.New(plugin.Options{Log: slog.New(slog.NewTextHandler(log, nil)), LogServer: server, LogAddressPort: listener.Addr().String()})
+	script := `input=$(cat); token=$(printf %s "$input" | sed -n 's/^logToken: //p'); exec 3<>/dev/tcp/127.0.0.1/PORT; printf 'tko-log %s\nmine\nmine too\n' "$token" >&3
+exec 4<>/dev/tcp/127.0.0.1/PORT; printf 'whose\ntko-log x\n' >&4; exec 5<>/dev/tcp/127.0.0.1/PORT; printf 'tko-log nonsense\nlost\n' >&5; echo '{prepared: false}'`
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	p := tko.Plugin{Type: "prepare", Name: "p", Arguments: []string{"bash", "-c", strings.ReplaceAll(script, "PORT", port)}}
+	if _, _, err := r.Prepare(t.Context(), p, target, "d1", pkg); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the lines", func() bool { return strings.Count(log.String(), "\n") >= 5 })
+	whose := regexp.MustCompile(`deployment=d1 plugin=prepare\|p resource=.* line=(.*)`)
+	var mine []string
+	for _, found := range whose.FindAllStringSubmatch(log.String(), -1) {
+		mine = append(mine, found[1])
+	}
+	if diff := cmp.Diff([]string{"mine", `"mine too"`}, mine); diff != "" || strings.Contains(log.String(), "nonsense") || !strings.Contains(log.String(), `line="tko-log x"`) {
+		t.Errorf("%s\n%s", diff, log)
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	r := plugin.New(plugin.Options{})
+	file := filepath.Join(t.TempDir(), "p.sh")
+	p := tko.Plugin{Type: "validate", Name: "p", Arguments: []string{"sh", file}}
+	seen := map[string]string{}
+	differs := func(why string, p tko.Plugin) {
+		t.Helper()
+		name := r.Program(p)
+		if before, ok := seen[name]; ok {
+			t.Errorf("%s is as %s", why, before)
+		}
+		seen[name] = why
+	}
+	differs("without its file", p)
+	for _, content := range []string{"true", "false"} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		differs("with "+content, p)
+	}
+	if again := r.Program(p); seen[again] == "" {
+		t.Error("it differs from itself")
+	}
+	p.Properties = map[string]string{"a": "b"}
+	differs("with a property", p)
+	differs("without arguments", tko.Plugin{Type: "validate", Name: "p"})
 }
 
 func TestMaxProcesses(t *testing.T) {

@@ -51,8 +51,8 @@ func (t triggerMap) tasks(pkg krm.Package) []krm.Identity {
 	return ids
 }
 
-// builtIn says whether a kind is prepared by package topology. What it can't
-// prepare yet, a plugin may.
+// builtIn says whether a kind is prepared by TKO itself. TOSCA is not, if a
+// plugin is registered for it.
 func (t triggerMap) builtIn(gvk krm.GVK) bool {
 	if gvk == topology.TOSCAGVK && len(t[gvk]) > 0 {
 		return false

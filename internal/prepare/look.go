@@ -259,7 +259,8 @@ func (l *look) stepPlugins(ctx context.Context, id krm.Identity) (outcome, error
 
 func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identity) (outcome, error) {
 	started := time.Now()
-	prepared, out, err := l.p.runner.Prepare(ctx, plugin, id, l.d.ID, l.d.Package)
+	var notes []string
+	prepared, out, err := l.p.runner.Prepare(ctx, plugin, id, l.d.ID, l.d.Package, func(note string) { notes = append(notes, note) })
 	if ctx.Err() != nil {
 		return stepNothing, ctx.Err()
 	}
@@ -288,7 +289,7 @@ func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identit
 		}
 		return stepNothing, &waitError{message: fmt.Sprintf("%s waits: plugin %q says that it is prepared, but doesn't annotate it with %s: \"true\"", id, plugin.Name, krm.AnnotationPrepared)}
 	}
-	did := tko.Step{Resource: id.String(), Plugin: plugin.Name, Iteration: l.round, Took: time.Since(started)}
+	did := tko.Step{Resource: id.String(), Plugin: plugin.Name, Iteration: l.round, Took: time.Since(started), Notes: notes}
 	l.story = append(l.story, did)
 	err = l.commit(ctx, out, nil)
 	if err != nil {
@@ -325,6 +326,9 @@ func (l *look) commit(ctx context.Context, pkg krm.Package, conditions []tko.Con
 	revision, err := l.p.client.CommitDeployment(ctx, tko.DeploymentCommit{
 		ID: l.d.ID, Revision: l.d.Stamp.Revision, Package: pkg, Conditions: conditions,
 	})
+	if errors.Is(err, tko.ErrInvalid) {
+		return err // users read it on the deployment, and know which that is
+	}
 	if err != nil {
 		return fmt.Errorf("commit deployment %q: %w", l.d.ID, err)
 	}

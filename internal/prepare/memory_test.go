@@ -123,6 +123,9 @@ func (m *memory) CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (
 		d.Package = c.Package.Clone()
 		d.Prepared = prepared
 		d.Approved = state.Approved != nil && *state.Approved
+		if state.Site != nil {
+			d.Site = tko.SiteID(*state.Site)
+		}
 		d.Stamp.Revision++
 		d.Stamp.Position = m.position
 		m.setConditions(d, c.Conditions)
@@ -376,7 +379,10 @@ func pkg(t *testing.T, yaml string) krm.Package {
 // A runner runs plugins that are functions, by name.
 type runner map[string]func(target krm.Identity, pkg krm.Package) (bool, krm.Package, error)
 
-func (r runner) Prepare(_ context.Context, p tko.Plugin, target krm.Identity, _ tko.DeploymentID, in krm.Package) (prepared bool, out krm.Package, err error) {
+func (r runner) Prepare(_ context.Context, p tko.Plugin, target krm.Identity, _ tko.DeploymentID, in krm.Package, notes ...func(string)) (prepared bool, out krm.Package, err error) {
+	for _, note := range notes {
+		note("warning: " + p.Name)
+	}
 	return r[p.Name](target, in.Clone())
 }
 

@@ -3,7 +3,6 @@ package prepare
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -24,17 +23,25 @@ type triggerMap map[krm.GVK][]tko.Plugin
 type pluginList struct {
 	client Plugins
 
-	mu       sync.Mutex
+	turn     chan struct{} // holds one while somebody reads or fetches
 	triggers triggerMap
 	position int64     // the list has all changes up to it
 	fetched  time.Time // when fetching began
 }
 
+func newPluginList(client Plugins) *pluginList {
+	return &pluginList{client: client, turn: make(chan struct{}, 1)}
+}
+
 // get answers the plugins, with all changes up to a position. Who finds the
 // list too old fetches it, and those who come meanwhile wait.
 func (l *pluginList) get(ctx context.Context, position int64) (triggerMap, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	select { // no mutex: who waits for a slow data controller may be stopped
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if l.triggers != nil && position > 0 && position <= l.position && time.Since(l.fetched) < pluginsTTL {
 		return l.triggers, nil
 	}

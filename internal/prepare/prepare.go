@@ -49,8 +49,9 @@ type Plugins interface {
 type Runner interface {
 	// Prepare has a plugin prepare the target resource of a package, which it
 	// leaves alone. If prepared, out is the package to be stored. An error names
-	// the plugin and the resource, and says why it failed.
-	Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package) (prepared bool, out krm.Package, err error)
+	// the plugin and the resource, and says why it failed. What users should read
+	// beside, such as warnings, notes are told.
+	Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package, notes ...func(string)) (prepared bool, out krm.Package, err error)
 }
 
 // A TOSCA compiler makes topologies of service templates. See package tosca.
@@ -107,7 +108,7 @@ func New(data Client, runner Runner, options Options) *Preparer {
 		client:  data,
 		runner:  runner,
 		options: options,
-		plugins: &pluginList{client: data},
+		plugins: newPluginList(data),
 		log:     options.Log,
 	}
 }

@@ -401,7 +401,7 @@ func TestInvalidIsNotMarkedPrepared(t *testing.T) {
 	if r.Outcome != tko.WorkFailed || r.Retry == 0 {
 		t.Errorf("%+v", r)
 	}
-	if got := m.condition(id, tko.ConditionPrepared); !strings.HasPrefix(got, "False Invalid: ") || !strings.Contains(got, finding.Findings[0].String()) {
+	if got := m.condition(id, tko.ConditionPrepared); !strings.HasPrefix(got, "False Invalid: "+finding.Error()+" (attempt 1, ") {
 		t.Error(got)
 	}
 	d := m.get(id)
@@ -666,10 +666,10 @@ func TestStory(t *testing.T) {
 	var got []string
 	for _, why := range m.whys {
 		for _, s := range tko.ParseSteps(why) {
-			got = append(got, fmt.Sprintf("%s by %q in %d", s.Resource[strings.LastIndex(s.Resource, "/"):], s.Plugin, s.Iteration))
+			got = append(got, strings.TrimSpace(fmt.Sprintf("%s by %q in %d %s", s.Resource[strings.LastIndex(s.Resource, "/"):], s.Plugin, s.Iteration, strings.Join(s.Notes, ", "))))
 		}
 	}
-	for _, want := range []string{`/v1 One "here" by "one" in 1`, `/v1 Two "two" by "two" in 2`} {
+	for _, want := range []string{`/v1 One "here" by "one" in 1 warning: one`, `/v1 Two "two" by "two" in 2 warning: two`} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%q is missing in %q", want, got)
 		}

@@ -63,6 +63,21 @@ func (m *memory) approve(id tko.DeploymentID) {
 	}
 }
 
+// loseSite does what the data controller does when a site is deleted.
+func loseSite(site tko.SiteID) func(*memory, tko.DeploymentID) {
+	return func(m *memory, _ tko.DeploymentID) {
+		delete(m.sites, site)
+		for _, d := range m.deployments {
+			if d.Site == site {
+				d.Site, d.Stamp.Who = "", "ann@laptop"
+				resource, _ := d.Package.Deployment()
+				delete(resource["spec"].(map[string]any), "siteId")
+				d.Stamp.Revision++
+			}
+		}
+	}
+}
+
 func at(sites ...string) []string {
 	var all []string
 	for _, s := range sites {
@@ -193,6 +208,30 @@ func TestPlacementAgain(t *testing.T) {
 				_, _ = m.DeleteDeployment(t.Context(), "deployment-00002")
 			}, want: []string{"north-1", "north-2"}, says: "True UpToDate"}},
 		},
+		"its site comes back": {
+			why: "what runs nowhere is not as the placement says", update: "update: Apply, budget: {create: 1}",
+			steps: []step{
+				{edit: loseSite("north-1"), want: []string{"", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and what they run at their sites: deployment-00002 (leaf at a site that is gone)`},
+				{add: []string{"north-1"}, want: []string{"north-1", "north-2"}, says: "True UpToDate"},
+			},
+		},
+		"its site comes back, and it is asked": {
+			why: "that something runs again is a change, too", update: "update: Propose",
+			steps: []step{
+				{edit: loseSite("north-1"), add: []string{"north-1"}, want: []string{"", "north-2"}, says: `False WaitsForApproval: Placement "placement" would give 1 deployments their sites back: deployment-00002 (leaf at north-1); approve it`},
+				{approve: true, want: []string{"north-1", "north-2"}, says: "True UpToDate"},
+			},
+		},
+		"its site comes back, with a budget of none": {
+			why: "means to ask for each", update: "update: Apply, budget: {create: 0}",
+			steps: []step{{edit: loseSite("north-1"), add: []string{"north-1"}, want: []string{"", "north-2"}, says: `False WaitsForApproval`}},
+		},
+		"a child that a user moved": {
+			why: "it is where they want it", update: "update: Apply",
+			steps: []step{{edit: func(m *memory, _ tko.DeploymentID) {
+				m.deployments["deployment-00002"].Site = "south-1"
+			}, want: []string{"north-2", "south-1"}, says: "True UpToDate"}},
+		},
 		"no template any more": {
 			why: "what can't be done says why, and goes on when it can", update: "update: Apply",
 			steps: []step{
@@ -211,14 +250,14 @@ func TestPlacementAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m, p, id := placedAt(t, test.update, "north-1", "north-2")
 			for i, s := range test.steps {
+				if s.edit != nil {
+					s.edit(m, id)
+				}
 				for _, site := range s.add {
 					m.sites[tko.SiteID(site)] = nil
 				}
 				for _, site := range s.remove {
 					delete(m.sites, tko.SiteID(site))
-				}
-				if s.edit != nil {
-					s.edit(m, id)
 				}
 				if s.approve {
 					m.approve(id)
@@ -422,6 +461,82 @@ func TestSystemPlacesAgain(t *testing.T) {
 		if seen[d.Site]++; seen[d.Site] > 1 || d.Site < "site/002" {
 			t.Errorf("%d at %q", seen[d.Site], d.Site)
 		}
+	}
+}
+
+// TestReviewsArePausedWhenHeld has somebody hold the deployment: looking again
+// and again would not make that end.
+func TestReviewsArePausedWhenHeld(t *testing.T) {
+	m, _, id := placedAt(t, "update: Propose", "north-1")
+	m.sites["north-2"] = nil
+	m.beforeEach = func(call string) error {
+		if call == "commit" {
+			return tko.ErrBusy
+		}
+		return nil
+	}
+	p := prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Hour})
+	if r := look(t, p, id); r.Outcome != tko.WorkLater || r.Retry > time.Second {
+		t.Errorf("held: %+v", r)
+	}
+	if r := look(t, p, id); r.Outcome != tko.WorkLater || r.Retry < 50*time.Minute {
+		t.Errorf("held still: %+v", r)
+	}
+}
+
+// TestSystemGivesSitesBack deletes a site that has a child, and registers it
+// again.
+func TestSystemGivesSitesBack(t *testing.T) {
+	data := newSystem(t)
+	register(t, data, map[string]string{"leaf": realLeaf}, map[string]string{"a": "north", "b": "north"})
+	id, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Merge: pkg(t, living("update: Apply"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run(t, data, runner{}, prepare.Options{ReviewPause: 20 * time.Millisecond})()
+	waitPlaced(t, data, id, tko.ConditionTrue, "")
+	if _, err := data.DeleteSite(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	waitPlaced(t, data, id, tko.ConditionFalse, "would delete 1 deployments")
+	register(t, data, nil, map[string]string{"a": "north"})
+	waitPlaced(t, data, id, tko.ConditionTrue, "")
+	sites := map[tko.SiteID]bool{}
+	for d, err := range data.Deployments(t.Context(), tko.DeploymentSelect{Parent: id}, tko.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sites[d.Site] = d.Prepared && d.Approved; d.Site == "a" && d.Stamp.Why != `site "a" is back` {
+			t.Errorf("%+v", d.Stamp)
+		}
+	}
+	if diff := cmp.Diff(map[tko.SiteID]bool{"a": true, "b": true}, sites); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestSitesComeBackTheOthersFirst has somebody hold one of two children.
+func TestSitesComeBackTheOthersFirst(t *testing.T) {
+	m, _, id := placedAt(t, "update: Apply", "north-1", "north-2")
+	loseSite("north-1")(m, id)
+	loseSite("north-2")(m, id)
+	m.sites["north-1"], m.sites["north-2"] = nil, nil
+	held := true
+	m.beforeEach = func(call string) error {
+		if call == "commit" && held {
+			held = false
+			return tko.ErrBusy
+		}
+		return nil
+	}
+	for i, want := range [][]string{at("", "north-2"), at("north-1", "north-2")} {
+		r := look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+		if diff := cmp.Diff(want, m.children(id)); diff != "" || r.Outcome != tko.WorkLater {
+			t.Errorf("look %d: %+v %s", i, r, diff)
+		}
+	}
+	if got := m.condition(id, tko.ConditionPlaced); !strings.HasPrefix(got, "True UpToDate") {
+		t.Error(got)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -196,6 +197,64 @@ func TestSystem(t *testing.T) {
 		t.Errorf("%d provisioned sites", n)
 	}
 	checkConditions(t, data, id)
+}
+
+// A stamper runs plugins that write their first argument into the resource.
+type stamper struct{}
+
+func (stamper) Prepare(_ context.Context, p tko.Plugin, target krm.Identity, _ tko.DeploymentID, in krm.Package, _ ...func(string)) (bool, krm.Package, error) {
+	out := in.Clone()
+	out.Find(target).Set(p.Arguments[0], "spec", "by")
+	out.Find(target).SetPrepared()
+	return true, out, nil
+}
+
+// TestSystemPluginsChangeAtOnce registers a plugin again and again, between
+// deployments that two preparers prepare: none may be prepared by what the
+// plugin was before.
+func TestSystemPluginsChangeAtOnce(t *testing.T) {
+	data := newSystem(t)
+	for range 2 {
+		defer run(t, data, stamper{}, prepare.Options{Concurrency: 2})()
+	}
+	want := map[tko.DeploymentID]string{}
+	deploy := func(by string) {
+		for range 4 {
+			id, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Merge: pkg(t, "{apiVersion: PLUGIN, kind: One, metadata: {name: one}}")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[id] = by
+		}
+	}
+	for round := range 15 {
+		p := tko.Plugin{Type: tko.PluginPrepare, Name: "p", Arguments: []string{strconv.Itoa(round)}, Triggers: []krm.GVK{krm.ParseGVK("a.plugin.nephio.org/v1", "One")}}
+		if _, err := data.RegisterPlugin(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		deploy(p.Arguments[0])
+		for id := range want {
+			waitFor(t, data, id, tko.ConditionTrue) // so that none is prepared by what came later
+		}
+		if round%5 == 4 {
+			if _, err := data.DeletePlugin(t.Context(), p.Type, p.Name); err != nil {
+				t.Fatal(err)
+			}
+			deploy("")
+			for id := range want {
+				waitFor(t, data, id, tko.ConditionTrue)
+			}
+		}
+	}
+	for id, by := range want {
+		d, err := data.Deployment(t.Context(), id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Package[0].Text("spec", "by"); got != by {
+			t.Errorf("%s was prepared by %q, and the plugin was %q before it was created", id, got, by)
+		}
+	}
 }
 
 func checkConditions(t *testing.T, data *client.Client, id tko.DeploymentID) {

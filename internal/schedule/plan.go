@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/scope"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -29,7 +32,8 @@ type snapshot struct {
 // plan is what is to be done for a site.
 type plan struct {
 	steps       []step
-	deployments []tko.Deployment // that are to be there, cluster-scoped resources first
+	deployments []tko.Deployment   // that are to be there, cluster-scoped resources first
+	held        []tko.DeploymentID // approved, and being prepared again
 }
 
 // step is one trigger and what it triggers: a built-in target or a plugin.
@@ -48,8 +52,8 @@ func (s step) String() string {
 
 // result is what came of a step.
 type result struct {
-	removed []tko.DeploymentID
-	err     error
+	report report.Report
+	err    error
 }
 
 // conditionOf is a condition that is to be written.
@@ -79,6 +83,8 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 			cluster, namespaced := scope.Split(d.Package)
 			d.Package = slices.Concat(cluster, namespaced)
 			p.deployments = append(p.deployments, d)
+		} else if d.Approved {
+			p.held = append(p.held, d.ID)
 		}
 	}
 	return p
@@ -93,60 +99,108 @@ func (p plan) packages() map[tko.DeploymentID]krm.Package {
 }
 
 // conclude says which conditions are to be written, after everything was
-// tried: only those that say something new.
+// tried: only those that say something new. Those of a record follow each other.
 func conclude(seen snapshot, p plan, results []result) []conditionOf {
 	var all []conditionOf
-	status, reason, message := verdict(seen, p, results)
+	whole := verdict(seen, p, results)
 	previous := scheduledOf(seen.site.Stamp)
 	settled := previous != nil && previous.ObservedRevision == seen.site.Stamp.Revision
 	for _, d := range seen.deployments {
 		if !d.Prepared || !d.Approved {
-			all = append(all, unscheduled(d, fmt.Sprintf("is not prepared and approved: it was taken from site %q", seen.site.ID))...)
+			if !isKept(results, d.ID) {
+				all = append(all, unscheduled(d, fmt.Sprintf("is not prepared and approved: it was taken from site %q", seen.site.ID))...)
+			}
 			continue
 		}
-		if was := scheduledOf(d.Stamp); reason == ReasonFailed && settled && was != nil &&
-			was.Status == tko.ConditionTrue && was.ObservedRevision == d.Stamp.Revision {
-			continue // it is there as it should be: what fails is something else
+		v, own := verdictOn(d.ID, whole, results)
+		was := scheduledOf(d.Stamp)
+		// It may be there as it should be, and what fails is something else.
+		trouble := whole.Reason == ReasonFailed || whole.Reason == kubernetes.ReasonWaiting
+		if own || !trouble || !settled || was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != d.Stamp.Revision {
+			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v)...)
 		}
-		all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, status, reason, message)...)
+		h := healthOf(results, func(r report.Report) report.State { return r.Deployments[d.ID] })
+		all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionHealthy, h)...)
 	}
 	if len(p.steps) == 0 && len(p.deployments) == 0 && previous == nil {
 		return all // nothing was ever asked of the site
 	}
-	return append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, status, reason, message)...)
+	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionScheduled, whole)...)
+	h := healthOf(results, func(r report.Report) report.State { return r.Site })
+	return append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionHealthy, h)...)
+}
+
+func isKept(results []result, id tko.DeploymentID) bool {
+	return slices.ContainsFunc(results, func(r result) bool { return slices.Contains(r.report.Kept, id) })
+}
+
+// verdictOn is what is to be said of a deployment: what a target says of it
+// itself, the first that isn't content before the others.
+func verdictOn(id tko.DeploymentID, whole report.Verdict, results []result) (v report.Verdict, own bool) {
+	v = whole
+	all := len(results) > 0
+	for _, r := range results {
+		said := r.report.Deployments[id].Scheduled
+		switch {
+		case said.Status == "":
+			all = false
+		case said.Status != tko.ConditionTrue:
+			return said, true
+		default:
+			v = said
+		}
+	}
+	if all {
+		return v, true
+	}
+	return whole, false
+}
+
+// healthOf is the worst that targets say: nothing if none says anything.
+func healthOf(results []result, of func(report.Report) report.State) report.Verdict {
+	var worst report.Verdict
+	rank := map[string]int{tko.ConditionTrue: 1, tko.ConditionUnknown: 2, tko.ConditionFalse: 3}
+	for _, r := range results {
+		if v := of(r.report).Healthy; rank[v.Status] > rank[worst.Status] {
+			worst = v
+		}
+	}
+	return worst
 }
 
 // verdict is what is to be said of the site as a whole.
-func verdict(seen snapshot, p plan, results []result) (status, reason, message string) {
+func verdict(seen snapshot, p plan, results []result) report.Verdict {
 	if len(p.steps) == 0 {
 		if len(p.deployments) == 0 {
-			return tko.ConditionTrue, ReasonScheduled, "there is nothing to schedule"
+			return report.Verdict{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "there is nothing to schedule"}
 		}
-		return tko.ConditionFalse, ReasonNoScheduler, fmt.Sprintf(
-			"no resource of the package of site %q triggers a scheduler: add one, such as a git.plugin.nephio.org/v1alpha1 Repository", seen.site.ID)
+		return report.Verdict{Status: tko.ConditionFalse, Reason: ReasonNoScheduler, Message: fmt.Sprintf(
+			"no resource of the package of site %q triggers a scheduler: add one, such as a git.plugin.nephio.org/v1alpha1 Repository", seen.site.ID)}
 	}
 	for i, r := range results {
-		if r.err == nil {
+		said := r.report.Site.Scheduled
+		if r.err == nil && (said.Status == "" || said.Status == tko.ConditionTrue) {
 			continue
 		}
-		reason := ReasonFailed
-		if errors.Is(r.err, tko.ErrInvalid) {
-			reason = ReasonInvalid
+		if said.Status == "" {
+			said = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: r.err.Error()}
+			if errors.Is(r.err, tko.ErrInvalid) {
+				said.Reason = ReasonInvalid
+			}
 		}
-		message := r.err.Error()
 		if p.steps[i].target != nil {
-			message = fmt.Sprintf("%s: %s", p.steps[i], message)
+			said.Message = fmt.Sprintf("%s: %s", p.steps[i], said.Message)
 		}
 		if failed := countFailed(results); failed > 1 {
-			message += fmt.Sprintf(" (and %d more failed)", failed-1)
+			said.Message += fmt.Sprintf(" (and %d more failed)", failed-1)
 		}
-		return tko.ConditionFalse, reason, message
+		return said
 	}
-	message = "by " + p.steps[0].String()
+	message := "by " + p.steps[0].String()
 	if len(p.steps) > 1 {
 		message += fmt.Sprintf(" and %d more", len(p.steps)-1)
 	}
-	return tko.ConditionTrue, ReasonScheduled, message
+	return report.Verdict{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: message}
 }
 
 func countFailed(results []result) int {
@@ -159,31 +213,49 @@ func countFailed(results []result) int {
 	return n
 }
 
-// unscheduled is the condition of a deployment that was taken away, if it had
+// unscheduled are the conditions of a deployment that was taken away, if it had
 // been scheduled.
 func unscheduled(d tko.Deployment, message string) []conditionOf {
 	was := scheduledOf(d.Stamp)
 	if was == nil || was.Reason == ReasonUnscheduled {
 		return nil
 	}
-	return ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionFalse, ReasonUnscheduled, message)
+	id := string(d.ID)
+	all := ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionScheduled, report.Verdict{Status: tko.ConditionFalse, Reason: ReasonUnscheduled, Message: message})
+	if conditionIn(d.Stamp, tko.ConditionHealthy) != nil {
+		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionHealthy, report.Verdict{Status: tko.ConditionUnknown, Reason: ReasonUnscheduled, Message: message})...)
+	}
+	return all
 }
 
-func scheduledOf(s tko.Stamp) *tko.Condition {
+func scheduledOf(s tko.Stamp) *tko.Condition { return conditionIn(s, tko.ConditionScheduled) }
+
+func conditionIn(s tko.Stamp, name string) *tko.Condition {
 	for i := range s.Conditions {
-		if s.Conditions[i].Type == tko.ConditionScheduled {
+		if s.Conditions[i].Type == name {
 			return &s.Conditions[i]
 		}
 	}
 	return nil
 }
 
-func ifNew(kind tko.Kind, id string, s tko.Stamp, status, reason, message string) []conditionOf {
-	was := scheduledOf(s)
-	if was != nil && was.Status == status && was.Reason == reason && was.Message == message && was.ObservedRevision == s.Revision {
+// ifNew is a condition, if it says something, and something new. A note that
+// was there stays as long as the rest does.
+func ifNew(kind tko.Kind, id string, s tko.Stamp, name string, v report.Verdict) []conditionOf {
+	if v.Status == "" {
 		return nil
 	}
+	was := conditionIn(s, name)
+	message := v.Message
+	if v.Note != "" {
+		message += "; " + v.Note
+	}
+	if was != nil && was.Status == v.Status && was.Reason == v.Reason && was.ObservedRevision == s.Revision {
+		if was.Message == message || v.Note == "" && v.Status == tko.ConditionTrue && strings.HasPrefix(was.Message, v.Message+"; ") {
+			return nil
+		}
+	}
 	return []conditionOf{{kind: kind, id: id, condition: tko.Condition{
-		Type: tko.ConditionScheduled, Status: status, Reason: reason, Message: message, ObservedRevision: s.Revision,
+		Type: name, Status: v.Status, Reason: v.Reason, Message: message, ObservedRevision: s.Revision,
 	}}}
 }

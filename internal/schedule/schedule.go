@@ -10,6 +10,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -44,21 +46,30 @@ type Runner interface {
 
 // target is a way to schedule that is built in.
 type target interface {
-	// Schedule makes what the trigger names hold exactly these deployments, and
-	// answers those that it held before. ErrInvalid says that the site's package
-	// has to change.
-	Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment) (removed []tko.DeploymentID, err error)
+	// Schedule makes what the trigger names hold exactly these deployments; it
+	// may leave those that are held as they are. The report counts also if there
+	// is an error. ErrInvalid says that records have to change.
+	Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error)
+}
+
+// gitTarget commits whole trees: it holds nothing.
+type gitTarget struct{ *git.Target }
+
+func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, _ []tko.DeploymentID) (report.Report, error) {
+	removed, err := t.Target.Schedule(ctx, trigger, site, deployments)
+	return report.Report{Removed: removed}, err
 }
 
 // Options are the settings of a Scheduler. The zero value works.
 type Options struct {
-	Worker      string        // who works, for people who read along
-	Concurrency int           // sites at the same time; 64 if 0: those that share a repository share commits
-	Lease       time.Duration // of the work; the loop's default if 0
-	Resync      time.Duration // look at every site again after that long; only when something changes if 0
-	GitCache    string        // folder for clones of remote repositories; in the user's cache folder if empty
-	GitSecrets  string        // folder of the credentials of repositories; there are none if empty
-	Log         *slog.Logger  // nowhere if nil
+	Worker      string             // who works, for people who read along
+	Concurrency int                // sites at the same time; 64 if 0: those that share a repository share commits
+	Lease       time.Duration      // of the work; the loop's default if 0
+	Resync      time.Duration      // look at every site again after that long; only when something changes if 0
+	GitCache    string             // folder for clones of remote repositories; in the user's cache folder if empty
+	GitSecrets  string             // folder of the credentials of repositories; there are none if empty
+	Kubernetes  kubernetes.Options // of clusters; its Log is ours
+	Log         *slog.Logger       // nowhere if nil
 }
 
 // A Scheduler is the meta-scheduler.
@@ -67,6 +78,7 @@ type Scheduler struct {
 	runner  Runner
 	options Options
 	targets map[krm.GVK]target
+	close   func()
 }
 
 // New makes a Scheduler.
@@ -77,17 +89,24 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.Kubernetes.Log = o.Log
+	clusters := kubernetes.New(o.Kubernetes)
 	return &Scheduler{
-		client: client, runner: runner, options: o,
+		client: client, runner: runner, options: o, close: clusters.Close,
 		targets: map[krm.GVK]target{
-			git.GVK: git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log}),
+			git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
+			kubernetes.GVK: clusters,
 		},
 	}
 }
 
+// Close closes the connections to clusters. Run does so when it ends.
+func (s *Scheduler) Close() { s.close() }
+
 // Run schedules sites as they need it until the context ends, and gives back
 // what it hasn't finished.
 func (s *Scheduler) Run(ctx context.Context) error {
+	defer s.Close()
 	loop := &work.Loop{
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,
@@ -120,13 +139,25 @@ func (s *Scheduler) Look(ctx context.Context, id tko.SiteID) work.Result {
 	if err := s.release(ctx, id, results); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
+	return s.next(p, results)
+}
+
+// next says when to look again.
+func (s *Scheduler) next(p plan, results []result) work.Result {
+	var again time.Duration
+	if len(p.steps) > 0 {
+		again = s.options.Resync
+	}
 	for _, r := range results {
 		if r.err != nil && !errors.Is(r.err, tko.ErrInvalid) {
-			return work.Result{Outcome: tko.WorkFailed, Err: r.err}
+			return work.Result{Outcome: tko.WorkFailed, Err: r.err, Retry: r.report.Again}
+		}
+		if later := r.report.Again; later > 0 && (again == 0 || later < again) {
+			again = later
 		}
 	}
-	if s.options.Resync > 0 && len(p.steps) > 0 {
-		return work.Result{Outcome: tko.WorkLater, Retry: s.options.Resync}
+	if again > 0 {
+		return work.Result{Outcome: tko.WorkLater, Retry: again}
 	}
 	return work.Result{Outcome: tko.WorkDone}
 }
@@ -163,7 +194,7 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 		began := time.Now()
 		r := &results[i]
 		if step.target != nil {
-			r.removed, r.err = step.target.Schedule(ctx, step.trigger, seen.site, p.deployments)
+			r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, p.deployments, p.held)
 		} else {
 			if packages == nil {
 				packages = p.packages()
@@ -178,10 +209,15 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 
 // write writes conditions. A record that has gone needs none.
 func (s *Scheduler) write(ctx context.Context, all []conditionOf) error {
-	for _, c := range all {
-		err := s.client.SetConditions(ctx, c.kind, c.id, []tko.Condition{c.condition})
+	for len(all) > 0 {
+		first := all[0]
+		var conditions []tko.Condition
+		for len(all) > 0 && all[0].kind == first.kind && all[0].id == first.id {
+			conditions, all = append(conditions, all[0].condition), all[1:]
+		}
+		err := s.client.SetConditions(ctx, first.kind, first.id, conditions)
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
-			return fmt.Errorf("writing the condition of %s %q: %w", c.kind, c.id, err)
+			return fmt.Errorf("writing the conditions of %s %q: %w", first.kind, first.id, err)
 		}
 	}
 	return nil
@@ -191,7 +227,7 @@ func (s *Scheduler) write(ctx context.Context, all []conditionOf) error {
 // that they run nowhere. Those at another site are that site's concern.
 func (s *Scheduler) release(ctx context.Context, site tko.SiteID, results []result) error {
 	for _, r := range results {
-		for _, id := range r.removed {
+		for _, id := range r.report.Removed {
 			d, err := s.client.Deployment(ctx, id, 0)
 			if errors.Is(err, tko.ErrNotFound) || err == nil && d.Site != "" {
 				continue

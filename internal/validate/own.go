@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -117,6 +118,8 @@ var ownChecks = map[string]func(look){
 	"topology.nephio.org TOSCA":        func(l look) { l.noSecretInURL("spec", "url") },
 	"workload.nephio.org HelmChart":    checkHelmChart,
 	"git.plugin.nephio.org Repository": checkRepository,
+
+	"kubernetes.plugin.nephio.org Cluster": checkCluster,
 }
 
 func (l look) own() {
@@ -252,6 +255,43 @@ func checkRepository(l look) {
 				l.add(strings.Join(path, "."), "must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.%s", file)
 			}
 		}
+	}
+}
+
+// inlined are the names under which people write what a kubeconfig holds.
+var inlined = []string{
+	"apiVersion", "kind", "clusters", "users", "contexts", "current-context", "data", "value", "content", "inline",
+	"server", "token", "username", "password", "certificate-authority-data", "client-certificate-data", "client-key-data",
+}
+
+func checkCluster(l look) {
+	const inline = "must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.kubeconfig by file, secret or clusterAPI"
+	if _, isText := dig(map[string]any(l.resource), "spec", "kubeconfig").(string); isText {
+		l.add("spec.kubeconfig", "%s", inline)
+		return
+	}
+	for _, at := range [][]string{{"spec"}, {"spec", "kubeconfig"}} {
+		for _, name := range inlined {
+			if path := append(slices.Clone(at), name); l.has(path...) {
+				l.add(strings.Join(path, "."), "%s", inline)
+			}
+		}
+	}
+	if file := l.text("spec", "kubeconfig", "file"); file != "" && (strings.Contains(file, "\n") || !filepath.IsLocal(file)) {
+		l.add("spec.kubeconfig.file", "must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it")
+	}
+	ways := 0
+	for _, name := range []string{"file", "secret", "clusterAPI"} {
+		if l.has("spec", "kubeconfig", name) {
+			ways++
+		}
+	}
+	inside := dig(map[string]any(l.resource), "spec", "inCluster") == true
+	switch {
+	case ways > 1 || inside && l.has("spec", "kubeconfig"):
+		l.add("spec.kubeconfig", "names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone")
+	case l.complete && ways == 0 && !inside:
+		l.add("spec", "names no cluster: set file, secret or clusterAPI in spec.kubeconfig, or inCluster")
 	}
 }
 

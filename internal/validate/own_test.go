@@ -4,8 +4,10 @@ import "testing"
 
 // The prefix of findings, to keep the tables readable.
 const (
-	topo = "topology.nephio.org/v1alpha1 "
-	repo = `git.plugin.nephio.org/v1alpha1 Repository "r": `
+	topo    = "topology.nephio.org/v1alpha1 "
+	inline  = `must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.kubeconfig by file, secret or clusterAPI`
+	cluster = `kubernetes.plugin.nephio.org/v1alpha1 Cluster `
+	repo    = `git.plugin.nephio.org/v1alpha1 Repository "r": `
 )
 
 func TestOwnKinds(t *testing.T) {
@@ -39,6 +41,14 @@ func TestOwnKinds(t *testing.T) {
 ---
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r2}, spec: {url: "git@example.com:x.git"}}
 ---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {kubeconfig: {file: edge/a.yaml, context: edge}, namespace: ran, inventoryNamespace: tko, drift: Report, ignore: [{group: apps, kind: Deployment, namespace: ran, name: cu, pointers: [/spec/replicas]}], prune: {percent: 20, objects: 5, approve: 0123456789ab}}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c2}, spec: {kubeconfig: {secret: {name: edge, namespace: capi, key: config}}}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c3}, spec: {kubeconfig: {clusterAPI: {name: edge, namespace: capi}}}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c4}, spec: {inCluster: true}}
+---
 {apiVersion: metadata.nephio.org/v7, kind: Anything, metadata: {name: m}, spec: {a: {b: [1, null]}}}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: c, annotations: {nephio.org/prepare: Postpone, nephio.org/metadata: Never, nephio.org/merge: Override, nephio.org/rename: d, nephio.org/other: x}}}
@@ -65,6 +75,8 @@ func TestOwnKinds(t *testing.T) {
 ---
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {}}
 ---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {}}
+---
 {apiVersion: metadata.nephio.org/v1alpha1, kind: Anything, metadata: {name: m}}
 `,
 			complete: []string{
@@ -77,6 +89,7 @@ func TestOwnKinds(t *testing.T) {
 				`workload.nephio.org/v1alpha1 HelmChart "t": spec.chart: is required`,
 				`workload.plugin.nephio.org/v1alpha1 Namespace "t": spec.namespace: is required`,
 				repo + `spec.url: is required`,
+				cluster + `"c": spec: names no cluster: set file, secret or clusterAPI in spec.kubeconfig, or inCluster`,
 			},
 		},
 		"keys without values": {
@@ -182,6 +195,36 @@ func TestOwnKinds(t *testing.T) {
 				repo + `spec.credentials.password: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
 				repo + `spec.token: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
 				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
+			},
+		},
+		"credentials of clusters": {
+			why: "they are references too, into places that are meant for them, and no finding shows them",
+			pkg: `
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: a}, spec: {kubeconfig: "users: [{token: hunter2}]"}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: b}, spec: {server: "https://x", kubeconfig: {file: a, token: hunter2, users: [{password: hunter2}]}}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {inCluster: true, kubeconfig: {file: a}}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: d}, spec: {drift: Fix, kubeconfig: {file: ../../etc/kubernetes/admin.conf}}}
+`,
+			complete: []string{
+				cluster + `"a": spec.kubeconfig: ` + inline,
+				cluster + `"b": spec.kubeconfig.token: ` + inline,
+				cluster + `"b": spec.kubeconfig.users: ` + inline,
+				cluster + `"b": spec.server: ` + inline,
+				cluster + `"c": spec.kubeconfig: names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone`,
+				cluster + `"d": spec.drift: must be one of "Correct", "Report", "Ignore", is "Fix"`,
+				cluster + `"d": spec.kubeconfig.file: must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it`,
+			},
+			partial: []string{
+				cluster + `"a": spec.kubeconfig: ` + inline,
+				cluster + `"b": spec.kubeconfig.token: ` + inline,
+				cluster + `"b": spec.kubeconfig.users: ` + inline,
+				cluster + `"b": spec.server: ` + inline,
+				cluster + `"c": spec.kubeconfig: names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone`,
+				cluster + `"d": spec.drift: must be one of "Correct", "Report", "Ignore", is "Fix"`,
+				cluster + `"d": spec.kubeconfig.file: must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it`,
 			},
 		},
 		"annotations": {

@@ -24,6 +24,8 @@ import (
 // has against the resource, or why it could not be run.
 type PluginRunner interface {
 	Validate(ctx context.Context, p tko.Plugin, target krm.Identity, pkg krm.Package, complete bool) error
+	// Program names what a plugin is now: another text when its program changed.
+	Program(p tko.Plugin) string
 }
 
 // Options say how to validate. The zero value is Kubernetes' embedded schemas
@@ -58,6 +60,7 @@ type Validator struct {
 type verdictKey struct {
 	key      string
 	complete bool
+	programs string // of the plugins that had a part in it
 }
 
 // Sizes of caches of compiled schemas.
@@ -131,10 +134,11 @@ func minor(version string) string {
 // holds everything that is wrong, in the order of the resources and of the
 // paths in them; it may be shared, so don't change it. Any other error is a
 // failure to find out. Plugins run if nothing else is wrong. A verdict with a
-// Key is remembered, unless a plugin had a part in refusing. The CRDs of the
+// Key is remembered, unless a plugin had a part in refusing, as long as the
+// plugins' programs stay what they are. The CRDs of the
 // Validation must not be changed later on: what was read of them is kept.
 func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
-	key := verdictKey{r.Key, r.Complete}
+	key := verdictKey{r.Key, r.Complete, v.programs(r)}
 	if r.Key != "" && v.verdicts != nil {
 		if verdict, ok := v.verdicts.get(key); ok {
 			return verdict
@@ -157,6 +161,25 @@ func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
 		v.verdicts.put(key, verdict)
 	}
 	return verdict
+}
+
+// programs names what the plugins are now that a package triggers.
+func (v *Validator) programs(r tko.Validation) string {
+	if v.plugins == nil || len(r.Plugins) == 0 {
+		return ""
+	}
+	kinds := make(map[krm.GVK]bool, len(r.Package))
+	for _, resource := range r.Package {
+		kinds[resource.GVK()] = true
+	}
+	var programs strings.Builder
+	for _, p := range r.Plugins {
+		if slices.ContainsFunc(p.Triggers, func(gvk krm.GVK) bool { return kinds[gvk] }) {
+			programs.WriteString(v.plugins.Program(p))
+			programs.WriteByte('\n')
+		}
+	}
+	return programs.String()
 }
 
 // inspect does all that needs no plugin.

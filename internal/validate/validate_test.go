@@ -415,10 +415,13 @@ func TestPlugins(t *testing.T) {
 }
 
 type fakeRunner struct {
-	mu    sync.Mutex
-	runs  []string
-	fails map[string]error
+	mu       sync.Mutex
+	runs     []string
+	fails    map[string]error
+	programs map[string]string // of plugins, by name
 }
+
+func (r *fakeRunner) Program(p tko.Plugin) string { return p.Name + r.programs[p.Name] }
 
 func (r *fakeRunner) Validate(_ context.Context, p tko.Plugin, target krm.Identity, _ krm.Package, _ bool) error {
 	r.mu.Lock()
@@ -446,7 +449,8 @@ func TestRemembers(t *testing.T) {
 		{"remembered", tko.Validation{Package: pod, Plugins: []tko.Plugin{good}, Key: "1"}, nil, 1},
 		{"no key, no memory", tko.Validation{Package: pod, Plugins: []tko.Plugin{good}}, nil, 2},
 		{"complete is another question", tko.Validation{Package: pod, Plugins: []tko.Plugin{good}, Key: "1", Complete: true}, []string{`v1 Pod "p": spec.containers: is required`}, 2},
-		{"refusals are remembered", tko.Validation{Key: "1", Complete: true}, []string{`v1 Pod "p": spec.containers: is required`}, 2},
+		{"a refusal", tko.Validation{Package: pod, Key: "4", Complete: true}, []string{`v1 Pod "p": spec.containers: is required`}, 2},
+		{"refusals are remembered", tko.Validation{Key: "4", Complete: true}, []string{`v1 Pod "p": spec.containers: is required`}, 2},
 		{"but not a plugin's", tko.Validation{Package: pod, Plugins: []tko.Plugin{bad}, Key: "2"}, []string{`v1 Pod "p": plugin "validate|bad": crashed`}, 3},
 		{"which is asked again", tko.Validation{Package: pod, Plugins: []tko.Plugin{bad}, Key: "2"}, []string{`v1 Pod "p": plugin "validate|bad": crashed`}, 4},
 	} {
@@ -456,6 +460,15 @@ func TestRemembers(t *testing.T) {
 		if len(runner.runs) != step.counts {
 			t.Errorf("%s: %d runs, want %d", step.why, len(runner.runs), step.counts)
 		}
+	}
+	runner.programs = map[string]string{"good": " as it is now", "bad": " as it is now"}
+	service := decode(t, `{apiVersion: v1, kind: Service, metadata: {name: s}}`)
+	for range 2 {
+		_ = v.Validate(t.Context(), tko.Validation{Package: pod, Plugins: []tko.Plugin{good}, Key: "1"})
+		_ = v.Validate(t.Context(), tko.Validation{Package: service, Plugins: []tko.Plugin{bad}, Key: "3"})
+	}
+	if len(runner.runs) != 5 {
+		t.Errorf("a changed program is asked again, once: %d runs", len(runner.runs))
 	}
 }
 
@@ -516,6 +529,8 @@ func TestHangingPlugin(t *testing.T) {
 }
 
 type hangingRunner struct{}
+
+func (hangingRunner) Program(tko.Plugin) string { return "" }
 
 func (hangingRunner) Validate(context.Context, tko.Plugin, krm.Identity, krm.Package, bool) error {
 	time.Sleep(30 * time.Second)

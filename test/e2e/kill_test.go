@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,15 +23,19 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// killedSites is how many sites the placements have that are disturbed.
-const killedSites = 200
+// What the placements have that are disturbed: so many hubs, at each of which
+// a topology is placed that places on the sites of its hub.
+const (
+	killedSites = 200
+	hubs        = 4
+)
 
 // killRounds are the rounds on each store. TKO_SOAK_ROUNDS says otherwise.
 func killRounds(t *testing.T) int {
 	t.Helper()
 	text, ok := os.LookupEnv("TKO_SOAK_ROUNDS")
 	if !ok {
-		return 25
+		return 10
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -39,33 +44,49 @@ func killRounds(t *testing.T) int {
 	return n
 }
 
-// Each role is killed with kill -9 at random moments of a placement on 200
-// sites, again and again. What comes out equals what an undisturbed placement
-// comes to: the same children, none twice, none missing, all at their sites.
+// Each role and the plugins are killed with kill -9 at random moments of a
+// placement on 4 hubs, whose topologies place on 200 sites, again and again.
+// What comes out equals what an undisturbed placement comes to: the same
+// children, none twice, none missing, prepared by the same plugins, all at
+// their sites. And nothing of a plugin is left.
 func TestKill(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, store(t))
-			want := w.outcome(w.place(patient(t)))
-			if len(want) != killedSites {
-				t.Fatalf("the undisturbed placement has %d children, want %d", len(want), killedSites)
+			began := time.Now()
+			topology := w.place(patient(t))
+			took := time.Since(began)
+			want := w.outcome(topology)
+			if len(want) != killedSites+hubs {
+				t.Fatalf("the undisturbed placement has %d children, want %d", len(want), killedSites+hubs)
 			}
 			w.remove()
 
 			seed := uint64(time.Now().UnixNano())
-			t.Logf("seed %d", seed)
+			t.Logf("seed %d, undisturbed it takes %s", seed, took)
 			random := rand.New(rand.NewPCG(seed, 0))
+			victims := append(slices.Clone(w.roles), "plugin", "plugin's supervisor")
+			killed := map[string]int{}
 			for round := range killRounds(t) {
-				victim := w.roles[round%len(w.roles)]
-				delay := time.Duration(random.IntN(900)) * time.Millisecond
+				victim := victims[round%len(victims)]
+				delay := time.Duration(random.Int64N(int64(took)))
 				got := w.outcome(w.place(patient(t), func() {
 					time.Sleep(delay) // the random moment
-					w.kill(victim)
+					killed[victim] += w.kill(victim)
 				}))
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Fatalf("round %d, %s killed after %s: the outcome differs (-undisturbed +killed):\n%s", round, victim, delay, diff)
 				}
 				w.remove()
+			}
+			t.Logf("killed: %v", killed)
+			for _, server := range w.servers {
+				server.Kill()
+			}
+			for ctx := patient(t); len(w.pluginProcesses()) > 0; time.Sleep(10 * time.Millisecond) {
+				if ctx.Err() != nil {
+					t.Fatalf("processes of plugins are left: %v", w.pluginProcesses())
+				}
 			}
 		})
 	}
@@ -79,13 +100,14 @@ type world struct {
 	servers    map[string]*process.Server
 	client     *client.Client
 	repository string
+	plugins    string // the folder of the plugins' programs
 }
 
 func newWorld(t *testing.T, store string) *world {
 	address := freeAddress(t)
 	w := &world{
 		t: t, roles: []string{"data", "preparer", "meta-scheduler"}, servers: map[string]*process.Server{},
-		repository: filepath.Join(t.TempDir(), "sites.git"),
+		repository: filepath.Join(t.TempDir(), "sites.git"), plugins: t.TempDir(),
 	}
 	common := []string{"--work-lease=2s", "--retry=100ms", "--retry-max=1s"}
 	w.flags = map[string][]string{
@@ -103,9 +125,39 @@ func newWorld(t *testing.T, store string) *world {
 
 func (w *world) start(role string) { w.servers[role] = process.StartServer(w.t, w.flags[role]...) }
 
-func (w *world) kill(role string) {
-	w.servers[role].Kill()
-	w.start(role)
+// kill kills a role, which is started again, or a plugin's process, if one is
+// there. It answers how many were killed.
+func (w *world) kill(victim string) int {
+	if slices.Contains(w.roles, victim) {
+		w.servers[victim].Kill()
+		w.start(victim)
+		return 1
+	}
+	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for pid, supervisor := range w.pluginProcesses() {
+			if supervisor == (victim != "plugin") && syscall.Kill(pid, syscall.SIGKILL) == nil {
+				return 1
+			}
+		}
+	}
+	return 0
+}
+
+// pluginProcesses are the processes of plugins, and whether they are those
+// that supervise them.
+func (w *world) pluginProcesses() map[int]bool {
+	found := map[int]bool{}
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // it may have ended
+		if pid, err := strconv.Atoi(strings.Split(file, "/")[2]); err == nil && strings.Contains(string(text), w.plugins) {
+			found[pid] = strings.HasPrefix(string(text), "tko-plugin-supervisor")
+		}
+	}
+	return found
 }
 
 const (
@@ -114,27 +166,69 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}
 data: {mode: plain}
+---
+apiVersion: kill.example/v1
+kind: Kept
+metadata: {name: kept}
 `
-	topologyPackage = `
+	// Some are prepared by a plugin that is started for every one of them.
+	onceResource = `
+---
+apiVersion: workload.plugin.nephio.org/v1alpha1
+kind: Namespace
+metadata: {name: namespace}
+spec: {namespace: placed}
+`
+	hubPackage = `
 apiVersion: topology.nephio.org/v1alpha1
 kind: Template
 metadata: {name: workload}
-spec: {templateId: "workload:v1"}
+spec: {templateId: "workload-%[1]d:v1"}
 ---
 apiVersion: topology.nephio.org/v1alpha1
 kind: Sites
 metadata: {name: all}
-spec: {select: {metadata: {fleet: "*"}}}
+spec: {select: {metadata: {hub: "%[1]d"}}}
 ---
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}
 data: {mode: merged}
 ---
+apiVersion: kill.example/v1
+kind: Kept
+metadata: {name: kept}
+---
 apiVersion: topology.nephio.org/v1alpha1
 kind: Placement
 metadata: {name: placement}
 spec: {templates: [{template: workload, sites: [all], merge: [{apiVersion: v1, kind: ConfigMap, name: settings}]}]}
+`
+	hubResource = `
+---
+apiVersion: topology.nephio.org/v1alpha1
+kind: Template
+metadata: {name: hub-%[1]d}
+spec: {templateId: "hub-%[1]d:v1"}
+---
+apiVersion: topology.nephio.org/v1alpha1
+kind: Site
+metadata: {name: hub-%[1]d}
+spec: {siteId: "hub/%[1]d"}
+`
+	// A plugin that serves many requests with one process.
+	keptPlugin = `
+import json, sys
+while header := sys.stdin.buffer.readline():
+    _, number, length = header.split()
+    package = json.loads(sys.stdin.buffer.read(int(length)))["deploymentPackage"]
+    for r in package:
+        if r["kind"] == "Kept":
+            r["metadata"]["annotations"] = {"nephio.org/prepared": "true"}
+    package.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}, "data": {"of": str(len(package))}})
+    answer = json.dumps({"prepared": True, "package": package}).encode()
+    sys.stdout.buffer.write(b"tko-response %s %d\n" % (number, len(answer)) + answer)
+    sys.stdout.buffer.flush()
 `
 )
 
@@ -149,18 +243,52 @@ func parse(t *testing.T, text string) krm.Package {
 
 func (w *world) register(ctx context.Context) {
 	w.t.Helper()
-	for id, text := range map[tko.TemplateID]string{"workload:v1": workloadPackage, "topology:v1": topologyPackage} {
+	templates := map[tko.TemplateID]string{"workload:v1": workloadPackage}
+	var topology, placed []string
+	for hub := range hubs {
+		workload := workloadPackage
+		if hub == 0 {
+			workload += onceResource
+		}
+		templates[tko.TemplateID(fmt.Sprintf("workload-%d:v1", hub))] = workload
+		templates[tko.TemplateID(fmt.Sprintf("hub-%d:v1", hub))] = fmt.Sprintf(hubPackage, hub)
+		topology = append(topology, fmt.Sprintf(hubResource, hub))
+		placed = append(placed, fmt.Sprintf("{template: hub-%[1]d, sites: [hub-%[1]d]}", hub))
+	}
+	templates["topology:v1"] = strings.Join(topology, "") + "---\n{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: placement}, spec: {templates: [" + strings.Join(placed, ", ") + "]}}\n"
+	for id, text := range templates {
 		if _, err := w.client.RegisterTemplate(ctx, tko.Template{ID: id, Package: parse(w.t, text)}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	repository := fmt.Sprintf("{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: repository}, spec: {url: %q}}", w.repository)
+	repository := parse(w.t, fmt.Sprintf("{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: repository}, spec: {url: %q}}", w.repository))
+	var sites []tko.Site
+	for hub := range hubs {
+		sites = append(sites, tko.Site{ID: tko.SiteID(fmt.Sprintf("hub/%d", hub)), Package: repository})
+	}
 	for i := range killedSites {
-		site := tko.Site{
-			ID: tko.SiteID(fmt.Sprintf("fleet/site-%03d", i)), Package: parse(w.t, repository),
-			Metadata: map[string]string{"fleet": strconv.Itoa(i % 7)},
-		}
+		sites = append(sites, tko.Site{
+			ID: tko.SiteID(fmt.Sprintf("fleet/site-%03d", i)), Package: repository, Metadata: map[string]string{"hub": strconv.Itoa(i % hubs)},
+		})
+	}
+	for _, site := range sites {
 		if _, err := w.client.RegisterSite(ctx, site); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	kept, once := filepath.Join(w.plugins, "kept.py"), filepath.Join(w.plugins, "namespace")
+	if err := os.WriteFile(kept, []byte(keptPlugin), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "build", "-o", once, "github.com/tko-orchestrator/tko/examples/plugins/namespace").CombinedOutput(); err != nil {
+		w.t.Fatalf("%v\n%s", err, out)
+	}
+	for _, p := range []tko.Plugin{
+		{Name: "kept", Arguments: []string{kept}, Properties: map[string]string{tko.PropertyPersistent: "true"}, Triggers: []krm.GVK{{Group: "kill.example", Version: "v1", Kind: "Kept"}}},
+		{Name: "once", Arguments: []string{once}, Triggers: []krm.GVK{{Group: "workload.plugin.nephio.org", Version: "v1alpha1", Kind: "Namespace"}}},
+	} {
+		p.Type = tko.PluginPrepare
+		if _, err := w.client.RegisterPlugin(ctx, p); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -193,10 +321,10 @@ func (w *world) place(ctx context.Context, disturb ...func()) (topology tko.Depl
 				}
 			}
 		}
-		if total == killedSites+1 && scheduled == killedSites {
+		if total == 1+hubs+killedSites && scheduled == hubs+killedSites {
 			return topology
 		}
-		if total > killedSites+1 {
+		if total > 1+hubs+killedSites {
 			w.t.Fatalf("%d deployments: some were created twice", total)
 		}
 		select {
@@ -207,16 +335,20 @@ func (w *world) place(ctx context.Context, disturb ...func()) (topology tko.Depl
 	}
 }
 
-// outcome is what a topology came to, without its IDs: the text of each
-// child's package by site, and the same in the sites' repository.
+// outcome is what a topology came to, without its IDs: the text of the package
+// of everything that was placed, by site, and the same in the sites' repository.
 func (w *world) outcome(topology tko.DeploymentID) map[string]string {
 	w.t.Helper()
 	ctx := patient(w.t)
 	got := map[string]string{}
-	ids := map[string]string{}
-	for d, err := range w.client.Deployments(ctx, tko.DeploymentSelect{Parent: topology}, tko.ListOptions{Packages: true}) {
+	ids, parents := map[string]string{}, map[tko.DeploymentID]tko.DeploymentID{}
+	sites := map[tko.DeploymentID]tko.SiteID{topology: "the top"}
+	for d, err := range w.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Packages: true}) {
 		if err != nil {
 			w.t.Fatal(err)
+		}
+		if d.ID == topology {
+			continue
 		}
 		text, err := krm.Encode(krm.YAML, d.Package)
 		if err != nil {
@@ -226,7 +358,10 @@ func (w *world) outcome(topology tko.DeploymentID) map[string]string {
 			w.t.Errorf("site %s has two children", d.Site)
 		}
 		got[string(d.Site)] = fmt.Sprintf("template %s, prepared %t, approved %t\n%s", d.Template, d.Prepared, d.Approved, text)
-		ids[string(d.ID)] = string(d.Site)
+		ids[string(d.ID)], parents[d.ID], sites[d.ID] = string(d.Site), d.Parent, d.Site
+	}
+	for id, parent := range parents {
+		got[string(sites[id])] += fmt.Sprintf("below %s\n", sites[parent])
 	}
 	for _, file := range w.files() {
 		for id, site := range ids {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/process"
 )
 
 // newNap is how the plugins of a test sleep: for so long that nobody else does,
@@ -51,6 +53,13 @@ func badPlugins(t *testing.T, nap string) map[string]badPlugin {
 		"won't stop":            {why: "it ignores being asked", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 1s"},
 		"floods stdout":         {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout|did not end within 1s"},
 		"floods stderr":         {why: "only the end is kept", script: "exec yes the disk is full >&2", reason: "did not end within 1s, stderr: .*the disk is full"},
+		"writes 10 GB":          {why: "whatever it is", script: "exec head -c 10000000000 /dev/zero", reason: "more than 67108864 bytes to stdout|did not end within 1s"},
+		"logs without end":      {why: "most of it is left out", script: `log=$(sed -n 's/^logFile: //p'); exec yes >"$log"`, reason: "did not end within 1s"},
+		"eats memory":           {why: "it is others', too", script: "head -c 10000000000 /dev/zero | tail >&2; " + nap, reason: "bytes of memory|did not end within 1s"},
+		"eats memory together":  {why: "each has what it may have", script: "for i in 1 2 3 4 5 6 7 8; do { head -c 50000000 /dev/zero; " + nap + "; } | tail & done; " + nap, reason: "more than 268435456 bytes of memory|did not end within 1s"},
+		"forks and forks":       {why: "so many processes are no plugin", script: "i=0; while [ $i -lt 3000 ]; do setsid " + nap + " & i=$((i+1)); done; wait", reason: "more than 256 processes|did not end within 1s"},
+		"leaves its session":    {why: "it must go nevertheless", script: "(setsid env -i " + nap + " &); setsid " + nap + " & exec " + nap, reason: "did not end within 1s"},
+		"kills its supervisor":  {why: "it can, and gains nothing", script: "(setsid " + nap + " &); kill -9 $PPID; " + nap, reason: "its supervisor was ended"},
 		"fails":                 {why: "the end of stderr says why", script: "echo no pool is free >&2; exit 1", reason: "exit code 1, stderr: no pool is free"},
 		"fails after answering": {why: "an answer of one that fails is none", script: "echo 'prepared: false'; exit 3", reason: "exit code 3"},
 		"is killed":             {why: "such as when memory is out", script: "kill -9 $$", reason: `signal 9 \(killed\)`},
@@ -130,7 +139,7 @@ func naps(t *testing.T, nap string) []string {
 func TestBadValidatePlugin(t *testing.T) {
 	t.Parallel()
 	nap := newNap()
-	w := newWorld(t, "--roles=data", "--store=sqlite::memory:", "--plugin-timeout=1s")
+	w := newWorld(t, "--roles=data", "--store=sqlite::memory:", "--plugin-timeout=1s", "--plugin-memory=268435456")
 	for name, test := range badPlugins(t, nap) {
 		t.Run(name, func(t *testing.T) {
 			w.registerPlugin(t, tko.PluginValidate, name, test.arguments())
@@ -191,7 +200,7 @@ func TestBadPreparePlugin(t *testing.T) {
 	})
 	// A first failure comes back after ten minutes: so that what happens before
 	// does because of something.
-	w := newWorld(t, "--roles=data,preparer", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--plugin-timeout=1s", "--retry=10m", "--retry-max=10m")
+	w := newWorld(t, "--roles=data,preparer", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--plugin-timeout=1s", "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m")
 	ctx := patient(t)
 	deployments := map[string]tko.DeploymentID{}
 	for name, test := range tests {
@@ -249,7 +258,8 @@ func TestOddPreparePlugin(t *testing.T) {
 	}
 	tests := map[string]struct{ why, before, after string }{
 		"leaves a child":          {"which keeps stdout open, and goes", nap + " &", ""},
-		"leaves a daemon":         {"which escapes, and must not keep anybody waiting", "setsid " + nap + " &", ""},
+		"leaves a daemon":         {"which would escape", "setsid " + nap + " &", ""},
+		"leaves an orphan":        {"which would be forgotten", "(setsid env -i " + nap + " &)", ""},
 		"closes stdin":            {"it has no use for it", "exec <&-", ""},
 		"talks on stderr":         {"that is nobody's business if it works", "yes | head -c 1000000 >&2", ""},
 		"removes its folder":      {"it is its own", "rm -rf \"$PWD\" \"$TMPDIR\"", ""},
@@ -257,16 +267,6 @@ func TestOddPreparePlugin(t *testing.T) {
 		"makes much":              {"a thousand resources are no bomb", "", ""},
 	}
 	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:", "--plugin-timeout=5s")
-	t.Cleanup(func() { // those that escaped
-		for _, left := range naps(t, nap) {
-			var pid int
-			if _, err := fmt.Sscanf(left, "/proc/%d/cmdline", &pid); err == nil {
-				if p, err := os.FindProcess(pid); err == nil {
-					_ = p.Kill()
-				}
-			}
-		}
-	})
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			text := test.after
@@ -286,14 +286,74 @@ func TestOddPreparePlugin(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, test.why, w.prepared(id))
-			if name != "leaves a daemon" {
-				return
-			}
-			for _, left := range naps(t, nap) {
-				t.Logf("escaped, as it may: %s", left)
-			}
 		})
 	}
+	noneLeft(t, nap)
+}
+
+// What a killed server was running goes with it.
+func TestPluginsOfAKilledServer(t *testing.T) {
+	t.Parallel()
+	nap := newNap()
+	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:")
+	for name, script := range map[string]string{"once": "(setsid " + nap + " &); exec " + nap, "kept": "setsid " + nap + " & exec " + nap} {
+		_, err := w.RegisterPlugin(patient(t), tko.Plugin{
+			Type: tko.PluginPrepare, Name: name, Arguments: []string{"/bin/sh", "-c", script},
+			Properties: map[string]string{tko.PropertyPersistent: strconv.FormatBool(name == "kept")},
+			Triggers:   []krm.GVK{{Group: "hostile.example", Version: "v1", Kind: name}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.CreateDeployment(patient(t), tko.NewDeployment{Merge: parse(t, target(name))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all sleep", func(context.Context) (bool, string) {
+		n := len(naps(t, nap))
+		return n == 4, fmt.Sprintf("%d do", n)
+	})
+	w.server.Kill()
+	noneLeft(t, nap)
+}
+
+// A plugin that runs as the server's user, which is not root, can't read what
+// the server was told in confidence.
+func TestSecretsOfTheServer(t *testing.T) {
+	t.Parallel()
+	const secret = "TKO_TEST_SECRET=open-sesame"
+	server := process.StartServerAsNobody(t, []string{secret}, "--roles=data,preparer", "--store=sqlite::memory:")
+	c := dial(t, server.GRPC)
+	// It also must see that it looks in the right places: in its own environment.
+	script := `
+for p in /proc/[0-9]*; do
+	if tr '\0' '\n' <$p/environ 2>/dev/null | grep -q ^TKO_TEST_SECRET=; then echo "$p/environ" >>found; fi
+	if [ "$(cat $p/comm 2>/dev/null)" = tko-server ]; then
+		echo $p >>servers
+		for f in mem maps auxv; do [ -r $p/$f ] && head -c 1 $p/$f >/dev/null 2>&1 && echo $p/$f >>found; done
+		ls $p/fd >/dev/null 2>&1 && echo $p/fd >>found
+		ls -l $p/cwd >/dev/null 2>&1 && [ -n "$(readlink $p/cwd)" ] && echo $p/cwd >>found
+	fi
+done
+tr '\0' '\n' </proc/$$/environ | grep -q ^TMPDIR= || echo 'nothing can be read' >>found
+[ -s servers ] || echo 'there is no server' >>found
+[ "$(id -u)" = 0 ] && echo 'I am root' >>found
+printf 'error: "%s"' "found: $(cat found | tr '\n' ' ')"`
+	if _, err := c.RegisterPlugin(patient(t), tko.Plugin{
+		Type: tko.PluginValidate, Name: "spy", Arguments: []string{"/bin/sh", "-c", script}, Triggers: []krm.GVK{{Group: "hostile.example", Version: "v1", Kind: "spy"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the spy has looked around", func(ctx context.Context) (bool, string) { // which may take longer than it may
+		_, err := c.RegisterTemplate(ctx, tko.Template{ID: "spied", Package: parse(t, target("spy"))})
+		if err == nil || !strings.Contains(err.Error(), "found:") {
+			return false, fmt.Sprint(err)
+		}
+		if !strings.HasSuffix(err.Error(), "found: ") {
+			t.Errorf("the plugin has read what is none of its business: %v", err)
+		}
+		return true, ""
+	})
 }
 
 // Schedule plugins that are bad say so on the site and on its deployments, and
@@ -302,7 +362,7 @@ func TestBadSchedulePlugin(t *testing.T) {
 	t.Parallel()
 	nap := newNap()
 	tests := badPlugins(t, nap)
-	w := newWorld(t, "--store=sqlite::memory:", "--plugin-schedule-timeout=1s", "--retry=10m", "--retry-max=10m", "--git-cache="+t.TempDir())
+	w := newWorld(t, "--store=sqlite::memory:", "--plugin-schedule-timeout=1s", "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m", "--git-cache="+t.TempDir())
 	ctx := patient(t)
 	good := `cat >/dev/null; echo 'error: ""'`
 	w.registerPlugin(t, tko.PluginSchedule, "good", []string{"/bin/sh", "-c", good})

@@ -72,6 +72,7 @@ func Clean() {
 type Server struct {
 	GRPC string // an address of its gRPC API
 	Web  string // of its HTTP API
+	Kube string // of its Kubernetes API, if it serves one
 	PID  int
 
 	t      testing.TB
@@ -85,13 +86,46 @@ type Server struct {
 // test failed.
 func StartServer(t testing.TB, args ...string) *Server {
 	t.Helper()
-	ready := filepath.Join(t.TempDir(), "ready.json")
+	return startServer(t, t.TempDir(), nil, nil, args)
+}
+
+// StartServerAsNobody is StartServer with some environment, and as a user who
+// may do little: nobody if the test's user is root, else the test's.
+func StartServerAsNobody(t testing.TB, env []string, args ...string) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tko-test-nobody-") //nolint:usetesting // TempDir's are for their owner only
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	var as *syscall.Credential
+	if os.Geteuid() == 0 {
+		const nobody = 65534
+		as = &syscall.Credential{Uid: nobody, Gid: nobody}
+		if err := os.Chown(dir, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return startServer(t, dir, env, as, args)
+}
+
+func startServer(t testing.TB, dir string, env []string, as *syscall.Credential, args []string) *Server {
+	t.Helper()
+	ready := filepath.Join(dir, "ready.json")
 	s := &Server{t: t, output: &output{}, done: make(chan struct{})}
-	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--ready-file=" + ready}, args...)
+	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=localhost:0", "--ready-file=" + ready}, args...)
 	s.cmd = exec.Command(Build(t, "tko-server"), args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
-	s.cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), env...)
+	if as != nil { // who reaches neither the binary nor our folder
+		binary := filepath.Join(dir, "tko-server")
+		if err := exec.Command("cp", s.cmd.Path, binary).Run(); err != nil {
+			t.Fatal(err)
+		}
+		s.cmd.Path, s.cmd.Dir = binary, dir
+		s.cmd.Env = append(s.cmd.Env, "HOME="+dir, "XDG_CACHE_HOME="+dir)
+	}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: as}
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,13 +148,16 @@ func (s *Server) waitReady(path string) {
 	s.t.Helper()
 	deadline := time.After(patience)
 	for {
-		var addresses struct{ GRPC, Web []string }
+		var addresses struct{ GRPC, Web, Kubernetes []string }
 		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
 			if len(addresses.GRPC) > 0 {
 				s.GRPC = addresses.GRPC[0]
 			}
 			if len(addresses.Web) > 0 {
 				s.Web = addresses.Web[0]
+			}
+			if len(addresses.Kubernetes) > 0 {
+				s.Kube = addresses.Kubernetes[0]
 			}
 			return
 		}

@@ -75,6 +75,12 @@ func TestWrittenPluginsPassTheirTests(t *testing.T) {
 					if out, err := runIn(t, dir, command[0], "-m", "mypy", "--strict", "--cache-dir=/dev/null", program); err != nil {
 						t.Errorf("mypy: %s", out)
 					}
+					for _, style := range [][]string{{"check", "--select=E,F,W,I,B,UP"}, {"format", "--check", "--diff"}} {
+						ruff := append(append([]string{"-m", "ruff"}, style...), "--isolated", "--no-cache", "--line-length=120", ".")
+						if out, err := runIn(t, dir, command[0], ruff...); err != nil {
+							t.Errorf("ruff: %s", out)
+						}
+					}
 				}
 
 				in := filepath.Join(dir, "testdata", "good", "in.yaml")

@@ -7,7 +7,6 @@ import (
 	"math"
 	"runtime/debug"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/tko-orchestrator/tko/krm"
@@ -37,15 +36,6 @@ func runAsChild(name, memory string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	debug.SetMemoryLimit(limit / 2)
-	var data syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_DATA, &data); err != nil {
-		return fmt.Errorf("limiting memory: %w", err)
-	}
-	data.Max = min(data.Max, uint64(limit)+headroom) //nolint:gosec // it is no less than 0
-	data.Cur = data.Max
-	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &data); err != nil {
-		return fmt.Errorf("limiting memory: %w", err)
-	}
 	text, err := io.ReadAll(in)
 	if err != nil {
 		return err
@@ -77,6 +67,7 @@ func (e *Executor) runChild(ctx context.Context, name string, input []byte, time
 	out, err := e.options.Run(ctx, Process{
 		Arguments: []string{e.options.Self, name, strconv.FormatInt(e.options.Memory, 10)}, Name: childName,
 		Environment: []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}, Input: input, Timeout: timeout,
+		Memory: e.options.Memory + headroom,
 	})
 	if err == nil && out.ExitCode > 1 { // not ours: the Go runtime's
 		return Output{}, fmt.Errorf("it failed, probably because it needs more than %d bytes of memory", e.options.Memory)

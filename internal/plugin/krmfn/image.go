@@ -141,7 +141,7 @@ func (e *Executor) know(image string, there bool) {
 }
 
 func (e *Executor) runEngine(ctx context.Context, timeout time.Duration, input []byte, arguments ...string) (Output, error) {
-	return e.options.Run(ctx, Process{Arguments: arguments, Input: input, Timeout: timeout, Environment: engineEnvironment(os.Environ())})
+	return e.options.Run(ctx, Process{Arguments: arguments, Input: input, Timeout: timeout, Environment: engineEnvironment(os.Environ()), Daemons: true})
 }
 
 // engineEnvironment is what a container engine needs of the server's

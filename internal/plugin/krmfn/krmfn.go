@@ -20,6 +20,8 @@ type Process struct {
 	Environment []string // beside what all plugins get
 	Input       []byte
 	Timeout     time.Duration
+	Memory      int64 // bytes that it may use, with all that it starts; without limit if 0
+	Daemons     bool  // whether what it leaves behind goes on
 }
 
 // An Output is what a process left. Also that of one that failed may be there.
@@ -31,7 +33,8 @@ type Output struct {
 
 // Options are the settings of an Executor.
 type Options struct {
-	// Run runs programs, bounded in time and output. An exit code is no error.
+	// Run runs programs, bounded in time, memory and output. An exit code is no
+	// error.
 	Run func(ctx context.Context, p Process) (Output, error)
 	// Self is a program that begins with [Child]; without one, the built-in
 	// functions whose config is a program (starlark, apply-replacements) are
@@ -82,6 +85,7 @@ type Call struct {
 	Package    krm.Package       // left alone
 	Timeout    time.Duration
 	Log        *slog.Logger // gets the results that are no errors
+	Note       func(string) // gets them, too, as a user reads them; may be nil
 }
 
 // An Error says why a function failed; it has changed nothing.
@@ -123,6 +127,7 @@ func (e *Executor) Run(ctx context.Context, c Call) (krm.Package, error) {
 		return nil, &Error{Message: message, Results: true}
 	}
 	logResults(ctx, c.Log, answer.results)
+	noteResults(c.Note, answer.results)
 	clean(answer.items, c.Package)
 	if err := answer.items.Check(); err != nil {
 		return nil, &Error{Message: fmt.Sprintf("its output is malformed: items: %s", err), cause: err}
@@ -158,7 +163,7 @@ func (e *Executor) protocol(ctx context.Context, c Call, builtin string, in list
 	case c.Function.Runtime == tko.FunctionWasm:
 		out, err = e.runWasm(ctx, c, input)
 	default:
-		out, err = e.options.Run(ctx, Process{Arguments: []string{c.Function.Name}, Input: input, Timeout: c.Timeout})
+		out, err = e.options.Run(ctx, Process{Arguments: []string{c.Function.Name}, Input: input, Timeout: c.Timeout, Memory: e.options.Memory})
 	}
 	if err != nil {
 		return list{}, &Error{Message: err.Error(), Stderr: out.Stderr, cause: err}

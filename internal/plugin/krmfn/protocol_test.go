@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,39 @@ func TestAnswers(t *testing.T) {
 			}
 			if text(t, want) != text(t, out) {
 				t.Errorf("%s: -want +got:\n%s", test.why, cmp.Diff(want, out))
+			}
+		})
+	}
+}
+
+// What a function says that is no error reaches who asked, and the log.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	results := `results:
+- {severity: info, message: done}
+- {message: "5 resources"}
+- {severity: warning, message: old, resourceRef: {apiVersion: v1, kind: Service, name: web}, field: {path: spec.type, currentValue: a, proposedValue: b}}
+`
+	many := head + "results:\n" + strings.Repeat("- {severity: warning, message: m}\n", 25)
+	for name, test := range map[string]struct {
+		why, answer string
+		want        []string
+	}{
+		"some": {why: "warnings first", answer: results, want: []string{`warning: old (v1 Service "web", spec.type is a, should be b)`, "info: done", "info: 5 resources"}},
+		"many": {why: "nobody reads thousands", answer: strings.TrimPrefix(many, head), want: append(slices.Repeat([]string{"warning: m"}, 10), "and 15 more")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &log{}
+			r := plugin.New(self(t, plugin.Options{Log: l.logger()}))
+			path := script(t, answering(head+"items: ["+trigger+"]\n"+test.answer))
+			var got []string
+			ran(t, func() error {
+				_, _, err := r.Prepare(t.Context(), function("exec:"+path), target, "d", parse(t, trigger), func(note string) { got = append(got, note) })
+				return err
+			})
+			if diff := cmp.Diff(test.want, got); diff != "" || !strings.Contains(l.String(), "severity=warning") {
+				t.Errorf("%s: %s\n%s", test.why, diff, l)
 			}
 		})
 	}

@@ -19,6 +19,7 @@ const (
 
 const (
 	maxErrors  = 10  // results that become part of an error
+	maxNotes   = 10  // results that users read
 	maxResults = 100 // results of a run that are logged
 	maxText    = 300 // bytes of a text of a result
 )
@@ -92,6 +93,27 @@ func logResults(ctx context.Context, log *slog.Logger, results []result) {
 			level = slog.LevelWarn
 		}
 		log.Log(ctx, level, "function result", "severity", r.severity, "about", r.resource, "field", r.field, "result", r.message)
+	}
+}
+
+// noteResults tells what users should read: warnings before what is good to know.
+func noteResults(note func(string), results []result) {
+	if note == nil {
+		return
+	}
+	noted := 0
+	for _, severity := range []string{severityWarning, severityInfo} {
+		for _, r := range results {
+			if r.severity != severity {
+				continue
+			}
+			if noted++; noted <= maxNotes {
+				note(severity + ": " + r.String())
+			}
+		}
+	}
+	if noted > maxNotes {
+		note(fmt.Sprintf("and %d more", noted-maxNotes))
 	}
 }
 

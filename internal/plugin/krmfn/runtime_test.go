@@ -65,8 +65,7 @@ func TestRuntimes(t *testing.T) {
 }
 
 // Functions are bounded in time, output and memory, and reach nothing but the
-// package. A program has its user's rights, and only those bounds that all
-// plugins have.
+// package. A program has its user's rights, though.
 func TestContained(t *testing.T) {
 	t.Setenv("TKO_TEST_SECRET", "TKO_TEST_SECRET")
 	image, module := container(t), "wasm:"+must(t, wasm)
@@ -84,6 +83,7 @@ func TestContained(t *testing.T) {
 	}{
 		"exec hangs":         {"time is bounded", "exec:" + must(t, program), "hang", "did not end within 1s"},
 		"exec floods":        {"output is bounded", "exec:" + must(t, program), "flood", "more than 1000000 bytes"},
+		"exec eats memory":   {"memory is bounded", "exec:" + must(t, program), "memory", "exit code 2"},
 		"wasm hangs":         {"time is bounded", module, "hang", "did not end within 1s"},
 		"wasm sleeps":        {"its clock is not ours", module, "sleep", ""},
 		"wasm floods":        {"output is bounded", module, "flood", "more than 1000000 bytes"},

@@ -29,6 +29,13 @@ type Children interface {
 	Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error]
 	// DeleteDeployment deletes a deployment and its descendants.
 	DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error)
+	// Deployment answers a deployment as it is (revision 0). It belongs to the
+	// caller.
+	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
+	// CommitDeployment replaces a deployment's package if it is still at the
+	// revision and nobody holds a modification token; tko.ErrConflict and
+	// tko.ErrBusy otherwise.
+	CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (revision int64, err error)
 }
 
 // Author is who the preparer says it is when it writes. Children that somebody
@@ -64,6 +71,7 @@ type Review struct {
 	wanted     int               // children, in all
 	target     string            // names all that is wanted
 	create     []tko.NewChildren // what is missing, in batches
+	homeless   []home            // of this placement, wanted, and at no site although theirs is there again
 	surplus    []tko.Deployment  // of this placement and not wanted, sorted by ID
 	unprepared int               // of this placement and wanted
 }
@@ -74,9 +82,17 @@ type budget struct {
 	delete int
 }
 
+// A home is the site that a child lost when that was deleted, and that came back.
+type home struct {
+	child    tko.DeploymentID
+	template tko.TemplateID
+	site     tko.SiteID
+}
+
 // A Decision says what is to be done about a review now, and what has to wait.
 type Decision struct {
 	Create  []tko.NewChildren
+	Restore []home // children that get their sites back
 	Delete  []tko.Deployment
 	Wait    string    // why not all of it is done now, if it will be later
 	Propose *Proposal // needs an approval
@@ -86,9 +102,10 @@ type Decision struct {
 
 // A Proposal is what would be done if it were approved.
 type Proposal struct {
-	target string
-	create []tko.NewChildren
-	delete []tko.Deployment
+	target  string
+	create  []tko.NewChildren
+	restore []home
+	delete  []tko.Deployment
 }
 
 // Review evaluates a prepared placement again, and changes nothing. Templates
@@ -203,12 +220,12 @@ func (r *Review) compare(wanted []tko.NewChildren, children []tko.Deployment) {
 	for _, child := range children {
 		have[child.Origin] = true
 	}
-	want := map[string]bool{}
+	want := map[string]tko.SiteID{}
 	for _, batch := range wanted {
 		missing := batch
 		missing.Children = nil
 		for _, child := range batch.Children {
-			want[child.Origin] = true
+			want[child.Origin] = child.Site
 			if !have[child.Origin] {
 				missing.Children = append(missing.Children, child)
 			}
@@ -218,11 +235,16 @@ func (r *Review) compare(wanted []tko.NewChildren, children []tko.Deployment) {
 		}
 	}
 	for _, child := range children {
-		switch {
-		case !want[child.Origin]:
+		site, wanted := want[child.Origin]
+		if !wanted {
 			r.surplus = append(r.surplus, child)
-		case !child.Prepared:
+			continue
+		}
+		if !child.Prepared {
 			r.unprepared++
+		}
+		if child.Site == "" {
+			r.homeless = append(r.homeless, home{child: child.ID, template: child.Template, site: site})
 		}
 	}
 	r.wanted = len(want)
@@ -237,10 +259,11 @@ func (r Review) Decide(approved bool) Decision {
 	approved = approved && r.proposed == r.target
 	switch {
 	case !approved && (r.update == UpdatePropose || r.budget.create == 0):
-		propose.create = r.create
+		propose.create, propose.restore = r.create, r.homeless
 	case r.budget.create <= 0:
-		d.Create = r.create
+		d.Create, d.Restore = r.create, r.homeless
 	default:
+		d.Restore = r.homeless // no more of them are unprepared than before
 		d.Create = first(r.create, r.budget.create-r.unprepared)
 		if left := countOf(r.create) - countOf(d.Create); left > 0 {
 			d.Wait = fmt.Sprintf("%d more children will be created when others are prepared: %d aren't yet, and spec.budget.create is %d",
@@ -253,7 +276,7 @@ func (r Review) Decide(approved bool) Decision {
 		propose.delete = r.surplus
 	}
 	d.keep = approved && d.Wait != ""
-	if len(propose.create)+len(propose.delete) > 0 {
+	if len(propose.create)+len(propose.restore)+len(propose.delete) > 0 {
 		propose.target = r.target
 		d.Propose = &propose
 	}
@@ -290,10 +313,22 @@ func countOf(batches []tko.NewChildren) int {
 
 // CarryOut creates and deletes what was decided. Doing it again, whole or after
 // half of it, comes to the same. Creations first: what is new is there before
-// what is old goes.
+// what is old goes. tko.ErrConflict and tko.ErrBusy say that somebody else is
+// changing a child: then the placement has to be looked at again.
 func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decision) error {
 	if err := p.createAll(ctx, placement, d.Create); err != nil {
 		return err
+	}
+	var busy error
+	for _, h := range d.Restore {
+		err := p.restore(ctx, h)
+		if errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrBusy) {
+			busy = err // the others needn't wait for it
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("give %q, a child of %s, its site %q back: %w", h.child, placement, h.site, err)
+		}
 	}
 	for _, child := range d.Delete {
 		if ctx.Err() != nil {
@@ -304,7 +339,29 @@ func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decis
 			return fmt.Errorf("delete %q, a child of %s: %w", child.ID, placement, err)
 		}
 	}
-	return nil
+	return busy
+}
+
+// restore gives a child its site back, unless somebody gave it one meanwhile.
+func (p *Preparer) restore(ctx context.Context, h home) error {
+	child, err := p.Children.Deployment(ctx, h.child, 0)
+	if errors.Is(err, tko.ErrNotFound) {
+		return nil
+	}
+	if err != nil || child.Site != "" {
+		return err
+	}
+	resource, err := child.Package.Deployment()
+	if err != nil {
+		return err
+	}
+	if resource == nil {
+		return nil // the data controller adds it, so it is being written
+	}
+	resource.Set(string(h.site), "spec", "siteId")
+	ctx = tko.WithAuthor(ctx, tko.Author{Who: Author, Why: fmt.Sprintf("site %q is back", h.site)})
+	_, err = p.Children.CommitDeployment(ctx, tko.DeploymentCommit{ID: child.ID, Revision: child.Stamp.Revision, Package: child.Package})
+	return err
 }
 
 func (p *Preparer) createAll(ctx context.Context, placement krm.Identity, batches []tko.NewChildren) error {
@@ -332,26 +389,34 @@ func (r Review) Status(resource krm.Resource, d Decision) krm.Resource {
 
 // Summary says in a few words what was done.
 func (d Decision) Summary() string {
-	return fmt.Sprintf("created %d and deleted %d deployments", countOf(d.Create), len(d.Delete))
+	text := fmt.Sprintf("created %d and deleted %d deployments", countOf(d.Create), len(d.Delete))
+	if n := len(d.Restore); n > 0 {
+		text += fmt.Sprintf(", and gave %d their sites back", n)
+	}
+	return text
 }
 
 // Idle says whether there is nothing to be done, now or later.
 func (d Decision) Idle() bool {
-	return len(d.Create)+len(d.Delete) == 0 && d.Wait == "" && d.Propose == nil
+	return !d.Done() && d.Wait == "" && d.Propose == nil
 }
 
 // Done says whether something is done now.
-func (d Decision) Done() bool { return len(d.Create)+len(d.Delete) > 0 }
+func (d Decision) Done() bool { return len(d.Create)+len(d.Restore)+len(d.Delete) > 0 }
 
 // samples is how many examples a proposal gives.
 const samples = 20
 
 func (p *Proposal) value() map[string]any {
-	return map[string]any{
+	value := map[string]any{
 		"target": p.target,
 		"create": map[string]any{"count": int64(countOf(p.create)), "examples": texts(p.creations(samples))},
 		"delete": map[string]any{"count": int64(len(p.delete)), "examples": texts(p.deletions(samples))},
 	}
+	if len(p.restore) > 0 {
+		value["restore"] = map[string]any{"count": int64(len(p.restore)), "examples": texts(p.restorations(samples))}
+	}
+	return value
 }
 
 func texts(list []string) []any {
@@ -368,6 +433,14 @@ func (p *Proposal) creations(most int) []string {
 		for _, child := range batch.Children {
 			list = append(list, fmt.Sprintf("%s at %s", child.Template, child.Site))
 		}
+	}
+	return list
+}
+
+func (p *Proposal) restorations(most int) []string {
+	var list []string
+	for _, h := range p.restore[:min(most, len(p.restore))] {
+		list = append(list, fmt.Sprintf("%s (%s at %s)", h.child, h.template, h.site))
 	}
 	return list
 }
@@ -394,6 +467,9 @@ func (p *Proposal) String() string {
 	var parts []string
 	if n := countOf(p.create); n > 0 {
 		parts = append(parts, fmt.Sprintf("create %d deployments: %s", n, fewOf(p.creations(most), n)))
+	}
+	if n := len(p.restore); n > 0 {
+		parts = append(parts, fmt.Sprintf("give %d deployments their sites back: %s", n, fewOf(p.restorations(most), n)))
 	}
 	if n := len(p.delete); n > 0 {
 		parts = append(parts, fmt.Sprintf("delete %d deployments, and what they run at their sites: %s", n, fewOf(p.deletions(most), n)))

@@ -18,7 +18,9 @@ const (
 	typeTemplate = "nephio::Template"
 	typeSite     = "nephio::Site"
 	typeSites    = "nephio::Sites"
-	typeHost     = "nephio::Host"
+
+	// TypeHost is the relationship type that leads from templates to sites.
+	TypeHost = "nephio::Host"
 )
 
 // The metadata of property definitions.
@@ -97,16 +99,10 @@ type node struct {
 }
 
 func (t *translation) node(in *Node) error {
-	n := &node{Node: in}
-	for _, k := range []struct{ typ, kind string }{{typeTemplate, "Template"}, {typeSite, "Site"}, {typeSites, "Sites"}} {
-		if slices.Contains(in.Types, k.typ) {
-			n.kind = k.kind
-			break
-		}
-	}
-	if n.kind == "" {
+	if !in.Matters() {
 		return nil // it is no business of ours
 	}
+	n := &node{Node: in, kind: in.kind()}
 	n.own = krm.Resource{"apiVersion": topologyVersion, "kind": n.kind, "metadata": map[string]any{"name": in.Name}, "spec": map[string]any{}}
 	for _, p := range in.Properties {
 		if err := n.property(p); err != nil {
@@ -115,6 +111,19 @@ func (t *translation) node(in *Node) error {
 	}
 	t.nodes[in.Name], t.order = n, append(t.order, in.Name)
 	return nil
+}
+
+// Matters says whether a node stands for anything.
+func (n *Node) Matters() bool { return n.kind() != "" }
+
+// kind is the kind of topology resource that a node stands for, or "".
+func (n *Node) kind() string {
+	for _, k := range []struct{ typ, kind string }{{typeTemplate, "Template"}, {typeSite, "Site"}, {typeSites, "Sites"}} {
+		if slices.Contains(n.Types, k.typ) {
+			return k.kind
+		}
+	}
+	return ""
 }
 
 // property puts a property where its definition says.
@@ -187,7 +196,7 @@ func (n *node) resource(meta map[string]string) (krm.Resource, error) {
 func (t *translation) entry(n *node) (map[string]any, error) {
 	var sites []any
 	for _, r := range n.Requirements {
-		if !slices.Contains(r.Relationship, typeHost) {
+		if !slices.Contains(r.Relationship, TypeHost) {
 			continue
 		}
 		if r.Node == "" {
@@ -200,7 +209,7 @@ func (t *translation) entry(n *node) (map[string]any, error) {
 		sites = append(sites, target.own.Name())
 	}
 	if len(sites) == 0 {
-		return nil, tko.Errorf(tko.ErrInvalid, "node template %q is at no site: give it a requirement whose relationship is derived from %s", n.Name, typeHost)
+		return nil, tko.Errorf(tko.ErrInvalid, "node template %q is at no site: give it a requirement whose relationship is derived from %s", n.Name, TypeHost)
 	}
 	entry := map[string]any{"template": n.own.Name(), "sites": sites}
 	if len(n.others) > 0 {

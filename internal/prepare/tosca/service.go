@@ -37,6 +37,5 @@ type Property struct {
 type Requirement struct {
 	Name         string   `json:"name"`
 	Relationship []string `json:"relationship,omitempty"` // its type and all that it is derived from
-	Node         string   `json:"node,omitempty"`
-	NodeType     string   `json:"nodeType,omitempty"` // if no node is named
+	Node         string   `json:"node,omitempty"`         // that it leads to, of those that lead to sites
 }

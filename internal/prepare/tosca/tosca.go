@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -21,15 +22,19 @@ type Options struct {
 	Command []string // that compiles; found if nil
 }
 
-// A Preparer makes topologies of service templates.
-type Preparer struct{ options Options }
+// A Preparer makes topologies of service templates, of as many at once as there
+// are processors. It may be used by many goroutines.
+type Preparer struct {
+	options Options
+	slots   chan struct{} // one for each compiler that runs
+}
 
 // New makes a preparer.
 func New(options Options) *Preparer {
 	if options.Schemes == nil {
 		options.Schemes = Schemes
 	}
-	return &Preparer{options}
+	return &Preparer{options: options, slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
 // fetchTime bounds how long it takes to collect a service template.
@@ -57,6 +62,12 @@ func (p *Preparer) Resources(ctx context.Context, location string) (krm.Package,
 	request, err := fetch(fetching, location, p.options.Schemes, p.options.Local)
 	if err != nil {
 		return nil, err
+	}
+	select { // each may need half a gigabyte
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	service, err := run(ctx, command, request)
 	if err != nil {

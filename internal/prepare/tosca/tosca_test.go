@@ -26,7 +26,7 @@ func property(name string, value any, meta ...string) Property {
 }
 
 func host(node string) Requirement {
-	return Requirement{Name: "host", Relationship: []string{typeHost, "x::Near"}, Node: node}
+	return Requirement{Name: "host", Relationship: []string{TypeHost, "x::Near"}, Node: node}
 }
 
 func TestResources(t *testing.T) {

@@ -2,7 +2,6 @@ package relational
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"time"
 
@@ -127,7 +126,7 @@ func (g *group) recall(ctx context.Context, calls []*call) (ok bool, err error) 
 			var kind string
 			var position int64
 			var there *int64
-			var conditions sql.NullString
+			var conditions text
 			if err := from.Scan(&kind, &key.ID, &position, &there, &conditions); err != nil {
 				return err
 			}
@@ -137,7 +136,7 @@ func (g *group) recall(ctx context.Context, calls []*call) (ok bool, err error) 
 			}
 			r := standIn(key, *there)
 			g.state[key] = r
-			return r.readConditions(conditions)
+			return r.readConditions(string(conditions))
 		},
 	}
 	need := func(key catalog.Key) {

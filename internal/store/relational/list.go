@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
@@ -59,9 +60,20 @@ type lister struct {
 	turn *turn
 	walk *walk
 	left int    // of the limit; negative: none
-	skip int    // how many of what matches are to be left out
 	last string // the ID of the last row that was taken
 	gone bool   // is whoever took the rows
+
+	// Of whoever reads, which is not always who gives the rows to the caller.
+	size   int    // of the next rows
+	unread int    // of the limit; negative: none
+	skip   int    // how many of what matches are to be left out
+	end    string // the ID of the last row that was read
+}
+
+// A chunk is rows that were read together, or the reason why there are none.
+type chunk struct {
+	rows []row
+	err  error
 }
 
 func (l *lister) list(caller context.Context) (err error) {
@@ -79,38 +91,104 @@ func (l *lister) list(caller context.Context) (err error) {
 		return err
 	}
 	l.walk, l.left, l.skip = newWalk(p), l.query.Limit, int(l.query.Offset)
+	l.size, l.unread, l.end = firstChunk, l.left, l.query.After
 	pages, err := l.start(ctx)
 	if err != nil || l.walk == nil {
 		return err
 	}
-	size, most, answered := firstChunk, fullChunk, 0
-	if l.query.Fields.Package {
-		most = packageChunk
-	}
-	for more := true; more && !l.gone && l.left != 0; size = min(4*size, most) {
-		if err := caller.Err(); err != nil {
-			return err
-		}
-		if l.left > 0 && p.rest == nil {
-			size = min(size, l.left)
-		}
-		var rows []row
-		if rows, more, err = l.walk.rows(ctx, size); err == nil {
-			rows, err = l.fill(ctx, rows)
-		}
-		if errors.Is(err, errLost) {
-			err = lostAt(l.walk.after.id)
-		}
-		if err != nil {
-			return err
-		}
-		answered += l.offer(rows)
-	}
-	if pages != nil && !l.gone && l.left == 0 && l.began {
+	answered, err := l.answer(caller, ctx)
+	if err == nil && pages != nil && !l.gone && l.left == 0 && l.began {
 		pages.add(mark{int(l.query.Offset) + answered, l.last})
 		l.store.offsets.put(pages)
 	}
-	return nil
+	return err
+}
+
+// answer gives the caller all rows, and answers how many it took. Whoever took
+// the first of them wants more: from then on, rows are read while those before
+// them are taken. Packages may be too large to have more of them than needed.
+func (l *lister) answer(caller, ctx context.Context) (taken int, err error) {
+	for more := true; more && !l.gone && l.left != 0; {
+		if err := caller.Err(); err != nil {
+			return taken, err
+		}
+		if taken > 0 && !l.query.Fields.Package {
+			ahead, err := l.answerAhead(caller, ctx)
+			return taken + ahead, err
+		}
+		l.turn.await()
+		var c chunk
+		if c, more = l.next(ctx); c.err != nil {
+			return taken, c.err
+		}
+		taken += l.offer(c.rows)
+	}
+	return taken, nil
+}
+
+// answerAhead gives the caller the rest of the rows, and has the next ones read
+// meanwhile: those it takes, those that wait for it, and no more.
+func (l *lister) answerAhead(caller, ctx context.Context) (taken int, err error) {
+	chunks, over := make(chan chunk), make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(chunks)
+		for more := true; more; {
+			c := chunk{err: caller.Err()}
+			if c.err == nil {
+				c, more = l.next(ctx)
+			}
+			more = more && c.err == nil
+			select {
+			case chunks <- c:
+			case <-over:
+				return
+			}
+		}
+	})
+	defer reading.Wait()
+	defer close(over)
+	for {
+		l.turn.await()
+		c, ok := <-chunks
+		if !ok || c.err != nil {
+			return taken, c.err
+		}
+		if taken += l.offer(c.rows); l.gone || l.left == 0 {
+			return taken, nil
+		}
+	}
+}
+
+// next reads the next rows, and says whether there may be more.
+func (l *lister) next(ctx context.Context) (c chunk, more bool) {
+	size, most := l.size, fullChunk
+	if l.query.Fields.Package {
+		most = packageChunk
+	}
+	l.size = min(4*size, most)
+	if l.unread > 0 && l.walk.rest == nil {
+		size = min(size, l.unread)
+	}
+	c.rows, more, c.err = l.walk.rows(ctx, size)
+	if c.err == nil {
+		c.rows, c.err = l.fill(ctx, c.rows)
+	}
+	if errors.Is(c.err, errLost) {
+		c.err = lostAt(l.end)
+	}
+	if c.err != nil {
+		return chunk{err: c.err}, false
+	}
+	if l.unread > 0 {
+		c.rows = c.rows[:min(len(c.rows), l.unread)]
+		l.unread -= len(c.rows)
+		more = more && l.unread > 0
+	}
+	if n := len(c.rows); n > 0 {
+		l.end = c.rows[n-1].ID
+	}
+	return c, more
 }
 
 // offer gives rows to the caller, and answers how many it took.

@@ -23,9 +23,9 @@ func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.
 		statement.Rows = append(statement.Rows, []any{string(key.Kind), key.ID})
 	}
 	var rows []row
+	scanner := newEntityScanner()
 	statement.Scan = func(from Row) error {
-		var r row
-		err := r.scanEntity(from)
+		r, err := scanner.scan(from)
 		rows = append(rows, r)
 		return err
 	}

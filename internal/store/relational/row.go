@@ -1,8 +1,6 @@
 package relational
 
 import (
-	"database/sql"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -66,54 +64,122 @@ func (r *row) values() []any {
 	}
 }
 
-// scanState reads stateColumns, and what comes after them.
-func (r *row) scan(from Row, more ...any) error {
-	var kind string
-	var created, updated int64
-	var origin sql.NullString
-	var digest []byte
-	dest := []any{
-		&kind, &r.ID, &r.UID, &r.Revision, &r.Position, &created, &updated,
-		&r.Parent, &r.Template, &r.Site, &r.Prepared, &r.Approved, &origin,
-		&digest, &r.metaset, &r.Plugin, &r.CRDs, &r.Author.Who, &r.Author.Why,
+// A text is one of a row. A text that is the same as in the row before is kept
+// once.
+type text string
+
+// ScanBytes is how pgx gives a text away.
+func (t *text) ScanBytes(value []byte) error {
+	if string(value) != string(*t) {
+		*t = text(value)
 	}
-	if err := from.Scan(append(dest, more...)...); err != nil {
-		return err
-	}
-	r.Kind, r.Origin = tko.Kind(kind), origin.String
-	r.Created, r.Updated = moment(created), moment(updated)
-	copy(r.Digest[:], digest)
 	return nil
 }
 
-// scanEntity reads entityColumns.
-func (r *row) scanEntity(from Row) error {
-	var conditions sql.NullString
-	if err := r.scan(from, &conditions); err != nil {
-		return err
+// Scan is how database/sql does.
+func (t *text) Scan(value any) error {
+	switch value := value.(type) {
+	case nil:
+		*t = ""
+	case string:
+		*t = text(value)
+	case []byte:
+		return t.ScanBytes(value)
+	default:
+		return fmt.Errorf("%T where a text should be", value)
 	}
-	return r.readConditions(conditions)
+	return nil
 }
 
-func (r *row) readConditions(conditions sql.NullString) error {
-	if conditions.String == "" {
-		return nil
+// A digest is one of a row; zero if there is none.
+type digest catalog.Digest
+
+// ScanBytes is how pgx gives bytes away.
+func (d *digest) ScanBytes(value []byte) error {
+	*d = digest{}
+	copy(d[:], value)
+	return nil
+}
+
+// Scan is how database/sql does.
+func (d *digest) Scan(value any) error {
+	bytes, ok := value.([]byte)
+	if !ok && value != nil {
+		return fmt.Errorf("%T where a digest should be", value)
 	}
-	if err := json.Unmarshal([]byte(conditions.String), &r.Conditions); err != nil {
+	return d.ScanBytes(bytes)
+}
+
+// A scanner reads the rows of a result.
+type scanner struct {
+	kind, id, uid, parent, template, site, origin, who, why text
+
+	conditions       text
+	created, updated int64
+	digest           digest
+	plugin           []byte
+
+	row  row
+	dest []any
+}
+
+// newScanner makes a scanner of stateColumns, and of what comes after them.
+func newScanner(more ...any) *scanner {
+	s := new(scanner)
+	r := &s.row
+	s.dest = append([]any{
+		&s.kind, &s.id, &s.uid, &r.Revision, &r.Position, &s.created, &s.updated,
+		&s.parent, &s.template, &s.site, &r.Prepared, &r.Approved, &s.origin,
+		&s.digest, &r.metaset, &s.plugin, &r.CRDs, &s.who, &s.why,
+	}, more...)
+	return s
+}
+
+// newEntityScanner makes a scanner of entityColumns.
+func newEntityScanner() *scanner {
+	s := newScanner()
+	s.dest = append(s.dest, &s.conditions)
+	return s
+}
+
+// scan reads a row.
+func (s *scanner) scan(from Row) (row, error) {
+	s.plugin = nil // is the row's
+	if err := from.Scan(s.dest...); err != nil {
+		return row{}, err
+	}
+	r := s.row
+	r.Kind, r.ID, r.UID, r.Origin = tko.Kind(s.kind), string(s.id), string(s.uid), string(s.origin)
+	r.Parent, r.Template, r.Site = string(s.parent), string(s.template), string(s.site)
+	r.Author = tko.Author{Who: string(s.who), Why: string(s.why)}
+	r.Created, r.Updated, r.Plugin = moment(s.created), moment(s.updated), s.plugin
+	r.Digest = catalog.Digest(s.digest)
+	err := r.readConditions(string(s.conditions))
+	return r, err
+}
+
+// scan reads stateColumns, and what comes after them.
+func (r *row) scan(from Row, more ...any) (err error) {
+	*r, err = newScanner(more...).scan(from)
+	return err
+}
+
+// scanEntity reads entityColumns.
+func (r *row) scanEntity(from Row) (err error) {
+	*r, err = newEntityScanner().scan(from)
+	return err
+}
+
+func (r *row) readConditions(conditions string) (err error) {
+	if r.Conditions, err = parseConditions(conditions); err != nil {
 		return fmt.Errorf("conditions of %s %q: %w", r.Kind, r.ID, err)
 	}
 	return nil
 }
 
 func conditionsValue(conditions []tko.Condition) (any, error) {
-	if len(conditions) == 0 {
-		return nil, nil //nolint:nilnil // NULL is the value
-	}
-	doc, err := json.Marshal(conditions)
-	if err != nil {
-		return nil, fmt.Errorf("encode conditions: %w", err)
-	}
-	return string(doc), nil
+	text, err := formatConditions(conditions)
+	return orNull(text), err
 }
 
 func micros(t time.Time) int64 { return t.UnixMicro() }

@@ -325,10 +325,11 @@ func (w *walk) rows(ctx context.Context, size int) (rows []row, more bool, err e
 		return nil, false, err
 	}
 	rows = make([]row, 0, size)
-	columns := names(entityColumns, "e.")
+	columns, scanner := names(entityColumns, "e."), newEntityScanner()
 	scan := func(from Row) error {
-		rows = append(rows, row{})
-		return rows[len(rows)-1].scanEntity(from)
+		r, err := scanner.scan(from)
+		rows = append(rows, r)
+		return err
 	}
 	if s.many {
 		ids := s.ids[:min(size, len(s.ids))]

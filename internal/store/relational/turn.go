@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -32,12 +33,20 @@ const (
 type turn struct {
 	store *Store
 	timer *time.Timer
+	began time.Time
 
-	mutex   sync.Mutex
-	tx      Tx
-	offered time.Time // when the rows that it has read were offered; zero: it is at work
-	taken   time.Time // when the last was taken
+	// When rows were offered, and when the last was taken, since it began.
+	// Nothing is offered while whoever takes the rows waits for more of them.
+	// They are looked at while a statement runs, which holds the mutex.
+	offered atomic.Int64
+	taken   atomic.Int64
+
+	mutex sync.Mutex
+	tx    Tx
 }
+
+// notOffered is when rows were offered that were not.
+const notOffered = -1
 
 // listTurn waits for a transaction that lists. While it does, lists whose rows
 // nobody takes are ended.
@@ -64,7 +73,8 @@ func (s *Store) listTurn(ctx context.Context) (*turn, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &turn{store: s, tx: tx}
+	t := &turn{store: s, tx: tx, began: time.Now()}
+	t.offered.Store(notOffered)
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	t.timer = time.AfterFunc(maxStall, t.watch)
@@ -89,8 +99,8 @@ func (s *Store) endStalled() {
 	s.turnsMutex.Unlock() // turns lock it while they are locked themselves
 	since := map[*turn]time.Time{}
 	turns = slices.DeleteFunc(turns, func(t *turn) bool {
-		since[t] = t.stalled(maxIdle, maxChunk)
-		return since[t].IsZero()
+		since[t] = t.began.Add(time.Duration(t.taken.Load()))
+		return !t.stuck(maxIdle, maxChunk)
 	})
 	slices.SortFunc(turns, func(a, b *turn) int { return since[a].Compare(since[b]) })
 	for _, t := range turns[:min(waiting, len(turns))] {
@@ -98,24 +108,13 @@ func (s *Store) endStalled() {
 	}
 }
 
-// stalled says since when nobody took a row, if that is too long; else zero.
-func (t *turn) stalled(idle, chunk time.Duration) time.Time {
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	if !t.stuck(idle, chunk) {
-		return time.Time{}
-	}
-	return t.taken
-}
-
 // endIf ends the turn if its rows are not taken.
 func (t *turn) endIf(idle, chunk time.Duration) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	if !t.stuck(idle, chunk) {
-		return
+	if t.tx != nil && t.stuck(idle, chunk) {
+		t.finish()
 	}
-	t.finish()
 }
 
 // watch ends the turn in the end, if its rows are not taken.
@@ -128,9 +127,10 @@ func (t *turn) watch() {
 	}
 }
 
-// stuck says whether rows wait for too long to be taken. The mutex is held.
+// stuck says whether rows wait for too long to be taken.
 func (t *turn) stuck(idle, chunk time.Duration) bool {
-	return t.tx != nil && !t.offered.IsZero() && (time.Since(t.taken) >= idle || time.Since(t.offered) >= chunk)
+	offered, now := t.offered.Load(), time.Since(t.began)
+	return offered != notOffered && (now-time.Duration(t.taken.Load()) >= idle || now-time.Duration(offered) >= chunk)
 }
 
 // end ends the turn.
@@ -156,7 +156,6 @@ func (t *turn) finish() {
 func (t *turn) run(ctx context.Context, statements ...Statement) error {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	t.offered = time.Time{}
 	if t.tx == nil {
 		return errLost
 	}
@@ -176,18 +175,16 @@ func (t *turn) run(ctx context.Context, statements ...Statement) error {
 
 // offer says that rows are offered from now on.
 func (t *turn) offer() {
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	t.offered = time.Now()
-	t.taken = t.offered
+	now := int64(time.Since(t.began))
+	t.taken.Store(now)
+	t.offered.Store(now)
 }
 
 // took says that a row was taken.
-func (t *turn) took() {
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	t.taken = time.Now()
-}
+func (t *turn) took() { t.taken.Store(int64(time.Since(t.began))) }
+
+// await says that all rows were taken, and more are waited for.
+func (t *turn) await() { t.offered.Store(notOffered) }
 
 // errLost is what a list that lost its turn ends with.
 var errLost = tko.Errorf(tko.ErrBusy, "the list was not read in time")

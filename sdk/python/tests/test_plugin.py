@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,21 @@ def test_what_a_request_has(request_document: dict[str, Any]) -> None:
 def test_errors(request_document: dict[str, Any], change: Any, error: str) -> None:
     change(request_document)
     assert tko.Plugin(prepare=double).answer(request_document) == {"error": error}
+
+
+def test_lines_over_tcp_say_whose_they_are(request_document: dict[str, Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        request_document["logAddressPort"] = f"127.0.0.1:{server.getsockname()[1]}"
+        request_document["logToken"] = "abc"
+
+        def prepare(request: tko.PrepareRequest) -> bool:
+            request.log("one\ntwo")
+            return False
+
+        assert tko.Plugin(prepare=prepare).answer(request_document) == {"prepared": False}
+        connection, _ = server.accept()
+        with connection, connection.makefile() as lines:
+            assert lines.read() == "tko-log abc\none\ntwo\n"
 
 
 def test_the_trace_of_a_surprise_is_logged(request_document: dict[str, Any], tmp_path: Path) -> None:

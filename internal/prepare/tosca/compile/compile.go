@@ -4,9 +4,9 @@
 package compile
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/tliron/exturl"
-	"github.com/tliron/go-ard"
+	puccini "github.com/tliron/kutil/problems"
 	"github.com/tliron/kutil/terminal"
 	"github.com/tliron/puccini/normal"
 	"github.com/tliron/puccini/tosca/parser"
@@ -72,7 +72,10 @@ func problems(c *parser.Context, err error) error {
 	if c.Root == nil {
 		return err
 	}
-	found := c.GetProblems().Slice()
+	found := slices.Clone(c.GetProblems().Slice()) // in no order
+	slices.SortFunc(found, func(a, b *puccini.Problem) int {
+		return cmp.Or(cmp.Compare(a.Section, b.Section), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Item, b.Item), cmp.Compare(a.Message, b.Message))
+	})
 	var texts []string
 	for i, p := range found {
 		if i == 10 {
@@ -84,7 +87,7 @@ func problems(c *parser.Context, err error) error {
 			text = p.Item + ": " + text
 		}
 		if p.Row > 0 {
-			text += fmt.Sprintf(" (line %d)", p.Row)
+			text += fmt.Sprintf(" (line %d of %q)", p.Row, place(p.Section))
 		}
 		texts = append(texts, text)
 	}
@@ -96,173 +99,71 @@ func problems(c *parser.Context, err error) error {
 
 func service(template *normal.ServiceTemplate) (*tosca.Service, error) {
 	s := &tosca.Service{}
-	r := reader{inputs: template.Inputs}
+	r := &reader{template: template}
 	for _, name := range slices.Sorted(maps.Keys(template.NodeTemplates)) {
-		t := template.NodeTemplates[name]
-		node := tosca.Node{Name: name, Types: slices.Sorted(maps.Keys(t.Types))}
-		for _, name := range slices.Sorted(maps.Keys(t.Properties)) {
-			property, err := r.property(name, t.Properties[name])
-			if err != nil {
-				return nil, fmt.Errorf("node template %q: property %q: %w", node.Name, name, err)
-			}
-			if property.Value != nil {
-				node.Properties = append(node.Properties, property)
-			}
-		}
-		for _, r := range t.Requirements {
-			requirement := tosca.Requirement{Name: r.Name}
-			if r.Relationship != nil {
-				requirement.Relationship = slices.Sorted(maps.Keys(r.Relationship.Types))
-			}
-			if r.NodeTemplate != nil {
-				requirement.Node = r.NodeTemplate.Name
-			}
-			if r.NodeTypeName != nil {
-				requirement.NodeType = *r.NodeTypeName
-			}
-			node.Requirements = append(node.Requirements, requirement)
+		node, err := r.node(template.NodeTemplates[name])
+		if err != nil {
+			return nil, fmt.Errorf("node template %q: %w", name, err)
 		}
 		s.Nodes = append(s.Nodes, node)
 	}
 	return s, nil
 }
 
-func (r reader) property(name string, value normal.Value) (tosca.Property, error) {
-	plain, err := r.plain(value, 0)
-	property := tosca.Property{Name: name, Value: plain}
+// place is a file's name in a request as people know it.
+func place(section string) string {
+	name := strings.TrimPrefix(section, "internal:")
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
+	switch kind {
+	case "file":
+		return "/" + rest
+	case "archive":
+		return rest
+	case "http", "https":
+		return kind + "://" + rest
+	}
+	return name
+}
+
+// node reads a node template. What TKO does nothing with is read by its name
+// and types only: nobody has to write it so that it can be evaluated here.
+func (r *reader) node(t *normal.NodeTemplate) (tosca.Node, error) {
+	node := tosca.Node{Name: t.Name, Types: slices.Sorted(maps.Keys(t.Types))}
+	if !node.Matters() {
+		return node, nil
+	}
+	if i := slices.IndexFunc(t.Directives, func(d string) bool { return d == "substitute" || d == "select" }); i >= 0 {
+		return node, fmt.Errorf("its directive %q would have another service template stand for it, and that isn't done here: write what it stands for", t.Directives[i])
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Properties)) {
+		property, err := r.property(scope{self: t}, name, t.Properties[name])
+		if err != nil {
+			return node, fmt.Errorf("property %q: %w", name, err)
+		}
+		if property.Value != nil {
+			node.Properties = append(node.Properties, property)
+		}
+	}
+	for _, requirement := range t.Requirements {
+		read, err := r.requirement(requirement)
+		if err != nil {
+			return node, fmt.Errorf("requirement %q: %w", requirement.Name, err)
+		}
+		if read.Node == "" && requirement.Optional {
+			continue
+		}
+		node.Requirements = append(node.Requirements, read)
+	}
+	return node, nil
+}
+
+func (r *reader) property(in scope, name string, value normal.Value) (tosca.Property, error) {
+	read, err := r.value(in, value, 0)
+	property := tosca.Property{Name: name, Value: plain(read)}
 	if meta := metaOf(value); meta != nil {
 		property.Metadata = map[string]string{}
 		maps.Copy(property.Metadata, meta.Metadata)
 		maps.Copy(property.Metadata, meta.LocalMetadata)
 	}
 	return property, err
-}
-
-func metaOf(value normal.Value) *normal.ValueMeta {
-	switch v := value.(type) {
-	case *normal.Primitive:
-		return v.ValueMeta
-	case *normal.List:
-		return v.ValueMeta
-	case *normal.Map:
-		return v.ValueMeta
-	case *normal.FunctionCall:
-		return v.ValueMeta
-	}
-	return nil
-}
-
-const maxDepth = 100
-
-// A reader reads values.
-type reader struct{ inputs normal.Values }
-
-func (r reader) plain(value normal.Value, depth int) (any, error) {
-	if depth > maxDepth {
-		return nil, fmt.Errorf("it is nested more than %d deep", maxDepth)
-	}
-	switch v := value.(type) {
-	case nil:
-		return nil, nil //nolint:nilnil // no value is a value
-	case *normal.Primitive:
-		return plainValue(v.Primitive), nil
-	case *normal.List:
-		list := make([]any, 0, len(v.Entries))
-		for _, entry := range v.Entries {
-			plain, err := r.plain(entry, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, plain)
-		}
-		return list, nil
-	case *normal.Map:
-		m := map[string]any{}
-		for _, entry := range v.Entries {
-			key, err := keyOf(entry)
-			if err != nil {
-				return nil, err
-			}
-			if m[key], err = r.plain(entry, depth+1); err != nil {
-				return nil, err
-			}
-		}
-		return m, nil
-	case *normal.FunctionCall:
-		return r.call(v, depth)
-	default:
-		return nil, fmt.Errorf("a %T can't be read", value)
-	}
-}
-
-// call evaluates the functions whose arguments are all there.
-func (r reader) call(v *normal.FunctionCall, depth int) (any, error) {
-	args := make([]any, len(v.FunctionCall.Arguments))
-	for i, a := range v.FunctionCall.Arguments {
-		value, ok := a.(normal.Value)
-		if !ok {
-			args[i] = plainValue(a)
-			continue
-		}
-		var err error
-		if args[i], err = r.plain(value, depth+1); err != nil {
-			return nil, err
-		}
-	}
-	name := v.FunctionCall.Name[strings.LastIndexAny(v.FunctionCall.Name, ".$")+1:]
-	switch name {
-	case "get_input":
-		if len(args) == 1 {
-			input, ok := r.inputs[fmt.Sprint(args[0])]
-			if !ok {
-				return nil, fmt.Errorf("the input %q has no value: give it a default", fmt.Sprint(args[0]))
-			}
-			return r.plain(input, depth+1)
-		}
-	case "concat":
-		var text strings.Builder
-		for _, a := range args {
-			fmt.Fprint(&text, a)
-		}
-		return text.String(), nil
-	}
-	return nil, fmt.Errorf("the function %s can't be evaluated here: use get_input with one argument or concat, or write the value", name)
-}
-
-// plainValue makes JSON of what Puccini leaves as it was.
-func plainValue(v ard.Value) any {
-	switch v := v.(type) {
-	case ard.Map:
-		m := map[string]any{}
-		for key, value := range v {
-			m[fmt.Sprint(key)] = plainValue(value)
-		}
-		return m
-	case ard.List:
-		list := make([]any, len(v))
-		for i, value := range v {
-			list[i] = plainValue(value)
-		}
-		return list
-	default:
-		return v
-	}
-}
-
-func keyOf(value normal.Value) (string, error) {
-	var key normal.Value
-	switch v := value.(type) {
-	case *normal.Primitive:
-		key = v.Key
-	case *normal.List:
-		key = v.Key
-	case *normal.Map:
-		key = v.Key
-	case *normal.FunctionCall:
-		key = v.Key
-	}
-	if p, ok := key.(*normal.Primitive); ok {
-		return fmt.Sprint(p.Primitive), nil
-	}
-	return "", errors.New("a key that is no plain value can't be read")
 }

@@ -33,6 +33,7 @@ class Request:
     """The package that the resource is in: the one to check, the deployment's, or the site's."""
     log_file: str = ""
     log_address: str = ""
+    log_token: str = ""
 
     @cached_property
     def target(self) -> Resource:
@@ -44,7 +45,7 @@ class Request:
 
     def log(self, message: object) -> None:
         """Writes to the server's log."""
-        _log(self.log_file, self.log_address, str(message))
+        _log(self.log_file, self.log_address, self.log_token, str(message))
 
     def client(self, **options: Any) -> Client:
         """A client of the TKO that asks."""
@@ -103,7 +104,10 @@ class Plugin:
             text = "".join(traceback.format_exception(e))
             if isinstance(document, dict):
                 with contextlib.suppress(Exception):
-                    _log(str(document.get("logFile") or ""), str(document.get("logAddressPort") or ""), text)
+                    file, address, token = (
+                        str(document.get(k) or "") for k in ("logFile", "logAddressPort", "logToken")
+                    )
+                    _log(file, address, token, text)
             return {"error": f"{type(e).__name__}: {e}" if str(e) else type(e).__name__}
 
     def _answer(self, document: Any) -> dict[str, Any]:
@@ -149,6 +153,7 @@ def _common(document: dict[str, Any], package: str) -> dict[str, Any]:
         "grpc_host": f"{address}:{port}" if address and port else "",
         "log_file": str(document.get("logFile") or ""),
         "log_address": str(document.get("logAddressPort") or ""),
+        "log_token": str(document.get("logToken") or ""),
         "package": as_package(document.get(package), package),
     }
 
@@ -228,7 +233,7 @@ def _encode(answer: dict[str, Any]) -> bytes:
         return dump_json({"error": f"the answer can't be written: {e}"}).encode()
 
 
-def _log(file: str, address: str, message: str) -> None:
+def _log(file: str, address: str, token: str, message: str) -> None:
     lines = "".join(line + "\n" for line in message.splitlines() if line)
     if not lines:
         return
@@ -244,8 +249,9 @@ def _log(file: str, address: str, message: str) -> None:
     if address:
         host, _, port = address.rpartition(":")
         with contextlib.suppress(OSError, ValueError):
+            named = f"tko-log {token}\n{lines}" if token else lines  # so the server knows whose they are
             with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
-                connection.sendall(lines.encode(errors="replace"))
+                connection.sendall(named.encode(errors="replace"))
             return
     sys.stderr.write(lines)
 

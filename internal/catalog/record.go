@@ -1,0 +1,408 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// What follows serves transports that treat all kinds alike, and that write
+// whole records on conditions: the Kubernetes API.
+
+// Resources are the package of a record that was read with it; a deployment's
+// with its Deployment resource saying what the record says.
+func (r Record) Resources() (krm.Package, error) {
+	if r.Kind == tko.KindDeployment && r.Package != nil {
+		return deploymentPackage(r)
+	}
+	return packageOf(r)
+}
+
+// AsPlugin is the plugin that a record of one is.
+func (r Record) AsPlugin() (tko.Plugin, error) { return pluginOf(r) }
+
+// CheckKey says whether a record of a key may exist: an ErrNotFound if not.
+func CheckKey(key Key) error {
+	ok := false
+	switch key.Kind {
+	case tko.KindTemplate, tko.KindSite:
+		ok = tko.CheckID(string(key.Kind), key.ID) == nil
+	case tko.KindDeployment:
+		ok = isDeploymentID(tko.DeploymentID(key.ID))
+	case tko.KindPlugin:
+		ok = isPluginID(key.ID)
+	}
+	if !ok {
+		return tko.NotFound(key.Kind, key.ID)
+	}
+	return nil
+}
+
+// Record answers a record as it is. ErrNotFound if it isn't there.
+func (s *Service) Record(ctx context.Context, fields Fields, key Key) (Record, error) {
+	if err := CheckKey(key); err != nil {
+		return Record{}, err
+	}
+	r, err := s.get(ctx, fields, key)
+	if err == nil && r.Revision == 0 {
+		return Record{}, tko.NotFound(key.Kind, key.ID)
+	}
+	return r, err
+}
+
+// Position is that of the newest change.
+func (s *Service) Position(ctx context.Context) (int64, error) { return s.store.Head(ctx) }
+
+// A Requirement of a Put or of a deletion is what must be so: else it is an
+// ErrConflict, and an ErrNotFound or an [ExistsError] if that is what isn't so.
+type Requirement struct {
+	Absent   bool   // there is no such record
+	Present  bool   // there is one
+	UID      string // it is this one; "" for any
+	Position int64  // nobody wrote even its conditions since; 0 for any
+}
+
+// An ExistsError says that a record is there that must not be.
+type ExistsError struct{ Key Key }
+
+func (e *ExistsError) Error() string {
+	return fmt.Sprintf("%s %q exists already", e.Key.Kind, e.Key.ID)
+}
+
+// Is makes it an ErrConflict.
+func (e *ExistsError) Is(target error) bool { return target == tko.ErrConflict }
+
+func (q Requirement) check(key Key, r Record) error {
+	switch {
+	case r.Revision != 0 && q.Absent:
+		return &ExistsError{Key: key}
+	case r.Revision == 0 && (q.Present || q.UID != "" || q.Position != 0):
+		return tko.NotFound(key.Kind, key.ID)
+	case q.UID != "" && q.UID != r.UID:
+		return tko.Errorf(tko.ErrConflict, "%s %q has the UID %s, not %s: it is another one, read it again", key.Kind, key.ID, r.UID, q.UID)
+	case q.Position != 0 && q.Position != r.Position:
+		return tko.Errorf(tko.ErrConflict, "%s %q was changed at %d, after %d: read it again", key.Kind, key.ID, r.Position, q.Position)
+	}
+	return nil
+}
+
+// A Put is the whole of a record, as it shall be.
+type Put struct {
+	Key      Key    // without an ID: a new deployment
+	Parent   string // deployments: only of new ones
+	Template string // sites, deployments
+	Site     string // deployments
+	// Metadata is all of it. Of what it says no more, what was passed goes, and
+	// what comes from the template or the package stays; what it says anew, or
+	// otherwise, is passed.
+	Metadata map[string]string
+	Package  krm.Package // of a new deployment: merged into the template's
+	Plugin   tko.Plugin
+	Attached []byte // compact JSON of the transport's own, or nil
+
+	Require Requirement
+	DryRun  bool // derive and validate, and write nothing
+	// Permit, if not nil, may refuse what the record becomes. before has
+	// Revision 0 if it is new.
+	Permit func(before, after Record) error
+}
+
+// PutRecord writes a record, if it isn't so already, and answers it with its
+// package and whether it is new. What is written follows the rules of
+// RegisterTemplate, RegisterSite, RegisterPlugin, CreateDeployment and
+// CommitDeployment.
+func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool, err error) {
+	if p.Key.Kind == tko.KindDeployment && p.Key.ID == "" {
+		if r, err = s.putNewDeployment(ctx, p); err == nil && !p.DryRun {
+			r, err = s.written(ctx, r)
+		}
+		return r, true, err
+	}
+	wrote := false
+	err = retry(ctx, func() error {
+		current, err := s.get(ctx, Fields{Package: true, Deployments: true}, p.Key)
+		if err != nil {
+			return err
+		}
+		if err := p.Require.check(p.Key, current); err != nil {
+			return final(err)
+		}
+		created = current.Revision == 0
+		record, requires, err := s.derived(ctx, p, current)
+		if err != nil {
+			return err
+		}
+		record.Author, record.UID, record.Created, record.Origin, record.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
+		if created {
+			record.UID, record.Created = newUID(), time.Now().UTC()
+		}
+		if p.Permit != nil {
+			if err := p.Permit(current, record); err != nil {
+				return final(err)
+			}
+		}
+		if !created && sameContent(current, record) {
+			r = current
+			return nil
+		}
+		record.Revision, record.Position, record.Updated = current.Revision, current.Position, current.Updated
+		if p.DryRun {
+			r = record
+			return nil
+		}
+		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Requires: requires})
+		if err != nil {
+			if p.Require.Position != 0 && (errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict)) {
+				return final(tko.Errorf(tko.ErrConflict, "%s %q was changed at the same time: read it again", p.Key.Kind, p.Key.ID))
+			}
+			if errors.Is(err, tko.ErrNotFound) { // deleted meanwhile
+				err = tko.Errorf(tko.ErrConflict, "%w", err)
+			}
+			return err
+		}
+		r, wrote = record, true
+		r.Revision, r.Position = outcomes[0].Revision, outcomes[0].Position
+		return nil
+	})
+	if err == nil && wrote {
+		r, err = s.written(ctx, r)
+	}
+	return r, created, err
+}
+
+// written answers a record that was written just now with what the store knows
+// of it.
+func (s *Service) written(ctx context.Context, r Record) (Record, error) {
+	now, err := s.get(ctx, Fields{Package: true, Deployments: true}, r.Key)
+	if err != nil || now.UID != r.UID {
+		return r, nil //nolint:nilerr // it is written, and that is what is answered
+	}
+	if now.Position == r.Position {
+		return now, nil
+	}
+	r.Created, r.Updated = now.Created, now.Updated
+	return r, nil
+}
+
+func (s *Service) putNewDeployment(ctx context.Context, p Put) (Record, error) {
+	if p.Parent != "" && !isDeploymentID(tko.DeploymentID(p.Parent)) {
+		return Record{}, explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: p.Parent}})
+	}
+	base, err := s.base(ctx, nil, p.Template)
+	if err != nil {
+		return Record{}, err
+	}
+	n, err := s.newRecord(ctx, nil, base, tko.NewDeployment{
+		Parent: tko.DeploymentID(p.Parent), Template: tko.TemplateID(p.Template), Site: tko.SiteID(p.Site), Metadata: p.Metadata, Merge: p.Package,
+	})
+	if err != nil {
+		return Record{}, err
+	}
+	if err := n.record.attach(p.Attached); err != nil {
+		return Record{}, err
+	}
+	if p.Parent != "" {
+		n.requires = append(n.requires, deploymentKey(tko.DeploymentID(p.Parent)))
+	}
+	ids, err := s.ids.next(1)
+	if err != nil {
+		return Record{}, err
+	}
+	w := n.write(ctx, ids[0])
+	w.Record.Created = time.Now().UTC()
+	if p.Permit != nil {
+		if err := p.Permit(Record{}, w.Record); err != nil {
+			return Record{}, err
+		}
+	}
+	if p.DryRun {
+		return w.Record, s.requireAll(ctx, w.Requires)
+	}
+	outcomes, err := s.commit(ctx, w)
+	if err != nil {
+		return Record{}, err
+	}
+	w.Record.Revision, w.Record.Position = outcomes[0].Revision, outcomes[0].Position
+	return w.Record, nil
+}
+
+// requireAll is what the store would say of references.
+func (s *Service) requireAll(ctx context.Context, keys []Key) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	records, err := s.store.Get(ctx, Fields{}, keys...)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if r.Revision == 0 || r.Leaving() {
+			return explain(&MissingError{Key: r.Key, Leaving: r.Revision != 0})
+		}
+	}
+	return nil
+}
+
+// derived is what a record becomes.
+func (s *Service) derived(ctx context.Context, p Put, current Record) (record Record, requires []Key, err error) {
+	passed := passedOf(current, p.Metadata)
+	switch p.Key.Kind {
+	case tko.KindTemplate:
+		record, err = s.templateRecord(ctx, tko.Template{ID: tko.TemplateID(p.Key.ID), Metadata: passed, Package: p.Package})
+	case tko.KindSite:
+		record, requires, err = s.siteRecord(ctx, nil, tko.Site{
+			ID: tko.SiteID(p.Key.ID), Template: tko.TemplateID(p.Template), Metadata: passed, Package: p.Package,
+		})
+	case tko.KindPlugin:
+		record, err = pluginRecord(p.Plugin)
+		if err == nil && record.Key != p.Key {
+			err = tko.Errorf(tko.ErrInvalid, "the plugin is %q, and its key %q", record.ID, p.Key.ID)
+		}
+	case tko.KindDeployment:
+		return s.derivedDeployment(ctx, p, current, passed)
+	}
+	if err != nil {
+		return Record{}, nil, err
+	}
+	if err := record.attach(p.Attached); err != nil {
+		return Record{}, nil, err
+	}
+	record.Conditions = current.Conditions
+	if p.DryRun {
+		err = s.requireAll(ctx, requires)
+	}
+	return record, requires, err
+}
+
+func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, passed map[string]string) (Record, []Key, error) {
+	if current.Revision == 0 {
+		return Record{}, nil, tko.NotFound(p.Key.Kind, p.Key.ID)
+	}
+	if p.Parent != current.Parent {
+		return Record{}, nil, tko.Errorf(tko.ErrInvalid, "the parent of deployment %q is %q, and can't become %q", current.ID, current.Parent, p.Parent)
+	}
+	change, err := s.changedBeside(ctx, nil, current, current, p.Package, beside{
+		template: p.Template, site: p.Site, passed: passed, attached: p.Attached,
+	})
+	if err != nil {
+		return Record{}, nil, err
+	}
+	record := change.record
+	record.Conditions = mergeConditions(current.Conditions, flagConditions(current.Conditions, record.Prepared, record.Approved), current.Revision+1, time.Now())
+	if p.DryRun {
+		err = s.requireAll(ctx, change.requires)
+	}
+	return record, change.requires, err
+}
+
+// passedOf is the metadata that was passed, if all of it shall be as wanted.
+func passedOf(current Record, wanted map[string]string) map[string]string {
+	before, had := current.passed(), current.effective()
+	passed := map[string]string{}
+	for key, value := range wanted {
+		_, mine := before[key]
+		if is, there := had[key]; mine || !there || is != value {
+			passed[key] = value
+		}
+	}
+	return passed
+}
+
+// PutConditions replaces conditions of a site or deployment, by type, as
+// SetConditions does, and answers the record.
+func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.Condition, require Requirement, dryRun bool) (Record, error) {
+	r, err := s.Record(ctx, Fields{Package: true, Deployments: true}, key)
+	if err == nil {
+		err = require.check(key, r)
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	if err := checkConditions(conditions); err != nil {
+		return Record{}, err
+	}
+	if dryRun {
+		r.Conditions = mergeConditions(r.Conditions, conditions, r.Revision, time.Now())
+		return r, nil
+	}
+	if err := s.SetConditions(ctx, key.Kind, key.ID, conditions); err != nil {
+		return Record{}, err
+	}
+	return s.Record(ctx, Fields{Package: true, Deployments: true}, key)
+}
+
+// RemoveRecord deletes a record and what goes with it, and answers it as it
+// was; with dryRun it only counts what would go.
+func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, tko.Deleted, error) {
+	require.Present = true
+	var r Record
+	var done progress
+	more := true
+	err := retry(ctx, func() error {
+		var err error
+		if r, err = s.Record(ctx, Fields{Package: true}, key); err == nil {
+			err = require.check(key, r)
+		}
+		if err != nil {
+			return final(err)
+		}
+		if dryRun || require == (Requirement{Present: true}) {
+			return nil
+		}
+		w := deletion(ctx, key)
+		w.Position = r.Position
+		outcomes, err := s.commit(ctx, w)
+		if err != nil {
+			return err
+		}
+		more = outcomes[0].More
+		done.count, done.descendants, done.dissociated = outcomes[0].Deleted, outcomes[0].Descendants, outcomes[0].Dissociated
+		return nil
+	})
+	if err != nil {
+		return Record{}, tko.Deleted{}, err
+	}
+	if dryRun {
+		deleted, err := s.countBelow(ctx, key)
+		return r, deleted, err
+	}
+	if more {
+		err = s.deleteAll(ctx, []Key{key}, &done)
+	}
+	if err != nil {
+		return r, done.deleted(1), done.interrupted(err)
+	}
+	s.log.InfoContext(ctx, "deleted", "kind", key.Kind, "id", key.ID, "descendants", done.descendants, "dissociated", done.dissociated, "who", author(ctx).Who)
+	return r, done.deleted(1), nil
+}
+
+func (s *Service) countBelow(ctx context.Context, key Key) (tko.Deleted, error) {
+	if key.Kind != tko.KindDeployment {
+		return tko.Deleted{Count: 1}, nil
+	}
+	below := map[string]struct{}{}
+	err := s.store.Descendants(ctx, []string{key.ID}, func(id string) { below[id] = struct{}{} })
+	return tko.Deleted{Count: 1 + len(below), Descendants: len(below)}, err
+}
+
+// pluginRecord is the record of a plugin that was checked.
+func pluginRecord(p tko.Plugin) (Record, error) {
+	if err := p.Check(); err != nil {
+		return Record{}, err
+	}
+	if p.Executor == "" {
+		p.Executor = tko.ExecutorCommand
+	}
+	encoded, err := encodePlugin(p)
+	if err != nil {
+		return Record{}, err
+	}
+	if len(encoded) > maxPluginBytes {
+		return Record{}, tko.Errorf(tko.ErrInvalid, "plugin %q has %d bytes: use at most %d", p.ID(), len(encoded), maxPluginBytes)
+	}
+	return Record{Key: pluginKey(p.Type, p.Name), Plugin: encoded}, nil
+}

@@ -1,0 +1,290 @@
+package kubeapi
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/v1alpha1"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// An object is one of the kinds.
+type object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// A kind is what differs between the kinds of resources.
+type kind struct {
+	kind       tko.Kind
+	name       string // of the kind, in Kubernetes
+	resource   string
+	singular   string
+	shortNames []string
+	fields     map[string]fieldSelector
+
+	newObject func() object
+	newList   func() runtime.Object
+	// add appends a copy of an object to a list.
+	add func(list runtime.Object, o object)
+	// encode fills spec and status of an object in; metadata is filled in already.
+	encode func(o object, r catalog.Record, resources []runtime.RawExtension) error
+	// decode answers what an object asks for, and its ID if its spec says so.
+	decode  func(o object) (put catalog.Put, resources []runtime.RawExtension, id string, err error)
+	columns []metav1.TableColumnDefinition
+	// cells are a row, in the order of the columns, but for its name and age.
+	cells func(o object) []any
+}
+
+func (k *kind) gvk() schema.GroupVersionKind { return v1alpha1.GroupVersion.WithKind(k.name) }
+func (k *kind) gr() schema.GroupResource     { return v1alpha1.Resource(k.resource) }
+
+// fields are what a list or a watch reads of records.
+func (k *kind) read(whole bool) catalog.Fields {
+	associated := k.kind == tko.KindTemplate || k.kind == tko.KindSite
+	return catalog.Fields{Package: whole && k.kind != tko.KindPlugin, Deployments: whole && associated, Counts: !whole && associated}
+}
+
+// kinds are all of them.
+func kinds() []*kind {
+	return []*kind{templates(), sites(), deployments(), plugins()}
+}
+
+func templates() *kind {
+	return &kind{
+		kind: tko.KindTemplate, name: "Template", resource: "templates", singular: "template", shortNames: []string{"tkot"},
+		fields:    map[string]fieldSelector{"spec.templateId": byID},
+		newObject: func() object { return new(v1alpha1.Template) },
+		newList:   func() runtime.Object { return &v1alpha1.TemplateList{Items: []v1alpha1.Template{}} },
+		add: func(list runtime.Object, o object) {
+			l := as[*v1alpha1.TemplateList](list)
+			l.Items = append(l.Items, *as[*v1alpha1.Template](o))
+		},
+		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
+			t := as[*v1alpha1.Template](o)
+			t.Spec = v1alpha1.TemplateSpec{TemplateID: r.ID, Package: v1alpha1.Package{Resources: resources}}
+			t.Status = v1alpha1.TemplateStatus{DeploymentIDs: r.Deployments, DeploymentCount: count(r)}
+			return nil
+		},
+		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {
+			t := as[*v1alpha1.Template](o)
+			return catalog.Put{}, t.Spec.Package.Resources, t.Spec.TemplateID, nil
+		},
+		columns: []metav1.TableColumnDefinition{
+			column("ID", "string", 0, "the ID, which the name escapes"),
+			column("Deployments", "integer", 0, "how many deployments are made from it"),
+		},
+		cells: func(o object) []any {
+			t := as[*v1alpha1.Template](o)
+			return []any{t.Spec.TemplateID, t.Status.DeploymentCount}
+		},
+	}
+}
+
+func sites() *kind {
+	return &kind{
+		kind: tko.KindSite, name: "Site", resource: "sites", singular: "site", shortNames: []string{"tkos"},
+		fields:    map[string]fieldSelector{"spec.siteId": byID, "spec.templateId": byTemplate},
+		newObject: func() object { return new(v1alpha1.Site) },
+		newList:   func() runtime.Object { return &v1alpha1.SiteList{Items: []v1alpha1.Site{}} },
+		add: func(list runtime.Object, o object) {
+			l := as[*v1alpha1.SiteList](list)
+			l.Items = append(l.Items, *as[*v1alpha1.Site](o))
+		},
+		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
+			s := as[*v1alpha1.Site](o)
+			s.Spec = v1alpha1.SiteSpec{SiteID: r.ID, TemplateID: r.Template, Package: v1alpha1.Package{Resources: resources}}
+			s.Status = v1alpha1.SiteStatus{DeploymentIDs: r.Deployments, DeploymentCount: count(r), Conditions: conditions(r)}
+			return nil
+		},
+		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {
+			s := as[*v1alpha1.Site](o)
+			return catalog.Put{Template: s.Spec.TemplateID}, s.Spec.Package.Resources, s.Spec.SiteID, nil
+		},
+		columns: []metav1.TableColumnDefinition{
+			column("ID", "string", 0, "the ID, which the name escapes"),
+			column("Template", "string", 0, "the template that it is based on"),
+			column("Deployments", "integer", 0, "how many deployments are there"),
+			column("Scheduled", "string", 0, "whether what should run there was handed over"),
+			column("Reason", "string", 0, "why it isn't"),
+			column("Healthy", "string", 1, "whether it runs"),
+			column("Message", "string", 1, "more about the reason"),
+		},
+		cells: func(o object) []any {
+			s := as[*v1alpha1.Site](o)
+			reason, message := why(s.Status.Conditions)
+			return []any{
+				s.Spec.SiteID, s.Spec.TemplateID, s.Status.DeploymentCount, status(s.Status.Conditions, tko.ConditionScheduled), reason,
+				status(s.Status.Conditions, tko.ConditionHealthy), message,
+			}
+		},
+	}
+}
+
+func deployments() *kind {
+	return &kind{
+		kind: tko.KindDeployment, name: "Deployment", resource: "deployments", singular: "deployment", shortNames: []string{"tkod"},
+		fields: map[string]fieldSelector{
+			"spec.deploymentId": byID, "spec.templateId": byTemplate, "spec.siteId": bySite, "spec.parentDeploymentId": byParent,
+			"status.prepared": byPrepared, "status.approved": byApproved,
+		},
+		newObject: func() object { return new(v1alpha1.Deployment) },
+		newList:   func() runtime.Object { return &v1alpha1.DeploymentList{Items: []v1alpha1.Deployment{}} },
+		add: func(list runtime.Object, o object) {
+			l := as[*v1alpha1.DeploymentList](list)
+			l.Items = append(l.Items, *as[*v1alpha1.Deployment](o))
+		},
+		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
+			d := as[*v1alpha1.Deployment](o)
+			d.Spec = v1alpha1.DeploymentSpec{
+				DeploymentID: r.ID, ParentDeploymentID: r.Parent, TemplateID: r.Template, SiteID: r.Site,
+				Package: v1alpha1.Package{Resources: resources},
+			}
+			d.Status = v1alpha1.DeploymentStatus{Prepared: r.Prepared, Approved: r.Approved, Conditions: conditions(r)}
+			return nil
+		},
+		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {
+			d := as[*v1alpha1.Deployment](o)
+			put := catalog.Put{Parent: d.Spec.ParentDeploymentID, Template: d.Spec.TemplateID, Site: d.Spec.SiteID}
+			return put, d.Spec.Package.Resources, d.Spec.DeploymentID, nil
+		},
+		columns: []metav1.TableColumnDefinition{
+			column("Template", "string", 0, "the template that it was made from"),
+			column("Site", "string", 0, "where it should run"),
+			column("Prepared", "boolean", 0, "whether all that needs preparing is prepared"),
+			column("Approved", "boolean", 0, "whether it may be scheduled"),
+			column("Scheduled", "string", 0, "whether it was handed over to its site"),
+			column("Reason", "string", 0, "why it isn't where it should be"),
+			column("Parent", "string", 1, "the deployment that it is a child of"),
+			column("Revision", "integer", 1, "how often it was written"),
+			column("Message", "string", 1, "more about the reason"),
+		},
+		cells: func(o object) []any {
+			d := as[*v1alpha1.Deployment](o)
+			reason, message := why(d.Status.Conditions)
+			return []any{
+				d.Spec.TemplateID, d.Spec.SiteID, d.Status.Prepared, d.Status.Approved, status(d.Status.Conditions, tko.ConditionScheduled), reason,
+				d.Spec.ParentDeploymentID, d.Generation, message,
+			}
+		},
+	}
+}
+
+func plugins() *kind {
+	return &kind{
+		kind: tko.KindPlugin, name: "Plugin", resource: "plugins", singular: "plugin", shortNames: []string{"tkop"},
+		fields:    map[string]fieldSelector{"spec.type": byPluginType, "spec.pluginId": byPluginName, "spec.executor": byExecutor},
+		newObject: func() object { return new(v1alpha1.Plugin) },
+		newList:   func() runtime.Object { return &v1alpha1.PluginList{Items: []v1alpha1.Plugin{}} },
+		add: func(list runtime.Object, o object) {
+			l := as[*v1alpha1.PluginList](list)
+			l.Items = append(l.Items, *as[*v1alpha1.Plugin](o))
+		},
+		encode: func(o object, r catalog.Record, _ []runtime.RawExtension) error {
+			p, err := r.AsPlugin()
+			if err != nil {
+				return err
+			}
+			spec := v1alpha1.PluginSpec{Type: p.Type, PluginID: p.Name, Executor: p.Executor, Arguments: p.Arguments, Properties: p.Properties}
+			for _, t := range p.Triggers {
+				spec.Triggers = append(spec.Triggers, metav1.GroupVersionKind(t))
+			}
+			as[*v1alpha1.Plugin](o).Spec = spec
+			return nil
+		},
+		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {
+			spec := as[*v1alpha1.Plugin](o).Spec
+			p := tko.Plugin{Type: spec.Type, Name: spec.PluginID, Executor: spec.Executor, Arguments: spec.Arguments, Properties: spec.Properties}
+			for _, t := range spec.Triggers {
+				p.Triggers = append(p.Triggers, krm.GVK(t))
+			}
+			if p.Type == "" && p.Name == "" {
+				return catalog.Put{Plugin: p}, nil, "", nil
+			}
+			return catalog.Put{Plugin: p}, nil, p.ID(), nil
+		},
+		columns: []metav1.TableColumnDefinition{
+			column("Type", "string", 0, "what it does: validate, prepare or schedule"),
+			column("Plugin", "string", 0, "its name among those of its type"),
+			column("Executor", "string", 0, "how it is run"),
+			column("Triggers", "string", 1, "the kinds of resources that it is for"),
+			column("Arguments", "string", 1, "what is run"),
+		},
+		cells: func(o object) []any {
+			spec := as[*v1alpha1.Plugin](o).Spec
+			var triggers []string
+			for _, t := range spec.Triggers {
+				triggers = append(triggers, krm.GVK(t).String())
+			}
+			return []any{spec.Type, spec.PluginID, spec.Executor, strings.Join(triggers, ", "), strings.Join(spec.Arguments, " ")}
+		},
+	}
+}
+
+// as is an object of the kind that it must be of.
+func as[T runtime.Object](o runtime.Object) T {
+	t, _ := o.(T)
+	return t
+}
+
+func count(r catalog.Record) int32 {
+	return int32(min(max(r.Count, len(r.Deployments)), 1<<31-1)) //nolint:gosec // it is bounded
+}
+
+func column(name, typ string, priority int32, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: typ, Priority: priority, Description: description}
+}
+
+// conditions are those of a record.
+func conditions(r catalog.Record) []metav1.Condition {
+	var list []metav1.Condition
+	for _, c := range r.Conditions {
+		reason := c.Reason
+		if reason == "" {
+			reason = "Unknown" // Kubernetes wants one
+		}
+		list = append(list, metav1.Condition{
+			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: reason, Message: c.Message,
+			LastTransitionTime: metav1.NewTime(c.LastTransition), ObservedGeneration: c.ObservedRevision,
+		})
+	}
+	return list
+}
+
+// fromConditions is the inverse of conditions.
+func fromConditions(list []metav1.Condition) []tko.Condition {
+	var all []tko.Condition
+	for _, c := range list {
+		all = append(all, tko.Condition{
+			Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message, ObservedRevision: c.ObservedGeneration,
+		})
+	}
+	return all
+}
+
+func status(list []metav1.Condition, typ string) string {
+	for _, c := range list {
+		if c.Type == typ {
+			return string(c.Status)
+		}
+	}
+	return ""
+}
+
+// why is the reason of the first condition that isn't true, in the order in
+// which things happen.
+func why(list []metav1.Condition) (reason, message string) {
+	for _, typ := range []string{tko.ConditionDeleting, tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionPlaced, tko.ConditionScheduled, tko.ConditionHealthy} {
+		for _, c := range list {
+			if c.Type == typ && (c.Status == metav1.ConditionTrue) == (typ == tko.ConditionDeleting) {
+				return c.Reason, c.Message
+			}
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,389 @@
+package kubeapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+const apply = "application/apply-patch+yaml"
+
+func TestObjects(t *testing.T) {
+	w := newWorld(t)
+
+	created := w.must("POST", "templates", template("demo/hello-world:v1.0.0", obj{"type": "demo", "a-002fb": "x-0020y"}, configMap("a", obj{"k": "v"})))
+	const name = "demo-002fhello-002dworld-003av1.0.0"
+	if created.text("metadata.name") != name || created.text("metadata.uid") == "" || created.text("metadata.creationTimestamp") == "" {
+		t.Errorf("created as %v", created["metadata"])
+	}
+	stored, err := w.Template(t.Context(), "demo/hello-world:v1.0.0", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"type": "demo", "a/b": "x y"}, stored.Metadata); diff != "" {
+		t.Errorf("labels are the metadata: %s", diff)
+	}
+	if !strings.HasPrefix(stored.Stamp.Who, "anonymous@") {
+		t.Errorf("who made it is recorded as %q", stored.Stamp.Who)
+	}
+	got := w.must("GET", "templates/"+name, nil)
+	if diff := cmp.Diff(created, got); diff != "" {
+		t.Errorf("what is created is what is read: %s", diff)
+	}
+	w.fails(409, "already exists", "POST", "templates", template("demo/hello-world:v1.0.0", nil))
+	w.fails(404, "not found", "GET", "templates/other", nil)
+	w.fails(400, "no ID's", "GET", "templates/a-b", nil)
+	w.fails(422, "metadata.name", "POST", "templates", template("", nil).set("metadata.name", "a-b"))
+	w.fails(422, "spec.templateId", "POST", "templates", template("x", nil).set("metadata.name", "y"))
+	w.fails(422, "metadata.labels[a-b]", "POST", "templates", template("x", obj{"a-b": ""}))
+
+	// Updates.
+	changed := got.set("metadata.labels.more", "1").set("metadata.annotations", obj{"note": "kept"})
+	updated := w.must("PUT", "templates/"+name, changed)
+	if updated.text("metadata.resourceVersion") == got.text("metadata.resourceVersion") {
+		t.Error("a change has another resourceVersion")
+	}
+	w.fails(409, "was changed", "PUT", "templates/"+name, changed)
+	again := w.must("PUT", "templates/"+name, updated)
+	if again.text("metadata.resourceVersion") != updated.text("metadata.resourceVersion") {
+		t.Error("what changes nothing writes nothing")
+	}
+	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "demo/hello-world:v1.0.0", Metadata: map[string]string{"type": "other"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got = w.must("GET", "templates/"+name, nil); got.text("metadata.annotations.note") != "kept" || got.text("metadata.labels.type") != "other" {
+		t.Errorf("other APIs leave annotations alone: %v", got["metadata"])
+	}
+
+	// Dry runs, preconditions, deletions.
+	w.must("POST", "templates?dryRun=All", template("dry", nil))
+	w.fails(404, "not found", "GET", "templates/dry", nil)
+	w.must("DELETE", "templates/"+name+"?dryRun=All", nil)
+	w.fails(409, "UID", "DELETE", "templates/"+name, obj{"preconditions": obj{"uid": "00000000-0000-0000-0000-000000000000"}})
+	w.fails(409, "was changed", "DELETE", "templates/"+name, obj{"preconditions": obj{"resourceVersion": updated.text("metadata.resourceVersion")}})
+	w.must("DELETE", "templates/"+name, obj{"preconditions": obj{"uid": got.text("metadata.uid")}})
+	w.fails(404, "not found", "GET", "templates/"+name, nil)
+
+	generated := w.must("POST", "templates", template("", nil).set("metadata.generateName", "some-"))
+	if id := generated.text("spec.templateId"); !strings.HasPrefix(id, "some-") || len(id) != len("some-")+5 {
+		t.Errorf("generated as %q", id)
+	}
+}
+
+func TestInvalidPackages(t *testing.T) {
+	w := newWorld(t)
+	wrong := obj{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": obj{"name": "web"}, "spec": obj{"replicas": "many"}}
+	answer := w.fails(422, "spec.package.resources[1].spec.replicas", "POST", "templates", template("t", nil, configMap("a", nil), wrong))
+	if answer.text("reason") != "Invalid" || !strings.Contains(answer.text("message"), `apps/v1 Deployment \"web\"`) {
+		t.Errorf("it names the resource: %v", answer)
+	}
+	w.fails(422, "spec.package.resources[1]", "POST", "templates", template("t", nil, configMap("a", nil), configMap("a", nil)))
+	w.fails(422, "spec.package.resources[0].kind", "POST", "templates", template("t", nil, obj{"apiVersion": "v1"}))
+	w.fails(422, "template \"nowhere\" does not exist", "POST", "deployments", obj{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"templateId": "nowhere"}})
+}
+
+func TestApply(t *testing.T) {
+	w := newWorld(t)
+	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: t, labels: {one: %q}}\n" +
+		"spec: {package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}}\n"
+	w.must("PATCH", "templates/t?fieldManager=alice", fmt.Sprintf(text, "1"), "Content-Type", apply)
+	first := w.must("PATCH", "templates/t?fieldManager=alice", fmt.Sprintf(text, "1"), "Content-Type", apply)
+	if fields, _ := first.at("metadata.managedFields").([]any); len(fields) != 1 {
+		t.Fatalf("managed fields: %v", fields)
+	}
+	w.fails(409, "alice", "PATCH", "templates/t?fieldManager=bob", fmt.Sprintf(text, "2"), "Content-Type", apply)
+	forced := w.must("PATCH", "templates/t?fieldManager=bob&force=true", fmt.Sprintf(text, "2"), "Content-Type", apply)
+	if forced.text("metadata.labels.one") != "2" {
+		t.Errorf("forced: %v", forced["metadata"])
+	}
+	w.must("PATCH", "templates/t", `{"metadata":{"labels":{"two":"2"}}}`, "Content-Type", "application/merge-patch+json")
+	patched := w.must("PATCH", "templates/t", `[{"op":"remove","path":"/metadata/labels/two"}]`, "Content-Type", "application/json-patch+json")
+	if diff := cmp.Diff(map[string]any{"one": "2"}, patched.at("metadata.labels")); diff != "" {
+		t.Error(diff)
+	}
+
+	// Applying again to a site that starts from a template changes nothing.
+	site := "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s}\nspec: {templateId: t, package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}]}}\n"
+	one := w.must("PATCH", "sites/s?fieldManager=alice", site, "Content-Type", apply)
+	two := w.must("PATCH", "sites/s?fieldManager=alice", site, "Content-Type", apply)
+	if resources, _ := one.at("spec.package.resources").([]any); len(resources) != 2 || one.text("metadata.resourceVersion") != two.text("metadata.resourceVersion") {
+		t.Errorf("%v, %v, then %v", resources, one["metadata"], two["metadata"])
+	}
+}
+
+func TestDeployments(t *testing.T) {
+	w := newWorld(t)
+	w.must("POST", "templates", template("t", obj{"from": "template"}, configMap("a", nil)))
+	w.must("POST", "sites", obj{"kind": "Site", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"siteId": "s/1"}})
+	placeholder := obj{
+		"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"name": "any-thing", "labels": obj{"mine": "1"}},
+		"spec": obj{"templateId": "t", "package": obj{"resources": []any{configMap("b", nil)}}},
+	}
+	one, two := w.must("POST", "deployments", placeholder), w.must("POST", "deployments", placeholder)
+	name := one.text("metadata.name")
+	if len(name) != 27 || name == two.text("metadata.name") || one.text("spec.deploymentId") != name {
+		t.Errorf("each is another one, with a name of its own: %q, %q", name, two.text("metadata.name"))
+	}
+	if resources, _ := one.at("spec.package.resources").([]any); len(resources) != 3 {
+		t.Errorf("template, merge package and Deployment resource: %v", resources)
+	}
+	w.fails(422, "apply never creates", "POST", "deployments?fieldManager=kubectl-client-side-apply", placeholder)
+	w.fails(404, "not found", "PATCH", "deployments/"+strings.Repeat("a", 27)+"?fieldManager=x", `{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1"}`, "Content-Type", apply)
+
+	w.fails(422, "resourceVersion", "PUT", "deployments/"+name, one.set("metadata.resourceVersion", ""))
+	moved := w.must("PUT", "deployments/"+name, one.set("spec.siteId", "s/1"))
+	if d, err := w.Deployment(t.Context(), tko.DeploymentID(name), 0); err != nil || d.Site != "s/1" || d.Package[2].Text("spec", "siteId") != "s/1" {
+		t.Errorf("moved to %q: %v", d.Site, err)
+	}
+	w.fails(409, "was changed", "PUT", "deployments/"+name, one.set("spec.siteId", ""))
+	w.fails(422, "parent", "PUT", "deployments/"+name, moved.set("spec.parentDeploymentId", two.text("metadata.name")))
+	moved = w.must("PATCH", "deployments/"+name, `{"spec":{"siteId":null}}`, "Content-Type", "application/merge-patch+json")
+	if moved.at("spec.siteId") != nil {
+		t.Errorf("taken from its site: %v", moved["spec"])
+	}
+
+	// The labels that a template gave can't be taken away, and follow it no more when said otherwise.
+	w.must("PATCH", "deployments/"+name, `{"metadata":{"labels":{"from":null,"mine":null}}}`, "Content-Type", "application/merge-patch+json")
+	if got := w.must("GET", "deployments/"+name, nil); !cmp.Equal(got.at("metadata.labels"), any(map[string]any{"from": "template"})) {
+		t.Errorf("labels: %v", got.at("metadata.labels"))
+	}
+
+	// Approval and status.
+	w.fails(422, "not prepared", "PATCH", "deployments/"+name+"/approval", `{"status":{"approved":true}}`, "Content-Type", "application/merge-patch+json")
+	w.fails(422, "approval", "PATCH", "deployments/"+name+"/status", `{"status":{"approved":true}}`, "Content-Type", "application/merge-patch+json")
+	w.must("PATCH", "deployments/"+name+"/status",
+		`{"status":{"conditions":[{"type":"Healthy","status":"True","reason":"Fine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
+		"Content-Type", "application/merge-patch+json")
+	current, err := w.Deployment(t.Context(), tko.DeploymentID(name), 0)
+	if err != nil || len(current.Stamp.Conditions) != 1 || current.Stamp.Conditions[0].Reason != "Fine" {
+		t.Fatalf("%v, %v", current.Stamp.Conditions, err)
+	}
+	current.Package[2].SetAnnotation("nephio.org/prepared", "true")
+	if _, err := w.CommitDeployment(t.Context(), tko.DeploymentCommit{ID: current.ID, Revision: current.Stamp.Revision, Package: current.Package}); err != nil {
+		t.Fatal(err)
+	}
+	approved := w.must("PATCH", "deployments/"+name+"/approval", `{"status":{"approved":true}}`, "Content-Type", "application/merge-patch+json")
+	if approved.at("status.approved") != true {
+		t.Errorf("approved: %v", approved["status"])
+	}
+	child := obj{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"parentDeploymentId": name}}
+	w.must("POST", "deployments", child)
+	w.must("DELETE", "deployments/"+name, nil)
+	if names := w.must("GET", "deployments", nil).names(); !cmp.Equal(names, []string{two.text("metadata.name")}) {
+		t.Errorf("its child goes with it: %v", names)
+	}
+}
+
+func TestPlugins(t *testing.T) {
+	w := newWorld(t)
+	plugin := obj{
+		"kind": "Plugin", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"name": "validate-007cfree5gc-002fsmf"},
+		"spec": obj{"arguments": []any{"true"}, "triggers": []any{obj{"group": "g", "version": "v1", "kind": "K"}}},
+	}
+	made := w.must("POST", "plugins", plugin)
+	if made.text("spec.type") != "validate" || made.text("spec.pluginId") != "free5gc/smf" || made.text("spec.executor") != "command" {
+		t.Errorf("made %v", made["spec"])
+	}
+	changed := w.must("PUT", "plugins/validate-007cfree5gc-002fsmf", made.set("metadata.annotations.a", "b").set("spec.arguments", []any{"false"}))
+	if changed.text("metadata.annotations.a") != "b" {
+		t.Error("plugins keep annotations, too")
+	}
+	for selector, want := range map[string]int{"spec.type=validate": 1, "spec.type=prepare": 0, "spec.pluginId=free5gc/*": 1, "metadata.name=-002a-002a": 1, "spec.executor!=command": 0} {
+		if got := len(w.must("GET", "plugins?fieldSelector="+selector, nil).items()); got != want {
+			t.Errorf("%s selects %d, want %d", selector, got, want)
+		}
+	}
+	w.fails(422, "executor", "POST", "plugins", plugin.set("metadata.name", "validate-007cx").set("spec.executor", "none"))
+	w.must("DELETE", "plugins", nil)
+	if got := w.must("GET", "plugins", nil).names(); len(got) != 0 {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestSelectors(t *testing.T) {
+	w := newWorld(t)
+	for id, metadata := range map[string]map[string]string{
+		"nf/a": {"Site.cloud": "GCP", "n": "5"}, "nf/b/c": {"Site.cloud": "AWS", "n": "50"}, "other": {"cloud": "/x"},
+	} {
+		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id), Metadata: metadata}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b, other := "nf-002fa", "nf-002fb-002fc", "other"
+	tests := map[string]struct {
+		why   string
+		query string
+		want  []string
+	}{
+		"name":         {why: "exactly one", query: "fieldSelector=metadata.name=nf-002fa", want: []string{a}},
+		"deep":         {why: "** crosses boundaries", query: "fieldSelector=metadata.name=nf-002f-002a-002a", want: []string{a, b}},
+		"shallow":      {why: "* doesn't", query: "fieldSelector=metadata.name=nf-002f-002a", want: []string{a}},
+		"not":          {why: "all others", query: "fieldSelector=metadata.name!=nf-002f-002a-002a", want: []string{other}},
+		"plain":        {why: "specs aren't escaped", query: "fieldSelector=spec.templateId=nf/**", want: []string{a, b}},
+		"label":        {why: "a pattern of values", query: "labelSelector=Site.cloud=G-002a", want: []string{a}},
+		"in":           {why: "any of them", query: "labelSelector=Site.cloud+in+(GCP,AWS)", want: []string{a, b}},
+		"not in":       {why: "also who has none", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
+		"both":         {why: "all must match", query: "labelSelector=Site.cloud=G-002a,Site.cloud=-002aP&fieldSelector=metadata.name=nf-002fa", want: nil},
+		"exists":       {why: "whatever the value", query: "labelSelector=Site.cloud", want: []string{a, b}},
+		"exists not":   {why: "none at all", query: "labelSelector=!Site.cloud", want: []string{other}},
+		"greater":      {why: "as numbers", query: "labelSelector=n>6", want: []string{b}},
+		"as field":     {why: "values that label selectors don't take", query: "fieldSelector=metadata.labels.cloud=-002fx", want: []string{other}},
+		"two patterns": {why: "of the same key", query: "labelSelector=Site.cloud=G-002a,Site.cloud=GC-002a", want: []string{a}},
+	}
+	for name, test := range tests {
+		if name == "both" {
+			w.fails(400, "", "GET", "templates?"+test.query, nil) // Kubernetes takes no value that begins with an escape
+			continue
+		}
+		if got := w.must("GET", "templates?"+test.query, nil).names(); !cmp.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v: %s", name, got, test.want, test.why)
+		}
+	}
+	w.fails(400, "no ID's", "GET", "templates?labelSelector=a=b-c", nil)
+	w.fails(400, "metadata.name, spec.templateId", "GET", "templates?fieldSelector=spec.nothing=1", nil)
+}
+
+func TestPagesAreOfOneMoment(t *testing.T) {
+	w := newWorld(t)
+	register := func(id, value string) {
+		t.Helper()
+		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id), Metadata: map[string]string{"v": value}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"a", "b", "c", "d", "e", "f"} {
+		register(id, "old")
+	}
+	first := w.must("GET", "templates?limit=2&labelSelector=v=old", nil)
+	register("bb", "old")
+	register("c", "new")
+	register("d", "new")
+	register("d", "newer")
+	if _, err := w.DeleteTemplate(t.Context(), "e"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.DeleteTemplate(t.Context(), "f"); err != nil {
+		t.Fatal(err)
+	}
+	register("f", "another")
+	names, versions := first.names(), map[string]bool{first.text("metadata.resourceVersion"): true}
+	values := map[string]bool{}
+	for page := first; page.text("metadata.continue") != ""; {
+		page = w.must("GET", "templates?limit=1&labelSelector=v=old&continue="+page.text("metadata.continue"), nil)
+		names = append(names, page.names()...)
+		versions[page.text("metadata.resourceVersion")] = true
+		for _, i := range page.items() {
+			values[i.text("metadata.labels.v")] = true
+		}
+	}
+	if !cmp.Equal(names, []string{"a", "b", "c", "d", "e", "f"}) || len(versions) != 1 || !cmp.Equal(values, map[string]bool{"old": true}) {
+		t.Errorf("%v at %v with %v: all as it was when the list began", names, versions, values)
+	}
+	exact := w.must("GET", "templates?resourceVersionMatch=Exact&resourceVersion="+first.text("metadata.resourceVersion"), nil)
+	if !cmp.Equal(exact.names(), names) {
+		t.Errorf("exactly then: %v", exact.names())
+	}
+	w.fails(400, "continue token", "GET", "templates?limit=1&continue=x", nil)
+}
+
+func TestWatch(t *testing.T) {
+	w := newWorld(t)
+	register := func(id, value string) {
+		t.Helper()
+		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id), Metadata: map[string]string{"v": value}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register("a", "1")
+	register("b", "1")
+	list := w.must("GET", "templates", nil)
+	from := list.text("metadata.resourceVersion")
+	listAll := w.watch("templates?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan")
+	selected := w.watch("templates?watch=1&resourceVersion=" + from + "&labelSelector=v=1")
+	live := w.watch("templates?watch=1&resourceVersion=" + from)
+	for _, want := range []string{"ADDED a", "ADDED b"} {
+		if e := listAll(); e.Type+" "+e.Object.text("metadata.name") != want {
+			t.Fatalf("%v, want %s", e, want)
+		}
+	}
+	if e := listAll(); e.Type != "BOOKMARK" || e.Object.text("metadata.resourceVersion") != from || e.Object.at("metadata.annotations") == nil {
+		t.Fatalf("%v, want the bookmark after the initial events", e)
+	}
+	register("c", "1")
+	register("a", "2")
+	register("a", "3")
+	register("a", "1")
+	if _, err := w.DeleteTemplate(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	register("b", "1")
+	want := []string{"ADDED c 1", "MODIFIED a 2", "MODIFIED a 3", "MODIFIED a 1", "DELETED b 1", "ADDED b 1"}
+	follow := func(next func() event, want []string) {
+		t.Helper()
+		version := from
+		for _, text := range want {
+			e := next()
+			if got := fmt.Sprintf("%s %s %s", e.Type, e.Object.text("metadata.name"), e.Object.text("metadata.labels.v")); got != text {
+				t.Fatalf("%s, want %s", got, text)
+			}
+			if v := e.Object.text("metadata.resourceVersion"); len(v) < len(version) || len(v) == len(version) && v <= version {
+				t.Fatalf("resourceVersion %s after %s", v, version)
+			} else {
+				version = v
+			}
+		}
+	}
+	follow(live, want)
+	follow(listAll, want)
+	follow(selected, []string{"ADDED c 1", "DELETED a 2", "ADDED a 1", "DELETED b 1", "ADDED b 1"})
+	follow(w.watch("templates?watch=1&resourceVersion="+from), want) // resuming
+	w.fails(410, "beyond", "GET", "templates?watch=1&resourceVersion=100000", nil)
+}
+
+func TestTables(t *testing.T) {
+	w := newWorld(t)
+	w.must("POST", "templates", template("t/1", nil, configMap("a", nil)))
+	if _, err := w.CreateDeployment(t.Context(), tko.NewDeployment{Template: "t/1"}); err != nil {
+		t.Fatal(err)
+	}
+	table := w.must("GET", "templates", nil, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+	rows, _ := table["rows"].([]any)
+	row, _ := rows[0].(map[string]any)
+	cells, _ := row["cells"].([]any)
+	if table.text("kind") != "Table" || len(rows) != 1 || fmt.Sprint(cells[:3]) != "[t-002f1 t/1 1]" {
+		t.Errorf("%v", table)
+	}
+	if kind := obj(row).text("object.kind"); kind != "PartialObjectMetadata" {
+		t.Errorf("rows have %q", kind)
+	}
+}
+
+func TestDiscovery(t *testing.T) {
+	w := newWorld(t)
+	resources, _ := w.must("GET", strings.TrimSuffix(group, "/"), nil)["resources"].([]any)
+	seen := map[string]string{}
+	for _, r := range resources {
+		m, _ := r.(map[string]any)
+		seen[fmt.Sprint(m["name"])] = fmt.Sprint(m["categories"], m["namespaced"])
+	}
+	want := map[string]string{}
+	for _, name := range []string{"templates", "sites", "deployments", "plugins"} {
+		want[name] = "[tko] false"
+	}
+	for _, name := range []string{"deployments/status", "deployments/approval", "sites/status"} {
+		want[name] = "<nil> false"
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Error(diff)
+	}
+	for _, path := range []string{"/openapi/v2", "/openapi/v3" + strings.TrimSuffix(group, "/"), "/readyz", "/livez", "/apis"} {
+		if code, _ := w.do(http.MethodGet, path, nil); code != http.StatusOK {
+			t.Errorf("GET %s: %d", path, code)
+		}
+	}
+}

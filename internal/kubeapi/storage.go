@@ -1,0 +1,612 @@
+package kubeapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericstorage "k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/apiserver/pkg/warning"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/v1alpha1"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Catalog is what is served; see
+// [github.com/tko-orchestrator/tko/internal/catalog.Service].
+type Catalog interface {
+	Reader
+	Writer
+	Follower
+}
+
+// A Reader answers records.
+type Reader interface {
+	Position(ctx context.Context) (int64, error)
+	Record(ctx context.Context, fields catalog.Fields, key catalog.Key) (catalog.Record, error)
+	Records(ctx context.Context, query catalog.Query, position int64) iter.Seq2[catalog.Record, error]
+}
+
+// A Writer writes records.
+type Writer interface {
+	PutRecord(ctx context.Context, p catalog.Put) (r catalog.Record, created bool, err error)
+	PutConditions(ctx context.Context, key catalog.Key, conditions []tko.Condition, require catalog.Requirement, dryRun bool) (catalog.Record, error)
+	RemoveRecord(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, tko.Deleted, error)
+	ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
+}
+
+// A Follower answers changes.
+type Follower interface {
+	CheckPosition(ctx context.Context, position int64) error
+	Events(ctx context.Context, kind tko.Kind, after int64) (events []catalog.Event, upTo int64, wait <-chan struct{}, err error)
+	Before(ctx context.Context, e catalog.Event) (catalog.Record, error)
+}
+
+// A storage serves the resources of a kind.
+type storage struct {
+	kind       *kind
+	catalog    Catalog
+	hub        *hub
+	authorizer authorizer.Authorizer
+	stopping   <-chan struct{} // ends watches
+	log        *slog.Logger
+}
+
+var (
+	_ rest.StandardStorage      = &storage{}
+	_ rest.Patcher              = &storage{}
+	_ rest.Scoper               = &storage{}
+	_ rest.SingularNameProvider = &storage{}
+	_ rest.ShortNamesProvider   = &storage{}
+	_ rest.CategoriesProvider   = &storage{}
+	_ rest.ResetFieldsStrategy  = &storage{}
+)
+
+func (s *storage) New() runtime.Object     { return s.kind.newObject() }
+func (s *storage) NewList() runtime.Object { return s.kind.newList() }
+func (s *storage) Destroy()                {}
+func (s *storage) NamespaceScoped() bool   { return false }
+func (s *storage) GetSingularName() string { return s.kind.singular }
+func (s *storage) ShortNames() []string    { return s.kind.shortNames }
+func (s *storage) Categories() []string    { return []string{"tko"} }
+
+// GetResetFields says that nobody owns the status who writes the rest.
+func (s *storage) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return map[fieldpath.APIVersion]*fieldpath.Set{
+		fieldpath.APIVersion(v1alpha1.GroupVersion.String()): fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
+	}
+}
+
+// authored says in the context who makes changes.
+func authored(ctx context.Context) context.Context {
+	who := ""
+	if user, ok := request.UserFrom(ctx); ok {
+		who = user.GetName()
+	}
+	return tko.WithAuthor(ctx, tko.Author{Who: who})
+}
+
+// Get answers one object.
+func (s *storage) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	key, err := s.kind.key(name)
+	if err != nil {
+		return nil, s.failed(ctx, "", nil, err)
+	}
+	if options != nil {
+		if err := s.notOlder(ctx, options.ResourceVersion); err != nil {
+			return nil, err
+		}
+	}
+	whole := !partial(ctx)
+	r, err := s.catalog.Record(ctx, s.kind.read(true), key)
+	if err != nil {
+		return nil, s.failed(ctx, name, nil, err)
+	}
+	o, err := s.kind.object(r, whole)
+	if err != nil {
+		return nil, s.failed(ctx, name, nil, err)
+	}
+	return o, nil
+}
+
+// notOlder makes sure that what is read is not older than a resourceVersion.
+func (s *storage) notOlder(ctx context.Context, version string) error {
+	position, err := parsePosition(version)
+	if err != nil || position == 0 {
+		return s.failedOrNil(ctx, err)
+	}
+	head, err := s.catalog.Position(ctx)
+	if err != nil {
+		return s.failed(ctx, "", nil, err)
+	}
+	if position > head {
+		return genericstorage.NewTooLargeResourceVersionError(uint64(position), uint64(head), 1) //nolint:gosec // neither is negative
+	}
+	return nil
+}
+
+func (s *storage) failedOrNil(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	return s.failed(ctx, "", nil, err)
+}
+
+// A token says where a list goes on.
+type token struct {
+	Position int64  `json:"p"` // 0: as everything is then
+	After    string `json:"a"` // an ID
+}
+
+func (t token) String() string {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func parseToken(text string) (t token, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(raw, &t)
+	}
+	if err != nil || t.Position < 0 {
+		return t, tko.Errorf(tko.ErrInvalid, "the continue token %.80q is none of TKO's: list again from the beginning", text)
+	}
+	return t, nil
+}
+
+// beginning is where a list begins or goes on.
+func (s *storage) beginning(ctx context.Context, options *metainternalversion.ListOptions) (token, error) {
+	if options != nil && options.Continue != "" {
+		t, err := parseToken(options.Continue)
+		if err != nil {
+			return t, s.failed(ctx, "", nil, err)
+		}
+		if t.Position != 0 {
+			return t, nil
+		}
+		head, err := s.catalog.Position(ctx)
+		t.Position = head
+		return t, s.failedOrNil(ctx, err)
+	}
+	head, err := s.catalog.Position(ctx)
+	if err != nil {
+		return token{}, s.failed(ctx, "", nil, err)
+	}
+	if options == nil {
+		return token{Position: head}, nil
+	}
+	position, err := parsePosition(options.ResourceVersion)
+	if err != nil {
+		return token{}, s.failed(ctx, "", nil, err)
+	}
+	if position > head {
+		return token{}, genericstorage.NewTooLargeResourceVersionError(uint64(position), uint64(head), 1) //nolint:gosec // neither is negative
+	}
+	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact && position != 0 {
+		return token{Position: position}, nil
+	}
+	return token{Position: head}, nil
+}
+
+// List answers objects, all as they were at one moment, whatever the number of
+// pages and whichever servers answer them.
+func (s *storage) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	from, err := s.beginning(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	limit := int64(0)
+	if options != nil {
+		limit = options.Limit
+	}
+	list := s.kind.newList()
+	listMeta, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, s.failed(ctx, "", nil, err)
+	}
+	taken := int64(0)
+	for o, err := range s.objects(ctx, options, from, !partial(ctx)) {
+		if err != nil {
+			return nil, s.expired(ctx, err, from)
+		}
+		if limit > 0 && taken == limit {
+			listMeta.SetContinue(from.String())
+			break
+		}
+		s.kind.add(list, o.object)
+		from.After = o.id
+		taken++
+	}
+	listMeta.SetResourceVersion(formatPosition(from.Position))
+	return list, nil
+}
+
+// expired is a failed list; one whose past isn't kept says how to go on without.
+func (s *storage) expired(ctx context.Context, err error, from token) error {
+	err = s.failed(ctx, "", nil, err)
+	if status := (*apierrors.StatusError)(nil); from.After != "" && apierrors.IsResourceExpired(err) && asStatus(err, &status) {
+		status.ErrStatus.Continue = token{After: from.After}.String()
+	}
+	return err
+}
+
+func asStatus(err error, to **apierrors.StatusError) bool {
+	status, ok := err.(*apierrors.StatusError) //nolint:errorlint // it was made just now
+	*to = status
+	return ok
+}
+
+type listed struct {
+	object object
+	id     string
+}
+
+// objects streams what options select.
+func (s *storage) objects(ctx context.Context, options *metainternalversion.ListOptions, from token, whole bool) iter.Seq2[listed, error] {
+	return func(yield func(listed, error) bool) {
+		selected, err := s.kind.selector(options)
+		if err != nil {
+			yield(listed{}, err)
+			return
+		}
+		query := selected.query
+		query.After, query.Fields = from.After, s.kind.read(whole)
+		for r, err := range s.catalog.Records(ctx, query, from.Position) {
+			if err != nil {
+				yield(listed{}, err)
+				return
+			}
+			if !selected.keeps(r) || !named(r) {
+				continue
+			}
+			o, err := s.kind.object(r, whole)
+			if !yield(listed{o, r.ID}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// named says whether a record has a name in Kubernetes.
+func named(r catalog.Record) bool {
+	_, err := tko.KubeName(r.ID)
+	return err == nil
+}
+
+// Create makes an object.
+func (s *storage) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	o, ok := obj.(object)
+	if !ok {
+		return nil, s.failed(ctx, "", nil, fmt.Errorf("created a %T", obj))
+	}
+	if s.kind.kind == tko.KindDeployment && applies(o, options.FieldManager) {
+		return nil, s.failed(ctx, o.GetName(), nil, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), o.GetName(),
+			"there is no such deployment, and apply never creates one, because each would be another one: use kubectl create, and then apply with the name that it got")}})
+	}
+	key, err := s.kind.newKey(o, names.SimpleNameGenerator.GenerateName)
+	if err != nil {
+		return nil, s.failed(ctx, o.GetName(), nil, err)
+	}
+	return s.create(ctx, o, key, validate, len(options.DryRun) > 0)
+}
+
+// The ways of client-side apply.
+const (
+	applyManager    = "kubectl-client-side-apply"
+	createManager   = "kubectl-create"
+	applyAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
+)
+
+// applies says whether somebody creates an object because it wasn't there to
+// apply a change to.
+func applies(o object, manager string) bool {
+	_, annotated := o.GetAnnotations()[applyAnnotation]
+	return manager == applyManager || annotated && manager != createManager
+}
+
+func (s *storage) create(ctx context.Context, o object, key catalog.Key, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
+	if key.ID != "" {
+		name, err := tko.KubeName(key.ID)
+		if err != nil {
+			return nil, s.failed(ctx, o.GetName(), nil, err)
+		}
+		o.SetName(name)
+	}
+	if o.GetResourceVersion() != "" {
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	if validate != nil {
+		if err := validate(ctx, o.DeepCopyObject()); err != nil {
+			return nil, err
+		}
+	}
+	put, err := s.kind.put(o, key, catalog.Record{})
+	if err != nil {
+		return nil, s.failed(ctx, o.GetName(), nil, err)
+	}
+	put.Require, put.DryRun = catalog.Requirement{Absent: true}, dryRun
+	return s.write(ctx, o.GetName(), put)
+}
+
+// write puts a record and answers it.
+func (s *storage) write(ctx context.Context, name string, put catalog.Put) (runtime.Object, error) {
+	put.Permit = func(before, after catalog.Record) error { return s.permit(ctx, before, after) }
+	r, _, err := s.catalog.PutRecord(authored(ctx), put)
+	if err != nil {
+		pkg := put.Package
+		if pkg == nil {
+			pkg = krm.Package{}
+		}
+		return nil, s.failed(ctx, name, pkg, err)
+	}
+	o, err := s.kind.object(r, true)
+	if err != nil {
+		return nil, s.failed(ctx, name, nil, err)
+	}
+	return o, nil
+}
+
+// permit asks whether who changes a deployment may approve it, if that is what
+// the change does: as if it was done through the subresource.
+func (s *storage) permit(ctx context.Context, before, after catalog.Record) error {
+	if s.authorizer == nil || before.Approved || !after.Approved {
+		return nil
+	}
+	user, _ := request.UserFrom(ctx)
+	name, err := tko.KubeName(after.ID)
+	if err != nil {
+		return err
+	}
+	decision, why, err := s.authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: user, Verb: "update", APIGroup: v1alpha1.GroupVersion.Group, APIVersion: v1alpha1.GroupVersion.Version,
+		Resource: s.kind.resource, Subresource: "approval", Name: name, ResourceRequest: true,
+	})
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "can't ask who may approve", "err", err)
+	}
+	return tko.Errorf(tko.ErrDenied, "this would approve it (nephio.org/approved), which needs the right to update deployments/approval: %s", why)
+}
+
+// Update changes an object, or makes it if it isn't there and that is allowed.
+func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateNew rest.ValidateObjectFunc,
+	validate rest.ValidateObjectUpdateFunc, mayCreate bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	key, err := s.kind.key(name)
+	if err != nil {
+		return nil, false, s.failed(ctx, "", nil, err)
+	}
+	dryRun := len(options.DryRun) > 0
+	current, err := s.catalog.Record(ctx, catalog.Fields{Package: true, Deployments: true}, key)
+	if apierrors.IsNotFound(s.failedOrNil(ctx, err)) && mayCreate && s.kind.kind != tko.KindDeployment {
+		o, err := s.updated(ctx, info, s.kind.newObject())
+		if err != nil {
+			return nil, false, err
+		}
+		if o.GetUID() != "" || o.GetResourceVersion() != "" {
+			return nil, false, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it isn't there, and what has a uid or resourceVersion isn't new"))
+		}
+		created, err := s.create(ctx, o, key, validateNew, dryRun)
+		return created, err == nil, err
+	}
+	if err != nil {
+		return nil, false, s.failed(ctx, name, nil, err)
+	}
+	o, require, err := s.change(ctx, name, current, info, validate)
+	if err != nil {
+		return nil, false, err
+	}
+	put, err := s.kind.put(o, key, current)
+	if err != nil {
+		return nil, false, s.failed(ctx, name, nil, err)
+	}
+	put.Require, put.DryRun = require, dryRun
+	written, err := s.write(ctx, name, put)
+	return written, false, err
+}
+
+// updated is what an object becomes.
+func (s *storage) updated(ctx context.Context, info rest.UpdatedObjectInfo, old object) (object, error) {
+	obj, err := info.UpdatedObject(ctx, old)
+	if err != nil {
+		return nil, err
+	}
+	o, ok := obj.(object)
+	if !ok {
+		return nil, s.failed(ctx, "", nil, fmt.Errorf("updated to a %T", obj))
+	}
+	return o, nil
+}
+
+// change is what an object becomes, and what must be so that it may.
+func (s *storage) change(ctx context.Context, name string, current catalog.Record, info rest.UpdatedObjectInfo, validate rest.ValidateObjectUpdateFunc) (object, catalog.Requirement, error) {
+	require := catalog.Requirement{Present: true, UID: current.UID}
+	old, err := s.kind.object(current, true)
+	if err != nil {
+		return nil, require, s.failed(ctx, name, nil, err)
+	}
+	o, err := s.updated(ctx, info, old)
+	if err != nil {
+		return nil, require, err
+	}
+	if uid := string(o.GetUID()); uid != "" && uid != current.UID {
+		return nil, require, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it has the uid %s, not %s", current.UID, uid))
+	}
+	if p := info.Preconditions(); p != nil {
+		if require, err = preconditions(require, p.UID, p.ResourceVersion); err == nil && p.UID != nil && string(*p.UID) != current.UID {
+			err = tko.Errorf(tko.ErrConflict, "it has the uid %s, not %s", current.UID, *p.UID)
+		}
+		if err != nil {
+			return nil, require, s.failed(ctx, name, nil, err)
+		}
+	}
+	if version := o.GetResourceVersion(); version != "" {
+		if require.Position, err = parsePosition(version); err != nil {
+			return nil, require, s.failed(ctx, name, nil, err)
+		}
+	} else if s.kind.kind == tko.KindDeployment {
+		return nil, require, s.failed(ctx, name, nil, &fieldsError{field.ErrorList{field.Required(field.NewPath("metadata", "resourceVersion"), "it must be the one that was read")}})
+	}
+	if require.Position != 0 && require.Position != current.Position {
+		return nil, require, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it was changed since, and is at resourceVersion %d: read it again", current.Position))
+	}
+	if validate != nil {
+		again, err := s.kind.object(current, true)
+		if err != nil {
+			return nil, require, s.failed(ctx, name, nil, err)
+		}
+		if err := validate(ctx, o.DeepCopyObject(), again); err != nil {
+			return nil, require, err
+		}
+	}
+	return o, require, nil
+}
+
+// preconditions are those of a request.
+func preconditions[UID ~string](require catalog.Requirement, uid *UID, version *string) (catalog.Requirement, error) {
+	if uid != nil {
+		require.UID = string(*uid)
+	}
+	if version != nil {
+		position, err := parsePosition(*version)
+		if err != nil {
+			return require, err
+		}
+		require.Position = position
+	}
+	return require, nil
+}
+
+// Delete deletes an object and what goes with it.
+func (s *storage) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	key, err := s.kind.key(name)
+	if err != nil {
+		return nil, false, s.failed(ctx, "", nil, err)
+	}
+	var require catalog.Requirement
+	if options != nil && options.Preconditions != nil {
+		if require, err = preconditions(require, options.Preconditions.UID, options.Preconditions.ResourceVersion); err != nil {
+			return nil, false, s.failed(ctx, "", nil, err)
+		}
+	}
+	if validate != nil {
+		o, err := s.Get(ctx, name, nil)
+		if err != nil {
+			return nil, false, err
+		}
+		if err := validate(ctx, o); err != nil {
+			return nil, false, err
+		}
+	}
+	r, deleted, err := s.catalog.RemoveRecord(authored(ctx), key, require, options != nil && len(options.DryRun) > 0)
+	if err != nil {
+		return nil, false, s.failed(ctx, name, nil, err)
+	}
+	if deleted.Descendants > 0 {
+		warning.AddWarning(ctx, "", strconv.Itoa(deleted.Descendants)+" descendants of "+s.kind.singular+" "+r.ID+" go with it")
+	}
+	o, err := s.kind.object(r, true)
+	if err != nil {
+		return nil, false, s.failed(ctx, name, nil, err)
+	}
+	return o, true, nil
+}
+
+// DeleteCollection deletes what is selected, and answers it without packages.
+func (s *storage) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, selected *metainternalversion.ListOptions) (runtime.Object, error) {
+	from, err := s.beginning(ctx, selected)
+	if err != nil {
+		return nil, err
+	}
+	var chosen []listed
+	for o, err := range s.objects(ctx, selected, from, false) {
+		if err != nil {
+			return nil, s.failed(ctx, "", nil, err)
+		}
+		chosen = append(chosen, o)
+	}
+	list := s.kind.newList()
+	for _, o := range chosen {
+		if _, _, err := s.Delete(ctx, o.object.GetName(), validate, options); err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		s.kind.add(list, o.object)
+	}
+	return list, nil
+}
+
+// ConvertToTable makes rows of objects.
+func (s *storage) ConvertToTable(_ context.Context, obj runtime.Object, options runtime.Object) (*metav1.Table, error) {
+	table := &metav1.Table{}
+	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
+		table.ColumnDefinitions = append(table.ColumnDefinitions, metav1.TableColumnDefinition{
+			Name: "Name", Type: "string", Format: "name", Description: "the ID, escaped",
+		})
+		for _, c := range s.kind.columns {
+			if c.Priority == 0 {
+				table.ColumnDefinitions = append(table.ColumnDefinitions, c)
+			}
+		}
+		table.ColumnDefinitions = append(table.ColumnDefinitions, column("Age", "string", 0, "how long ago it was made"))
+		for _, c := range s.kind.columns {
+			if c.Priority != 0 {
+				table.ColumnDefinitions = append(table.ColumnDefinitions, c)
+			}
+		}
+	}
+	add := func(obj runtime.Object) error {
+		o, ok := obj.(object)
+		if !ok {
+			return fmt.Errorf("a %T is no row", obj)
+		}
+		cells, more := []any{o.GetName()}, []any(nil)
+		for i, cell := range s.kind.cells(o) {
+			if s.kind.columns[i].Priority == 0 {
+				cells = append(cells, cell)
+			} else {
+				more = append(more, cell)
+			}
+		}
+		age := "<unknown>"
+		if made := o.GetCreationTimestamp(); !made.IsZero() {
+			age = duration.HumanDuration(time.Since(made.Time))
+		}
+		cells = append(append(cells, age), more...)
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Object: obj}})
+		return nil
+	}
+	if !meta.IsListType(obj) {
+		if m, err := meta.CommonAccessor(obj); err == nil {
+			table.ResourceVersion = m.GetResourceVersion()
+		}
+		return table, add(obj)
+	}
+	if m, err := meta.ListAccessor(obj); err == nil {
+		table.ResourceVersion, table.Continue, table.RemainingItemCount = m.GetResourceVersion(), m.GetContinue(), m.GetRemainingItemCount()
+	}
+	return table, meta.EachListItem(obj, add)
+}

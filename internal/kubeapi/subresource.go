@@ -1,0 +1,120 @@
+package kubeapi
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/v1alpha1"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// A part is a subresource, which changes one thing of an object.
+type part struct {
+	*storage
+
+	apply func(ctx context.Context, name string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error)
+}
+
+// partStorage has only what subresources serve.
+type partStorage struct{ part part }
+
+var (
+	_ rest.Patcher             = &partStorage{}
+	_ rest.ResetFieldsStrategy = &partStorage{}
+)
+
+func (p *partStorage) New() runtime.Object     { return p.part.New() }
+func (p *partStorage) Destroy()                {}
+func (p *partStorage) NamespaceScoped() bool   { return false }
+func (p *partStorage) GetSingularName() string { return p.part.GetSingularName() }
+
+// Get answers the object.
+func (p *partStorage) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return p.part.Get(ctx, name, options)
+}
+
+// ConvertToTable makes a row.
+func (p *partStorage) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return p.part.ConvertToTable(ctx, obj, options)
+}
+
+// GetResetFields says that who writes the status owns nothing else.
+func (p *partStorage) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return map[fieldpath.APIVersion]*fieldpath.Set{
+		fieldpath.APIVersion(v1alpha1.GroupVersion.String()): fieldpath.NewSet(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata")),
+	}
+}
+
+// Update changes the part of the object.
+func (p *partStorage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc,
+	validate rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	s := p.part.storage
+	key, err := s.kind.key(name)
+	if err != nil {
+		return nil, false, s.failed(ctx, "", nil, err)
+	}
+	current, err := s.catalog.Record(ctx, catalog.Fields{Package: true, Deployments: true}, key)
+	if err != nil {
+		return nil, false, s.failed(ctx, name, nil, err)
+	}
+	o, require, err := s.change(ctx, name, current, info, validate)
+	if err != nil {
+		return nil, false, err
+	}
+	r, err := p.part.apply(authored(ctx), name, o, current, require, len(options.DryRun) > 0)
+	if err != nil {
+		return nil, false, s.failed(ctx, name, nil, err)
+	}
+	answer, err := s.kind.object(r, true)
+	if err != nil {
+		return nil, false, s.failed(ctx, name, nil, err)
+	}
+	return answer, false, nil
+}
+
+// statusOf is the subresource status: conditions.
+func statusOf(s *storage) rest.Storage {
+	return &partStorage{part{s, func(ctx context.Context, _ string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
+		var list []metav1.Condition
+		switch o := o.(type) {
+		case *v1alpha1.Site:
+			list = o.Status.Conditions
+		case *v1alpha1.Deployment:
+			list = o.Status.Conditions
+			if o.Status.Prepared != current.Prepared || o.Status.Approved != current.Approved {
+				return current, &fieldsError{field.ErrorList{field.Forbidden(field.NewPath("status"),
+					"prepared and approved follow the package's Deployment resource: approve through the subresource approval")}}
+			}
+		}
+		return s.catalog.PutConditions(ctx, current.Key, fromConditions(list), require, dryRun)
+	}}}
+}
+
+// approvalOf is the subresource approval: status.approved.
+func approvalOf(s *storage) rest.Storage {
+	return &partStorage{part{s, func(ctx context.Context, name string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
+		d := as[*v1alpha1.Deployment](o)
+		if !d.Status.Approved {
+			return current, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("status", "approved"), false,
+				"set it to true; to take an approval back, set the annotation nephio.org/approved of the package's Deployment resource to false")}}
+		}
+		if dryRun {
+			if !current.Prepared {
+				return current, tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it once it is", current.ID)
+			}
+			current.Approved = true
+			return current, nil
+		}
+		if _, err := s.catalog.ApproveDeployment(ctx, tko.DeploymentID(current.ID)); err != nil {
+			return current, err
+		}
+		return s.catalog.Record(ctx, catalog.Fields{Package: true}, current.Key)
+	}}}
+}

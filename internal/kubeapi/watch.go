@@ -1,0 +1,268 @@
+package kubeapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	genericstorage "k8s.io/apiserver/pkg/storage"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/v1alpha1"
+)
+
+// bookmarkEvery is how often watchers are told how far they are, so that they
+// can resume from there.
+const bookmarkEvery = 30 * time.Second
+
+// Watch tells what changes: after a resourceVersion; without one, or with 0,
+// or if initial events are asked for, after telling what there is.
+func (s *storage) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+	if options == nil {
+		options = &metainternalversion.ListOptions{}
+	}
+	selected, err := s.kind.selector(options)
+	if err != nil {
+		return nil, s.failed(ctx, "", nil, err)
+	}
+	position, err := parsePosition(options.ResourceVersion)
+	if err != nil {
+		return nil, s.failed(ctx, "", nil, err)
+	}
+	w := &watcher{
+		storage: s, selector: selected, whole: !partial(ctx), bookmarks: options.AllowWatchBookmarks,
+		results: make(chan watch.Event, 64), position: position,
+	}
+	head, err := s.catalog.Position(ctx)
+	if err != nil {
+		return nil, s.failed(ctx, "", nil, err)
+	}
+	explicit := options.SendInitialEvents != nil
+	switch {
+	case explicit && *options.SendInitialEvents:
+		if position > head {
+			return nil, genericstorage.NewTooLargeResourceVersionError(uint64(position), uint64(head), 1) //nolint:gosec // neither is negative
+		}
+		w.initial, w.announce, w.position = options, options.AllowWatchBookmarks, head
+	case position == 0:
+		if !explicit {
+			w.initial = options
+		}
+		w.position = head
+	default:
+		if err := s.catalog.CheckPosition(ctx, position); err != nil {
+			return nil, s.failed(ctx, "", nil, err)
+		}
+	}
+	ctx, w.cancel = context.WithCancel(ctx)
+	w.done.Go(func() {
+		defer close(w.results)
+		w.run(ctx)
+	})
+	return w, nil
+}
+
+// A watcher is one client's watch.
+type watcher struct {
+	storage   *storage
+	selector  *selector
+	whole     bool
+	bookmarks bool
+	initial   *metainternalversion.ListOptions // what there is is told first
+	announce  bool                             // and then that it was all
+	position  int64                            // up to which everything was told
+
+	results chan watch.Event
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+}
+
+// ResultChan answers where events come.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.results }
+
+// Stop ends the watch, and waits for its end.
+func (w *watcher) Stop() {
+	w.cancel()
+	w.done.Wait()
+}
+
+func (w *watcher) run(ctx context.Context) {
+	err := w.begin(ctx)
+	if err == nil {
+		err = w.follow(ctx)
+	}
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	err = w.storage.failed(ctx, "", nil, err)
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return
+	}
+	answer := status.Status()
+	if answer.Code == http.StatusTooManyRequests { // of a list; a watcher begins again
+		answer.Code, answer.Reason = http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable
+	}
+	w.send(ctx, watch.Error, &answer)
+}
+
+var errGone = errors.New("the watcher has gone")
+
+// send answers errGone if nobody wants more.
+func (w *watcher) send(ctx context.Context, typ watch.EventType, o runtime.Object) error {
+	select {
+	case w.results <- watch.Event{Type: typ, Object: o}:
+		return nil
+	case <-ctx.Done():
+	case <-w.storage.stopping:
+	}
+	w.cancel()
+	return errGone
+}
+
+// begin tells what there is, if that is asked for.
+func (w *watcher) begin(ctx context.Context) error {
+	if w.initial == nil {
+		return nil
+	}
+	for o, err := range w.storage.objects(ctx, w.initial, token{Position: w.position}, w.whole) {
+		if err != nil {
+			return err
+		}
+		if err := w.send(ctx, watch.Added, o.object); err != nil {
+			return err
+		}
+	}
+	if !w.announce {
+		return nil
+	}
+	return w.bookmark(ctx, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+}
+
+func (w *watcher) bookmark(ctx context.Context, annotations map[string]string) error {
+	o := w.storage.kind.newObject()
+	o.SetResourceVersion(formatPosition(w.position))
+	o.SetAnnotations(annotations)
+	o.GetObjectKind().SetGroupVersionKind(w.storage.kind.gvk())
+	return w.send(ctx, watch.Bookmark, o)
+}
+
+// follow tells what changes.
+func (w *watcher) follow(ctx context.Context) error {
+	ticker := time.NewTicker(bookmarkEvery)
+	defer ticker.Stop()
+	told := w.position // to the client
+	for {
+		events, upTo, wait, err := w.storage.hub.after(ctx, w.position)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			sent, err := w.tell(ctx, e)
+			if err != nil {
+				return err
+			}
+			if sent {
+				told = e.Position
+			}
+		}
+		w.position = upTo
+		if len(events) > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.storage.stopping:
+			w.cancel()
+			return errGone
+		case <-wait:
+		case <-ticker.C:
+			if w.bookmarks && told != w.position {
+				if err := w.bookmark(ctx, nil); err != nil {
+					return err
+				}
+				told = w.position
+			}
+		}
+	}
+}
+
+// tell sends an event, if it is one of what is watched.
+func (w *watcher) tell(ctx context.Context, e *event) (sent bool, err error) {
+	if !named(e.Record) {
+		return false, nil
+	}
+	typ, ok, err := w.typeOf(ctx, e)
+	if err != nil || !ok {
+		return false, err
+	}
+	encode := e.whole
+	if !w.whole {
+		encode = e.partial
+	}
+	o, err := encode()
+	if err != nil {
+		return false, err
+	}
+	return true, w.send(ctx, typ, own(o))
+}
+
+// typeOf says what an event is to the watcher: what is no longer selected is
+// deleted, and what newly is is added.
+func (w *watcher) typeOf(ctx context.Context, e *event) (watch.EventType, bool, error) {
+	typ := watch.Modified
+	switch {
+	case e.Op == tko.OpDeleted:
+		typ = watch.Deleted
+	case e.New:
+		typ = watch.Added
+	}
+	if w.selector.everything() {
+		return typ, true, nil
+	}
+	is := w.selector.matches(e.Record) || e.Record.UID == "" // if nobody knows, it may be
+	if typ == watch.Deleted || typ == watch.Added {
+		return typ, is, nil
+	}
+	before, err := e.before(ctx)
+	if err != nil {
+		return typ, false, err
+	}
+	was := before.Revision == 0 || w.selector.matches(before) // if nobody knows, it may have been
+	switch {
+	case is && was && before.Revision != 0:
+		return watch.Modified, true, nil
+	case is:
+		return watch.Added, true, nil
+	case was:
+		return watch.Deleted, true, nil
+	}
+	return typ, false, nil
+}
+
+// own is a copy whose kind may be set, which is what encoding does.
+func own(o object) object {
+	switch o := o.(type) {
+	case *v1alpha1.Template:
+		c := *o
+		return &c
+	case *v1alpha1.Site:
+		c := *o
+		return &c
+	case *v1alpha1.Deployment:
+		c := *o
+		return &c
+	case *v1alpha1.Plugin:
+		c := *o
+		return &c
+	}
+	return o
+}

@@ -1,0 +1,235 @@
+package kubeapi_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/validate"
+)
+
+// patience is how long anything may take on a busy machine.
+const patience = 3 * time.Minute
+
+// A world is a Kubernetes API on a catalog of its own.
+type world struct {
+	*catalog.Service
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	store, err := sqlite.OpenMemory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	validator, err := validate.New(validate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := catalog.New(store, validator, catalog.Options{})
+	sockets, err := config.Listen(t.Context(), "localhost:0", "dual")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := kubeapi.New(t.Context(), service, kubeapi.Options{Listeners: sockets, Trusting: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		transport.CloseIdleConnections()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &world{Service: service, t: t, url: "https://" + sockets[0].Addr().String(), client: &http.Client{Transport: transport}}
+}
+
+const group = "/apis/tko.nephio.org/v1alpha1/"
+
+// An obj is a JSON object.
+type obj map[string]any
+
+// at answers what is at a dotted path.
+func (o obj) at(path string) any {
+	var value any = map[string]any(o)
+	for key := range strings.SplitSeq(path, ".") {
+		m, ok := value.(map[string]any)
+		if !ok {
+			return nil
+		}
+		value = m[key]
+	}
+	return value
+}
+
+func (o obj) text(path string) string {
+	s, _ := o.at(path).(string)
+	return s
+}
+
+func (o obj) items() []obj {
+	var list []obj
+	items, _ := o["items"].([]any)
+	for _, i := range items {
+		m, _ := i.(map[string]any)
+		list = append(list, m)
+	}
+	return list
+}
+
+func (o obj) names() []string {
+	names := []string{}
+	for _, i := range o.items() {
+		names = append(names, i.text("metadata.name"))
+	}
+	return names
+}
+
+// set answers a copy with another value at a dotted path.
+func (o obj) set(path string, value any) obj {
+	o.at(path)
+	text, _ := json.Marshal(o)
+	var c map[string]any
+	_ = json.Unmarshal(text, &c)
+	m := c
+	keys := strings.Split(path, ".")
+	for _, key := range keys[:len(keys)-1] {
+		next, ok := m[key].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			m[key] = next
+		}
+		m = next
+	}
+	m[keys[len(keys)-1]] = value
+	return c
+}
+
+// do makes a request below the group, whose body is text or an object.
+func (w *world) do(method, path string, body any, headers ...string) (int, obj) {
+	w.t.Helper()
+	var reader io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(b)
+	default:
+		text, err := json.Marshal(b)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		reader = bytes.NewReader(text)
+	}
+	if !strings.HasPrefix(path, "/") {
+		path = group + path
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, w.url+path, reader)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	answer := obj{}
+	if err := json.Unmarshal(text, &answer); err != nil && strings.HasPrefix(path, group) {
+		w.t.Fatalf("%s %s: %d %s", method, path, response.StatusCode, text)
+	}
+	return response.StatusCode, answer
+}
+
+// must makes a request that succeeds.
+func (w *world) must(method, path string, body any, headers ...string) obj {
+	w.t.Helper()
+	code, answer := w.do(method, path, body, headers...)
+	if code/100 != 2 {
+		w.t.Fatalf("%s %s: %d %v", method, path, code, answer["message"])
+	}
+	return answer
+}
+
+// fails makes a request that ends with a code and a message that says something.
+func (w *world) fails(code int, says string, method, path string, body any, headers ...string) obj {
+	w.t.Helper()
+	got, answer := w.do(method, path, body, headers...)
+	if got != code || !strings.Contains(answer.text("message"), says) {
+		w.t.Fatalf("%s %s: %d %q, want %d and %q", method, path, got, answer["message"], code, says)
+	}
+	return answer
+}
+
+// An event is one of a watch.
+type event struct {
+	Type   string
+	Object obj
+}
+
+// watch begins a watch. next waits for an event.
+func (w *world) watch(path string) (next func() event) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	w.t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+group+path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { response.Body.Close() })
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(response.Body)
+		w.t.Fatalf("watch %s: %s", path, text)
+	}
+	lines := json.NewDecoder(bufio.NewReader(response.Body))
+	return func() event {
+		w.t.Helper()
+		var e event
+		if err := lines.Decode(&e); err != nil {
+			w.t.Fatal(err)
+		}
+		return e
+	}
+}
+
+func template(id string, labels obj, resources ...any) obj {
+	return obj{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Template", "metadata": obj{"labels": labels}, "spec": obj{"templateId": id, "package": obj{"resources": resources}}}
+}
+
+func configMap(name string, data obj) obj {
+	return obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"name": name}, "data": data}
+}

@@ -1,0 +1,321 @@
+package kubernetes_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+func same[T any](t *testing.T, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: -want +got:\n%s", what, diff)
+	}
+}
+
+func TestLife(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	plain := annotated(configMap("plain", "1"), "nephio.org/prepared", "true")
+	a, b := deployment("a", plain, configMap("second", "1"), secret("s", "x")), deployment("b", configMap("other", "1"))
+
+	r := w.look(a, b)
+	same(t, "first apply", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, said(r))
+	same(t, "health", report.Verdict{Status: "True", Reason: "Healthy", Message: "3 objects are healthy"}, r.Deployments["a"].Healthy)
+	same(t, "health of the site", report.Verdict{Status: "True", Reason: "Healthy", Message: "all 2 deployments are healthy"}, r.Site.Healthy)
+	same(t, "what is there", []string{"other", "plain", "second"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{"a ConfigMap plain", "a ConfigMap second", "a Secret s", "b ConfigMap other"}, w.inventory())
+	got := w.must("ConfigMap", "plain")
+	if got.Annotation("nephio.org/prepared") != "" || got.Text("metadata", "labels", kubernetes.LabelDeployment) != "a" {
+		t.Errorf("metadata: %v", got["metadata"])
+	}
+
+	w.gate.writes.Store(0)
+	w.look(a, b)
+	if n := w.gate.writes.Load(); n > 0 {
+		t.Errorf("%d writes though nothing changed: %v", n, w.gate.paths)
+	}
+
+	before := w.must("ConfigMap", "other").Text("metadata", "resourceVersion")
+	a = deployment("a", configMap("plain", "2"), secret("s", "x"))
+	r = w.look(a, b)
+	same(t, "changed", "2", w.must("ConfigMap", "plain").Text("data", "key"))
+	same(t, "after a removal", []string{"other", "plain"}, w.there("ConfigMap"))
+	same(t, "what didn't change", before, w.must("ConfigMap", "other").Text("metadata", "resourceVersion"))
+	same(t, "inventory", []string{"a ConfigMap plain", "a Secret s", "b ConfigMap other"}, w.inventory())
+	same(t, "removed deployments", nil, r.Removed)
+
+	r = w.look(b)
+	same(t, "removed deployments", []tko.DeploymentID{"a"}, r.Removed)
+	same(t, "after a deployment went", []string{"other"}, w.there("ConfigMap"))
+	same(t, "secrets", []string{}, w.there("Secret"))
+	same(t, "inventory", []string{"b ConfigMap other"}, w.inventory())
+}
+
+func TestChartsAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	chart := resource("workload.nephio.org/v1alpha1", "HelmChart", "db")
+	chart["spec"] = map[string]any{"chart": "oci://example.com/db"}
+	r := w.look(deployment("a", configMap("x", "1"), chart))
+	same(t, "said", "1 objects are as they should be, but 1 Helm charts are not installed: a schedule plugin can do that", r.Deployments["a"].Scheduled.Message)
+}
+
+func TestHeldStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.look(deployment("a", configMap("x", "1")), deployment("b", configMap("y", "1")))
+	r, err := w.target.Schedule(t.Context(), w.cluster, w.site, nil, []tko.DeploymentID{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "what is there", []string{"x"}, w.there("ConfigMap"))
+	same(t, "kept", []tko.DeploymentID{"a"}, r.Kept)
+	same(t, "removed", []tko.DeploymentID{"b"}, r.Removed)
+}
+
+func TestWhoseObject(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	shared := resource("v1", "Namespace", w.ns+"-ran")
+	a, b := deployment("a", shared, configMap("x", "1")), deployment("b", shared, configMap("x", "2"), configMap("y", "1"))
+	r, err := w.schedule(t.Context(), a, b)
+	same(t, "two deployments", map[tko.DeploymentID]string{"a": "True Applied", "b": "False Invalid"}, said(r))
+	if err == nil || !strings.Contains(r.Deployments["b"].Scheduled.Message, `is in deployment "a" too`) {
+		t.Errorf("%v: %s", err, r.Deployments["b"].Scheduled.Message)
+	}
+	same(t, "the first has it", "1", w.must("ConfigMap", "x").Text("data", "key"))
+	same(t, "the rest is there", []string{"x", "y"}, w.there("ConfigMap"))
+
+	// It moves from one to the other, and never goes.
+	uid := w.must("ConfigMap", "x").Text("metadata", "uid")
+	w.look(b)
+	same(t, "the second has it now", "2", w.must("ConfigMap", "x").Text("data", "key"))
+	same(t, "the same object", uid, w.must("ConfigMap", "x").Text("metadata", "uid"))
+	same(t, "inventory", []string{"b ConfigMap x", "b ConfigMap y", "b Namespace " + w.ns + "-ran"}, w.inventory())
+
+	// Another site in the same cluster.
+	there := w.site
+	w.site.ID += "-other"
+	r, err = w.schedule(t.Context(), deployment("c", configMap("x", "3"), configMap("z", "1")))
+	if err == nil || !strings.Contains(r.Deployments["c"].Scheduled.Message, `is deployment "b"'s of site`) {
+		t.Errorf("%v: %s", err, r.Deployments["c"].Scheduled.Message)
+	}
+	same(t, "the first site has it", "2", w.must("ConfigMap", "x").Text("data", "key"))
+	same(t, "each its own", []string{"x", "y", "z"}, w.there("ConfigMap"))
+	w.look()
+	same(t, "what is left", []string{"x", "y"}, w.there("ConfigMap"))
+	w.site = there
+	w.look()
+	same(t, "what is left", []string{}, w.there("ConfigMap"))
+}
+
+func TestOthersObjects(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.create(configMap("theirs", "1"))
+	r, err := w.schedule(t.Context(), deployment("a", configMap("theirs", "2"), configMap("ours", "1")))
+	same(t, "refused", map[tko.DeploymentID]string{"a": "False Invalid"}, said(r))
+	if err == nil || !strings.Contains(r.Deployments["a"].Scheduled.Message, kubernetes.AnnotationAdopt) {
+		t.Errorf("%v: %s", err, r.Deployments["a"].Scheduled.Message)
+	}
+	same(t, "it is as it was", "1", w.must("ConfigMap", "theirs").Text("data", "key"))
+	w.look()
+	if w.get("ConfigMap", "theirs") == nil {
+		t.Error("what was never ours was removed")
+	}
+	w.look(deployment("a", annotated(configMap("theirs", "2"), kubernetes.AnnotationAdopt, "true")))
+	same(t, "adopted", "2", w.must("ConfigMap", "theirs").Text("data", "key"))
+}
+
+func TestPruneNever(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.look(deployment("a", annotated(configMap("data", "1"), kubernetes.AnnotationPrune, "Never"), configMap("rest", "1")))
+	r := w.look()
+	same(t, "what is there", []string{"data"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{}, w.inventory())
+	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
+}
+
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	var pkg krm.Package
+	for i := range 30 {
+		pkg = append(pkg, configMap(fmt.Sprintf("c%02d", i), "1"))
+	}
+	w.look(deployment("a", pkg...))
+	w.look(deployment("a", pkg[:10]...))
+	if n := len(w.there("ConfigMap")); n != 10 {
+		t.Fatalf("20 of 30 are within the budget: %d are there", n)
+	}
+	w.look(deployment("a", pkg...))
+	r := w.look(deployment("b", configMap("new", "1")))
+	same(t, "said", []string{"False", "WaitsForApproval"}, []string{r.Site.Scheduled.Status, r.Site.Scheduled.Reason})
+	same(t, "what is there", 31, len(w.there("ConfigMap")))
+	same(t, "removed", nil, r.Removed)
+	text := r.Site.Scheduled.Message
+	if !strings.Contains(text, "30 of 31 objects would be removed") || !strings.Contains(text, "ConfigMap \""+w.ns+"/c29\"") {
+		t.Error(text)
+	}
+	_, digest, _ := strings.Cut(text, `spec.prune.approve: "`)
+	digest, _, _ = strings.Cut(digest, `"`)
+
+	// The approval is of this, not of more.
+	w.set(digest, "prune", "approve")
+	r = w.look()
+	same(t, "more than was approved", "WaitsForApproval", r.Site.Scheduled.Reason)
+	r = w.look(deployment("b", configMap("new", "1")))
+	same(t, "what is there", []string{"new"}, w.there("ConfigMap"))
+	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
+	same(t, "said", "", r.Site.Scheduled.Status)
+}
+
+// What an approval began needs no other for the rest of it.
+func TestBudgetInSteps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	var pkg krm.Package
+	for i := range 60 {
+		r := configMap(fmt.Sprintf("c%02d", i), "1")
+		if i < 30 {
+			r.SetAnnotation(kubernetes.AnnotationOrder, "-1")
+		}
+		if i == 59 {
+			r.Set([]any{"example.com/wait"}, "metadata", "finalizers")
+		}
+		pkg = append(pkg, r)
+	}
+	w.look(deployment("a", pkg...))
+	_, digest, _ := strings.Cut(w.look().Site.Scheduled.Message, `spec.prune.approve: "`)
+	w.set(strings.TrimSuffix(digest, `"`+digest[strings.Index(digest, `"`)+1:]), "prune", "approve")
+	r := w.look()
+	same(t, "one waits, and the earlier step with it", 31, len(w.there("ConfigMap")))
+	same(t, "said", "Removing", r.Site.Scheduled.Reason)
+	w.patch("ConfigMap", "c59", `{"metadata": {"finalizers": null}}`)
+	r = w.look()
+	same(t, "what is there", []string{}, w.there("ConfigMap"))
+	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
+}
+
+func definition(group string) krm.Resource {
+	const kind, plural = "Thing", "things"
+	r := resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", plural+"."+group)
+	r["spec"] = map[string]any{
+		"group": group, "scope": "Namespaced", "names": map[string]any{"kind": kind, "plural": plural, "singular": strings.ToLower(kind)},
+		"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{
+			"type": "object", "properties": map[string]any{"spec": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+		}}}},
+	}
+	return r
+}
+
+func TestDefinitions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	group := w.ns + ".example.com"
+	thing := resource(group+"/v1", "Thing", "one")
+	thing["spec"] = map[string]any{"a": "b"}
+	crd := definition(group)
+	late := w.ns + "-late"
+	inLate := configMap("in-late", "1")
+	inLate.Set(late, "metadata", "namespace")
+	// The first deployment needs what the second one brings.
+	a, b := deployment("a", thing, inLate), deployment("b", configMap("x", "1"), resource("v1", "Namespace", late), crd)
+	r := w.look(a, b)
+	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, said(r))
+	same(t, "inventory", []string{"a ConfigMap in-late", "a Thing one", "b ConfigMap x", "b CustomResourceDefinition things." + group, "b Namespace " + late}, w.inventory())
+
+	// The definition goes, but not before what needs it.
+	r = w.look(a)
+	same(t, "said", "Removing", r.Site.Scheduled.Reason)
+	if text := r.Site.Scheduled.Message; !strings.Contains(text, "stays as long as there are objects of its kind") || !strings.Contains(text, `stays as long as deployment "a" has something in it`) {
+		t.Error(text)
+	}
+	w.must("CustomResourceDefinition", "things."+group)
+	if w.must("Namespace", late).Text("metadata", "deletionTimestamp") != "" {
+		t.Error("the namespace was removed with what is another deployment's")
+	}
+	await(t, "the definition to go", func() bool {
+		w.look()
+		return w.get("CustomResourceDefinition", "things."+group) == nil
+	})
+	if w.must("Namespace", late).Text("metadata", "deletionTimestamp") == "" {
+		t.Error("the namespace wasn't removed")
+	}
+}
+
+func TestUnknownKind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	group := w.ns + ".example.com"
+	d := deployment("a", resource(group+"/v1", "Thing", "one"), configMap("x", "1"))
+	r, err := w.schedule(t.Context(), d)
+	same(t, "said", map[tko.DeploymentID]string{"a": "False Failed"}, said(r))
+	if err == nil || !strings.Contains(err.Error(), "is of a kind that the cluster doesn't know") {
+		t.Error(err)
+	}
+	same(t, "the rest is there", []string{"x"}, w.there("ConfigMap"))
+	w.create(definition(group))
+	await(t, "the kind", func() bool {
+		r, err = w.schedule(t.Context(), d)
+		return err == nil
+	})
+	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied"}, said(r))
+}
+
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	d := deployment("a", annotated(configMap("last", "1"), kubernetes.AnnotationOrder, "5"), workload(1))
+	other := deployment("b", configMap("other", "1"))
+	r := w.look(d, other)
+	same(t, "said", map[tko.DeploymentID]string{"a": "False Waiting", "b": "True Applied"}, said(r))
+	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
+	same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
+	if r.Again > kubernetes.Soon {
+		t.Errorf("it is looked at again after %s only", r.Again)
+	}
+	w.patch("Deployment", "web", `{"status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]}}`, "status")
+	r = w.look(d, other)
+	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, said(r))
+	same(t, "what is there", []string{"last", "other"}, w.there("ConfigMap"))
+	same(t, "health", "Healthy", r.Deployments["a"].Healthy.Reason)
+	if r.Again < kubernetes.Soon {
+		t.Errorf("it is looked at again after %s", r.Again)
+	}
+}
+
+func TestUnhealthy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	d := deployment("a", workload(1), configMap("x", "1"))
+	w.look(d)
+	w.patch("Deployment", "web", `{"status": {"observedGeneration": 1, "conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "no room"}]}}`, "status")
+	r := w.look(d)
+	same(t, "health", []string{"False", "Unhealthy"}, []string{r.Deployments["a"].Healthy.Status, r.Deployments["a"].Healthy.Reason})
+	same(t, "health of the site", []string{"False", "Unhealthy"}, []string{r.Site.Healthy.Status, r.Site.Healthy.Reason})
+	if !strings.Contains(r.Deployments["a"].Healthy.Message, `Deployment.apps "`+w.ns+`/web"`) {
+		t.Error(r.Deployments["a"].Healthy.Message)
+	}
+}
+
+func TestInvalidObject(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	bad := configMap("Bad_Name", "1")
+	r, err := w.schedule(t.Context(), deployment("a", bad, configMap("x", "1")), deployment("b", configMap("y", "1")))
+	same(t, "said", map[tko.DeploymentID]string{"a": "False Invalid", "b": "True Applied"}, said(r))
+	if err == nil || !strings.Contains(err.Error(), "Bad_Name") {
+		t.Error(err)
+	}
+	same(t, "the others are there", []string{"x", "y"}, w.there("ConfigMap"))
+}

@@ -1,0 +1,362 @@
+package kubernetes_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/kube"
+)
+
+func conditions(r report.State) []tko.Condition {
+	return []tko.Condition{
+		{Type: tko.ConditionScheduled, Status: r.Scheduled.Status, Reason: r.Scheduled.Reason, Message: r.Scheduled.Message, LastTransition: time.Now()},
+		{Type: tko.ConditionHealthy, Status: r.Healthy.Status, Reason: r.Healthy.Reason, Message: r.Healthy.Message, LastTransition: time.Now()},
+	}
+}
+
+func TestAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	d := deployment("a", configMap("x", "1"))
+	d.Stamp.Conditions = conditions(w.look(d).Deployments["a"])
+	w.gate.down.Store(true)
+	r, err := w.schedule(t.Context(), d, deployment("new", configMap("y", "1")))
+	if err == nil || !strings.Contains(err.Error(), "doesn't answer") || errors.Is(err, tko.ErrInvalid) {
+		t.Error(err)
+	}
+	same(t, "the site", []string{"Unknown", "Unreachable", ""}, []string{r.Site.Healthy.Status, r.Site.Healthy.Reason, r.Site.Scheduled.Status})
+	same(t, "nobody knows how it is", "Unknown", r.Deployments["a"].Healthy.Status)
+	same(t, "one that never was there", report.State{}, r.Deployments["new"])
+	if r.Again != kubernetes.Soon {
+		t.Errorf("it is tried again after %s", r.Again)
+	}
+
+	// The longer it is away, the less often it is tried, and what is said stays.
+	w.site.Stamp.Conditions = conditions(r.Site)
+	w.site.Stamp.Conditions[1].LastTransition = time.Now().Add(-time.Minute)
+	again, _ := w.schedule(t.Context(), d)
+	same(t, "said again", r.Site, again.Site)
+	if again.Again < 30*time.Second || again.Again > time.Minute {
+		t.Errorf("it is tried again after %s", again.Again)
+	}
+	w.site.Stamp.Conditions[1].LastTransition = time.Now().Add(-24 * time.Hour)
+	if again, _ = w.schedule(t.Context(), d); again.Again > 11*time.Minute {
+		t.Errorf("it is tried again after %s", again.Again)
+	}
+
+	// What can't be looked at isn't known either.
+	w.set("none.yaml", "kubeconfig", "file")
+	r, err = w.schedule(t.Context(), d)
+	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonUnknown || r.Deployments["a"].Healthy.Reason != kubernetes.ReasonUnknown {
+		t.Errorf("without a kubeconfig: %v, %v", r, err)
+	}
+	w.set("edge.yaml", "kubeconfig", "file")
+
+	w.gate.down.Store(false)
+	r = w.look(d)
+	same(t, "it is back", "True Healthy", r.Site.Healthy.Status+" "+r.Site.Healthy.Reason)
+}
+
+// The API server itself stops and starts, and the connection with it.
+func TestServerRestarts(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	dir := t.TempDir()
+	text, err := os.ReadFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target := kubernetes.New(kubernetes.Options{Kubeconfigs: dir})
+	defer target.Close()
+	cluster := krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "spec": map[string]any{"kubeconfig": map[string]any{"file": "edge.yaml"}}}
+	look := func(value string) (report.Report, error) {
+		return target.Schedule(t.Context(), cluster, tko.Site{ID: "s"}, []tko.Deployment{deployment("a", configMap("x", value))}, nil)
+	}
+	if _, err := look("1"); err != nil {
+		t.Fatal(err)
+	}
+	c.StopAPI()
+	r, err := look("2")
+	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonAway || !strings.Contains(err.Error(), "doesn't answer: connection refused") {
+		t.Errorf("while it is away: %v, %v", r.Site, err)
+	}
+	c.StartAPI(t)
+	if _, err = look("2"); err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := client.Resource(kinds["ConfigMap"]).Namespace("default").Get(t.Context(), "x", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "what is there", "2", krm.Resource(u.Object).Text("data", "key"))
+}
+
+// Clusters that are away are tried a few at a time.
+func TestManyAway(t *testing.T) {
+	t.Parallel()
+	var trying, most atomic.Int64
+	release := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		n := trying.Add(1)
+		defer trying.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		<-release
+		panic(http.ErrAbortHandler)
+	}))
+	defer slow.Close()
+	dir := t.TempDir()
+	text := `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "` + slow.URL + `"}}], users: [{name: u, user: {token: x}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`
+	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target := kubernetes.New(kubernetes.Options{Kubeconfigs: dir})
+	defer target.Close()
+	site := tko.Site{ID: "s", Stamp: tko.Stamp{Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: kubernetes.ReasonAway, Message: "as before"}}}}
+	cluster := krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "spec": map[string]any{"kubeconfig": map[string]any{"file": "edge.yaml"}}}
+	const all = 50
+	ended := make(chan error, all)
+	for range all {
+		go func() {
+			_, err := target.Schedule(t.Context(), cluster, site, nil, nil)
+			ended <- err
+		}()
+	}
+	for range all - kubernetes.MaxProbes {
+		if err := <-ended; err == nil || err.Error() != "as before" {
+			t.Errorf("one that isn't tried for now: %v", err)
+		}
+	}
+	close(release)
+	for range kubernetes.MaxProbes {
+		if err := <-ended; err == nil || err.Error() == "as before" {
+			t.Errorf("one that is tried: %v", err)
+		}
+	}
+	if most.Load() > kubernetes.MaxProbes {
+		t.Errorf("%d tried at once", most.Load())
+	}
+}
+
+func TestCredentialsRotate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	var good atomic.Value
+	good.Store("one")
+	guard := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+good.Load().(string) {
+			http.Error(rw, "no", http.StatusUnauthorized)
+			return
+		}
+		r.Header.Del("Authorization")
+		w.gate.Config.Handler.ServeHTTP(rw, r)
+	}))
+	defer guard.Close()
+	d := deployment("a", configMap("x", "1"))
+	try := func(what string, works bool) {
+		t.Helper()
+		_, err := w.schedule(t.Context(), d)
+		if (err == nil) != works {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err != nil && (strings.Contains(err.Error(), "one") || strings.Contains(err.Error(), "two")) {
+			t.Errorf("%s: a secret was told: %v", what, err)
+		}
+	}
+	w.kubeconfig("edge.yaml", guard.URL, "one")
+	try("the first token", true)
+	good.Store("two")
+	try("a token that is good no longer", false)
+	w.kubeconfig("edge.yaml", guard.URL, "two")
+	try("the second token", true)
+	w.kubeconfig("edge.yaml", guard.URL, "one")
+	try("the first token again", false)
+
+	// The same from a Secret of the management cluster.
+	management := filepath.Join(w.dir, "management.yaml")
+	w.kubeconfig("management.yaml", w.gate.URL, "")
+	w.target.Close()
+	w.target = kubernetes.New(kubernetes.Options{Management: management})
+	w.set(map[string]any{"clusterAPI": map[string]any{"name": "edge", "namespace": w.ns}}, "kubeconfig")
+	r, err := w.schedule(t.Context(), d)
+	if err == nil || r.Site.Scheduled.Reason != kubernetes.ReasonWaiting || !strings.Contains(err.Error(), "there is no Secret") {
+		t.Errorf("without a Secret: %v %v", r.Site.Scheduled, err)
+	}
+	kubeconfig := func(token string) string {
+		w.kubeconfig("edge.yaml", guard.URL, token)
+		text, err := os.ReadFile(filepath.Join(w.dir, "edge.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return base64.StdEncoding.EncodeToString(text)
+	}
+	s := resource("v1", "Secret", "edge-kubeconfig")
+	s["data"] = map[string]any{"value": kubeconfig("two")}
+	w.create(s)
+	try("the token of a Secret", true)
+	good.Store("three")
+	try("a token that is good no longer", false)
+	w.patch("Secret", "edge-kubeconfig", `{"data": {"value": "`+kubeconfig("three")+`"}}`)
+	try("a new token of a Secret", true)
+}
+
+func TestSecretRunsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.kubeconfig("management.yaml", w.gate.URL, "")
+	target := kubernetes.New(kubernetes.Options{Management: filepath.Join(w.dir, "management.yaml")})
+	defer target.Close()
+	for name, user := range map[string]string{
+		"program": "{exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/true, interactiveMode: Never}}",
+		"file":    "{tokenFile: /etc/hostname}",
+	} {
+		s := resource("v1", "Secret", name)
+		s["stringData"] = map[string]any{"value": `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: u, user: ` + user + `}], contexts: [{name: c, context: {cluster: c, user: u}}]}`}
+		w.create(s)
+		w.set(map[string]any{"secret": map[string]any{"name": name, "namespace": w.ns}}, "kubeconfig")
+		_, err := target.Schedule(t.Context(), w.cluster, w.site, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), "programs or files") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWhere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, "in", name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "in", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := func(name string) string {
+		return strings.ReplaceAll(`{apiVersion: v1, kind: Config, clusters: [{name: N, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: N, user: {}}], contexts: [{name: N, context: {cluster: N, user: N}}]}`, "N", name)
+	}
+	write("all/a.yaml", config("a"))
+	write("all/b.yaml", config("b"))
+	write("all/..data/c.yaml", "not read")
+	write("broken.yaml", "clusters: hunter2")
+	if err := os.Symlink(filepath.Join(dir, "out.yaml"), filepath.Join(dir, "in", "link.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "out.yaml"), []byte(config("a")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := func(name, in string) map[string]any {
+		return map[string]any{"kubeconfig": map[string]any{"file": name, "context": in}}
+	}
+	tests := map[string]struct {
+		why     string
+		spec    map[string]any
+		want    string
+		invalid bool
+	}{
+		"a context of a folder": {"every file in it counts", file("all", "b"), "doesn't answer: connection refused", false},
+		"no such context":       {"it is named", file("all", "z"), `has no context "z"`, false},
+		"no current context":    {"the remedy is named", file("all", ""), "spec.kubeconfig.context", false},
+		"not there":             {"it may come", file("none.yaml", ""), "can't be read", false},
+		"no kubeconfig":         {"what is in it isn't shown", file("broken.yaml", ""), "it is no kubeconfig", false},
+		"outside":               {"other files of the machine aren't for sites", file("../out.yaml", "a"), "not below", true},
+		"absolute":              {"the same", file("/etc/kubernetes/admin.conf", "a"), "not below", true},
+		"by a link":             {"the same", file("link.yaml", "a"), "can't be read", false},
+		"in the cluster":        {"it would be the server's own rights", map[string]any{"inCluster": true}, "--kubernetes-in-cluster", true},
+		"a Secret":              {"there is no management cluster", map[string]any{"kubeconfig": map[string]any{"secret": map[string]any{"name": "x"}}}, "--management-kubeconfig", false},
+		"nowhere":               {"it must be said", map[string]any{}, "it is missing", true},
+		"two places":            {"one must be meant", map[string]any{"inCluster": true, "kubeconfig": map[string]any{"file": "x"}}, "exactly one", true},
+		"a bad policy":          {"a word that isn't known means nothing", map[string]any{"inCluster": true, "drift": "Fix"}, "none of Correct", true},
+		"a bad pointer":         {"it would ignore nothing", map[string]any{"inCluster": true, "ignore": []any{map[string]any{"kind": "X", "pointers": []any{"spec"}}}}, "not a JSON pointer", true},
+	}
+	target := kubernetes.New(kubernetes.Options{Kubeconfigs: filepath.Join(dir, "in")})
+	t.Cleanup(target.Close)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := target.Schedule(t.Context(), krm.Resource{"spec": test.spec}, tko.Site{ID: "s"}, nil, nil)
+			if err == nil || !strings.Contains(err.Error(), test.want) || errors.Is(err, tko.ErrInvalid) != test.invalid {
+				t.Errorf("%s: %v", test.why, err)
+			}
+			if err != nil && (strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), dir)) {
+				t.Errorf("tells too much: %v", err)
+			}
+		})
+	}
+}
+
+func TestConnections(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{Idle: time.Hour, MaxConnections: 2})
+	var open atomic.Int64
+	counted := httptest.NewUnstartedServer(w.gate.Config.Handler)
+	counted.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		switch s {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		default:
+		}
+	}
+	counted.Start()
+	defer counted.Close()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		w.kubeconfig(name+".yaml", counted.URL, "")
+		w.set(name+".yaml", "kubeconfig", "file")
+		w.site.ID = tko.SiteID(name)
+		w.look()
+	}
+	await(t, "the connections beyond the bound to close", func() bool { return open.Load() == 2 })
+	before := w.gate.requests.Load()
+	w.look()
+	if open.Load() != 2 {
+		t.Errorf("%d connections, want the two that there were", open.Load())
+	}
+	if n := w.gate.requests.Load() - before; n != 1 {
+		t.Errorf("a look at a site without anything takes %d requests", n)
+	}
+	w.target.Close()
+	await(t, "the connections to close", func() bool { return open.Load() == 0 })
+
+	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Idle: time.Millisecond})
+	w.look()
+	await(t, "what isn't used to close", func() bool { return open.Load() == 0 })
+}
+
+// A look that is interrupted says nothing of the site.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := w.schedule(ctx, deployment("a", configMap("x", "1")))
+	if err == nil {
+		t.Error("no error")
+	}
+	same(t, "said", report.Report{}, r)
+}

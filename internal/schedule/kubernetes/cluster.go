@@ -1,0 +1,236 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// manager is what the API server knows us as.
+const manager = "tko"
+
+const pageSize = 500 // objects of a list in one answer
+
+// A cluster is a connection.
+type cluster struct {
+	digest  string // of the credentials
+	client  *http.Client
+	dynamic dynamic.Interface
+	plain   *rest.RESTClient
+
+	// guarded by connections.mu
+	users   int
+	used    time.Time
+	retired bool
+
+	mu    sync.Mutex
+	kinds map[schema.GroupVersion]map[string]kind
+}
+
+// A kind is how the cluster calls the objects of a kind, and where they are.
+type kind struct {
+	resource   schema.GroupVersionResource
+	namespaced bool
+}
+
+func newCluster(config *rest.Config, digest string, timeout time.Duration) (*cluster, error) {
+	client, err := newTransport(config, timeout)
+	if err != nil {
+		return nil, err
+	}
+	made, err := dynamic.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, err
+	}
+	config = dynamic.ConfigFor(config)
+	config.GroupVersion = &schema.GroupVersion{}
+	plain, err := rest.UnversionedRESTClientForConfigAndClient(config, client)
+	if err != nil {
+		return nil, err
+	}
+	return &cluster{digest: digest, client: client, dynamic: made, plain: plain, kinds: map[schema.GroupVersion]map[string]kind{}}, nil
+}
+
+func (c *cluster) close() { closeTransport(c.client) }
+
+// kindOf asks the cluster, once for each group and version, and again for what
+// it didn't know then: definitions come and go.
+func (c *cluster) kindOf(ctx context.Context, gvk krm.GVK) (k kind, known bool, err error) {
+	gv := schema.GroupVersion{Group: gvk.Group, Version: gvk.Version}
+	c.mu.Lock()
+	k, known = c.kinds[gv][gvk.Kind]
+	c.mu.Unlock()
+	if known {
+		return k, true, nil
+	}
+	path := "/apis/" + gv.String()
+	if gv.Group == "" {
+		path = "/api/" + gv.Version
+	}
+	text, err := c.plain.Get().AbsPath(path).Do(ctx).Raw()
+	if apierrors.IsNotFound(err) {
+		return kind{}, false, nil
+	}
+	if err != nil {
+		return kind{}, false, fmt.Errorf("asking for the kinds of %s: %w", gv, err)
+	}
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(text, &list); err != nil {
+		return kind{}, false, fmt.Errorf("asking for the kinds of %s: %w", gv, err)
+	}
+	kinds := map[string]kind{}
+	for _, r := range list.APIResources {
+		if isSubresource(r.Name) || r.Kind == "" {
+			continue
+		}
+		kinds[r.Kind] = kind{resource: gv.WithResource(r.Name), namespaced: r.Namespaced}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kinds[gv] = kinds
+	k, known = kinds[gvk.Kind]
+	return k, known, nil
+}
+
+func isSubresource(name string) bool {
+	for i := range len(name) {
+		if name[i] == '/' {
+			return true
+		}
+	}
+	return false
+}
+
+// forget makes us ask again for the kinds of a group and version.
+func (c *cluster) forget(gv schema.GroupVersion) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.kinds, gv)
+}
+
+// of is where to find an object; ErrNotFound of the API, if the cluster doesn't
+// know its kind.
+func (c *cluster) of(ctx context.Context, k key, version string) (dynamic.ResourceInterface, error) {
+	found, known, err := c.kindOf(ctx, krm.GVK{Group: k.Group, Version: version, Kind: k.Kind})
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: k.Group, Resource: k.Kind}, k.Name)
+	}
+	if found.namespaced {
+		return c.dynamic.Resource(found.resource).Namespace(k.Namespace), nil
+	}
+	return c.dynamic.Resource(found.resource), nil
+}
+
+// get answers nil if the object isn't there.
+func (c *cluster) get(ctx context.Context, k key, version string) (*unstructured.Unstructured, error) {
+	at, err := c.of(ctx, k, version)
+	if err == nil {
+		var r *unstructured.Unstructured
+		if r, err = at.Get(ctx, k.Name, metav1.GetOptions{}); err == nil {
+			return r, nil
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("reading %s: %w", k, err)
+}
+
+// list answers all objects with a label.
+func (c *cluster) list(ctx context.Context, r schema.GroupVersionResource, namespace, label string) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	options := metav1.ListOptions{LabelSelector: label, Limit: pageSize}
+	for restarted := false; ; {
+		page, err := c.dynamic.Resource(r).Namespace(namespace).List(ctx, options)
+		if apierrors.IsResourceExpired(err) && !restarted { // too slow for its pages
+			restarted, all, options.Continue, options.Limit = true, nil, "", 0
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			all = append(all, &page.Items[i])
+		}
+		if options.Continue = page.GetContinue(); options.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+// apply makes an object say what content says, and answers it as it is then;
+// as it would be, if dry.
+func (c *cluster) apply(ctx context.Context, o *object, content map[string]any, force, dry bool) (*unstructured.Unstructured, error) {
+	at, err := c.of(ctx, o.key, o.version)
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.ApplyOptions{FieldManager: manager, Force: force}
+	if dry {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	r, err := at.Apply(ctx, o.Name, &unstructured.Unstructured{Object: content}, options)
+	if apierrors.IsNotFound(err) {
+		c.forget(schema.GroupVersion{Group: o.Group, Version: o.version}) // maybe its definition went
+	}
+	return r, err
+}
+
+// remove asks for an object to go; not if another of the same name has come in
+// its place.
+func (c *cluster) remove(ctx context.Context, k key, version string, r *unstructured.Unstructured) error {
+	at, err := c.of(ctx, k, version)
+	if err != nil {
+		return err
+	}
+	uid, background := r.GetUID(), metav1.DeletePropagationBackground
+	err = at.Delete(ctx, k.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+func (c *cluster) makeNamespace(ctx context.Context, name string) error {
+	r := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
+	}}
+	_, err := c.dynamic.Resource(namespaces).Create(ctx, r, metav1.CreateOptions{FieldManager: manager})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// isAway says whether an error is of the way to the cluster or of its health,
+// rather than its answer.
+func isAway(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return isNetwork(err)
+	}
+	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsTooManyRequests(err) || status.Status().Code >= http.StatusInternalServerError && status.Status().Code != http.StatusInternalServerError
+}
+
+// isGone says that there is no such object, or no such kind.
+func isGone(err error) bool { return apierrors.IsNotFound(err) }

@@ -1,0 +1,420 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+const (
+	maxKubeconfig = 1 << 20
+	dialTimeout   = 5 * time.Second
+)
+
+// connections are the clusters that we are connected to, at most one for each
+// source and no more than a bound, as long as they are used.
+type connections struct {
+	options Options
+
+	mu      sync.Mutex
+	entries map[source]*cluster
+	closed  bool
+	sweeper *time.Timer
+}
+
+// get answers the connection of a source, made with the credentials as they are
+// now. Call release when it isn't needed any more.
+func (c *connections) get(ctx context.Context, s source) (conn *cluster, release func(), err error) {
+	config, digest, err := c.credentials(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, nil, tko.Errorf(tko.ErrUnavailable, "stopping")
+	}
+	conn = c.entries[s]
+	if conn == nil || conn.digest != digest {
+		fresh, err := newCluster(config, digest, c.options.Timeout)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", s, err)
+		}
+		if conn != nil {
+			c.options.Log.InfoContext(ctx, "credentials of a cluster changed: connecting anew", "from", s.String())
+			c.retire(s)
+		}
+		conn = fresh
+		c.entries[s] = conn
+	}
+	conn.users++
+	c.shrink()
+	return conn, sync.OnceFunc(func() { c.release(conn) }), nil
+}
+
+func (c *connections) release(conn *cluster) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn.users--
+	conn.used = time.Now()
+	if conn.users == 0 && (conn.retired || c.closed) {
+		conn.close()
+		return
+	}
+	c.shrink()
+	if c.sweeper == nil && !c.closed {
+		c.sweeper = time.AfterFunc(c.options.Idle, c.sweep)
+	}
+}
+
+// retire forgets a connection, and closes it when nobody uses it any more.
+func (c *connections) retire(s source) {
+	conn := c.entries[s]
+	delete(c.entries, s)
+	conn.retired = true
+	if conn.users == 0 {
+		conn.close()
+	}
+}
+
+// shrink closes what was not used the longest, until there are no more than
+// the bound or all are in use.
+func (c *connections) shrink() {
+	for len(c.entries) > c.options.MaxConnections {
+		var oldest *source
+		for s, conn := range c.entries {
+			if conn.users == 0 && (oldest == nil || conn.used.Before(c.entries[*oldest].used)) {
+				oldest = &s
+			}
+		}
+		if oldest == nil {
+			return
+		}
+		c.retire(*oldest)
+	}
+}
+
+// sweep closes what nobody uses.
+func (c *connections) sweep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweeper = nil
+	next := time.Duration(-1)
+	for s, conn := range c.entries {
+		if conn.users > 0 {
+			continue
+		}
+		left := c.options.Idle - time.Since(conn.used)
+		if left <= 0 {
+			c.retire(s)
+		} else if next < 0 || left < next {
+			next = left
+		}
+	}
+	if next >= 0 && !c.closed {
+		c.sweeper = time.AfterFunc(next, c.sweep)
+	}
+}
+
+func (c *connections) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.sweeper != nil {
+		c.sweeper.Stop()
+		c.sweeper = nil
+	}
+	for s := range c.entries {
+		c.retire(s)
+	}
+}
+
+// credentials reads what a source says now, and what tells it from what it
+// said before.
+func (c *connections) credentials(ctx context.Context, s source) (config *rest.Config, digest string, err error) {
+	switch {
+	case s.InCluster:
+		config, err = c.inCluster()
+	case s.Management:
+		config, err = c.fromManagement(s)
+	case s.Secret != "":
+		config, err = c.fromSecret(ctx, s)
+	default:
+		config, err = c.fromFile(s)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, "", fmt.Errorf("%s: reading the certificates that it names: %w", s, err)
+	}
+	config.CAFile, config.CertFile, config.KeyFile = "", "", ""
+	if config.BearerTokenFile != "" {
+		token, err := os.ReadFile(config.BearerTokenFile)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: reading the token that it names: %w", s, err)
+		}
+		config.BearerToken, config.BearerTokenFile = strings.TrimSpace(string(token)), ""
+	}
+	hash := sha256.New()
+	for _, part := range []string{
+		config.Host, config.APIPath, config.Username, config.Password, config.BearerToken, config.ServerName,
+		strconv.FormatBool(config.Insecure), string(config.CAData), string(config.CertData), string(config.KeyData),
+		fmt.Sprintf("%+v", config.Impersonate), fmt.Sprintf("%v", config.ExecProvider),
+	} {
+		_, _ = fmt.Fprintf(hash, "%d:%s", len(part), part)
+	}
+	return config, base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
+}
+
+func (c *connections) inCluster() (*rest.Config, error) {
+	if !c.options.InCluster {
+		return nil, tko.Errorf(tko.ErrInvalid, "spec.inCluster: this meta-scheduler may not deploy to the cluster that it runs in: its operator can allow it with --kubernetes-in-cluster")
+	}
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("spec.inCluster: %w", err)
+	}
+	return config, nil
+}
+
+// fromFile reads a file of the folder of kubeconfigs, or all files of a folder
+// in it as if they were one.
+func (c *connections) fromFile(s source) (*rest.Config, error) {
+	if c.options.Kubeconfigs == "" {
+		return nil, errors.New("spec.kubeconfig.file: this meta-scheduler has no folder of kubeconfigs: its operator configures one with --kubeconfigs")
+	}
+	root, err := os.OpenRoot(c.options.Kubeconfigs)
+	if err != nil {
+		return nil, fmt.Errorf("the folder of kubeconfigs can't be read: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	name := filepath.ToSlash(filepath.Clean(filepath.FromSlash(s.File)))
+	files := []string{name}
+	if info, err := root.Stat(name); err == nil && info.IsDir() {
+		entries, err := fs.ReadDir(root.FS(), name)
+		if err != nil {
+			return nil, fmt.Errorf("spec.kubeconfig.file %q can't be read: %w", s.File, reason(err))
+		}
+		files = nil
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), ".") { // a mounted Secret has folders of this kind
+				files = append(files, path.Join(name, e.Name()))
+			}
+		}
+		slices.Sort(files)
+	}
+	merged := api.NewConfig()
+	for _, file := range files {
+		one, err := readKubeconfig(root, file)
+		if err != nil {
+			return nil, fmt.Errorf("spec.kubeconfig.file %q: %w", file, err)
+		}
+		for _, origin := range one.Clusters {
+			origin.LocationOfOrigin = filepath.Join(c.options.Kubeconfigs, filepath.FromSlash(file))
+		}
+		for _, origin := range one.AuthInfos {
+			origin.LocationOfOrigin = filepath.Join(c.options.Kubeconfigs, filepath.FromSlash(file))
+		}
+		merge(merged, one)
+	}
+	if err := clientcmd.ResolveLocalPaths(merged); err != nil {
+		return nil, fmt.Errorf("spec.kubeconfig.file %q: %w", s.File, err)
+	}
+	return choose(merged, s, "spec.kubeconfig.file "+fmt.Sprintf("%q", s.File))
+}
+
+// merge adds what isn't there: the first file that names something wins.
+func merge(into, from *api.Config) {
+	if into.CurrentContext == "" {
+		into.CurrentContext = from.CurrentContext
+	}
+	for name, v := range from.Clusters {
+		if into.Clusters[name] == nil {
+			into.Clusters[name] = v
+		}
+	}
+	for name, v := range from.AuthInfos {
+		if into.AuthInfos[name] == nil {
+			into.AuthInfos[name] = v
+		}
+	}
+	for name, v := range from.Contexts {
+		if into.Contexts[name] == nil {
+			into.Contexts[name] = v
+		}
+	}
+}
+
+func readKubeconfig(root *os.Root, name string) (*api.Config, error) {
+	file, err := root.Open(name)
+	if err != nil {
+		// not ErrInvalid: the file may come, as files of secrets do
+		return nil, fmt.Errorf("it can't be read: %w", reason(err))
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxKubeconfig+1))
+	if err != nil {
+		return nil, fmt.Errorf("it can't be read: %w", reason(err))
+	}
+	return parseKubeconfig(data)
+}
+
+// parseKubeconfig doesn't show what is in it: errors of parsers do.
+func parseKubeconfig(data []byte) (*api.Config, error) {
+	if len(data) > maxKubeconfig {
+		return nil, fmt.Errorf("it is longer than %d bytes", maxKubeconfig)
+	}
+	config, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, errors.New("it is no kubeconfig")
+	}
+	return config, nil
+}
+
+// choose answers the config of a context.
+func choose(config *api.Config, s source, what string) (*rest.Config, error) {
+	name := or(s.Context, config.CurrentContext)
+	if config.Contexts[name] == nil {
+		if s.Context == "" {
+			return nil, fmt.Errorf("%s has no current context: name one in spec.kubeconfig.context", what)
+		}
+		return nil, fmt.Errorf("%s has no context %q", what, s.Context)
+	}
+	made, err := clientcmd.NewNonInteractiveClientConfig(*config, name, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s: context %q: %w", what, name, err)
+	}
+	return made, nil
+}
+
+// fromSecret reads a Secret of the management cluster. What it says may not
+// make us run programs or read files: whoever writes Secrets there isn't the
+// operator of this machine.
+func (c *connections) fromSecret(ctx context.Context, s source) (*rest.Config, error) {
+	management, release, err := c.get(ctx, source{Management: true})
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	r, err := management.dynamic.Resource(secrets).Namespace(s.SecretNamespace).Get(ctx, s.Secret, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, &waitError{fmt.Sprintf("there is no %s yet", s)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", s, err)
+	}
+	encoded, _, _ := unstructured.NestedString(r.Object, "data", s.SecretKey)
+	if encoded == "" {
+		return nil, &waitError{fmt.Sprintf("%s has no key %q yet", s, s.SecretKey)}
+	}
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("%s, key %q: it can't be decoded", s, s.SecretKey)
+	}
+	config, err := parseKubeconfig(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s, key %q: %w", s, s.SecretKey, err)
+	}
+	for _, user := range config.AuthInfos {
+		if user.Exec != nil || user.AuthProvider != nil || user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "" {
+			return nil, fmt.Errorf("%s, key %q: its users name programs or files: only credentials that are in it are taken", s, s.SecretKey)
+		}
+	}
+	for _, cluster := range config.Clusters {
+		if cluster.CertificateAuthority != "" {
+			return nil, fmt.Errorf("%s, key %q: its clusters name files: only certificates that are in it are taken", s, s.SecretKey)
+		}
+	}
+	return choose(config, s, s.String())
+}
+
+// fromManagement reads the kubeconfig of the management cluster.
+func (c *connections) fromManagement(s source) (*rest.Config, error) {
+	if c.options.Management == "" {
+		return nil, errors.New("this meta-scheduler has no management cluster: its operator names the kubeconfig of one with --management-kubeconfig")
+	}
+	config, err := clientcmd.LoadFromFile(c.options.Management)
+	if err != nil {
+		return nil, fmt.Errorf("the kubeconfig of the management cluster can't be read: %w", reason(err))
+	}
+	if err := clientcmd.ResolveLocalPaths(config); err != nil {
+		return nil, fmt.Errorf("the kubeconfig of the management cluster: %w", err)
+	}
+	return choose(config, s, "the kubeconfig of the management cluster")
+}
+
+// reason is what is wrong with a file, without its path on this machine.
+func reason(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// A waitError says that something isn't there yet that is made elsewhere.
+type waitError struct{ message string }
+
+func (e *waitError) Error() string { return e.message }
+
+// newTransport makes a client of its own: those of the library share their
+// connections, and can't be closed.
+func newTransport(config *rest.Config, timeout time.Duration) (*http.Client, error) {
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
+	config.Dial = dialer.DialContext
+	if config.Proxy == nil {
+		config.Proxy = http.ProxyFromEnvironment
+	}
+	config.Timeout = timeout
+	config.QPS = -1 // the API server shares itself out
+	config.UserAgent = "tko-meta-scheduler"
+	config.WarningHandler = rest.NoWarnings{}
+	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return &once{inner} })
+	return rest.HTTPClientFor(config)
+}
+
+// errBroken says that a connection ended before the answer.
+var errBroken = errors.New("the connection broke")
+
+// once keeps the library from trying ten seconds where a connection breaks: the
+// next look tries again.
+type once struct{ inner http.RoundTripper }
+
+func (o *once) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := o.inner.RoundTrip(r)
+	if err != nil && (utilnet.IsProbableEOF(err) || utilnet.IsConnectionReset(err)) {
+		err = errBroken
+	}
+	return response, err
+}
+
+// WrappedRoundTripper lets idle connections be found.
+func (o *once) WrappedRoundTripper() http.RoundTripper { return o.inner }
+
+func closeTransport(client *http.Client) { utilnet.CloseIdleConnectionsFor(client.Transport) }

@@ -1,0 +1,156 @@
+package kubernetes_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+)
+
+func TestDrift(t *testing.T) {
+	t.Parallel()
+	edit := func(w *world) {
+		w.patch("ConfigMap", "edited", `{"data": {"key": "theirs", "more": "theirs"}}`)
+		w.patch("Secret", "edited", `{"data": {"key": "dGhlaXJz"}}`)
+		w.patch("Deployment", "web", `{"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:2"}]}}}}`)
+		w.delete("ConfigMap", "gone")
+	}
+	found := []string{
+		`ConfigMap "NS/edited" /data/key is "theirs", should be "ours"`,
+		`ConfigMap "NS/gone" `,
+		`Deployment.apps "NS/web" /spec/template/spec/containers/0/image is "i:2", should be "i:1"`,
+		`Secret "NS/edited" /data/key differs`,
+	}
+	tests := map[string]struct {
+		why    string
+		drift  string
+		said   string
+		undone bool
+		tells  bool
+	}{
+		"correct": {"it is the default", "", "True Applied", true, true},
+		"report":  {"people decide", "Report", "False Drifted", false, true},
+		"ignore":  {"it is somebody else's business", "Ignore", "True Applied", false, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, kubernetes.Options{})
+			if test.drift != "" {
+				w.set(test.drift, "drift")
+			}
+			// Few objects a deployment, so that the messages show all.
+			all := []tko.Deployment{
+				deployment("a", configMap("edited", "ours"), configMap("gone", "ours")),
+				deployment("b", workload(1), secret("edited", "ours")),
+			}
+			w.look(all...)
+			edit(w)
+			r := w.look(all...)
+			same(t, test.why, map[tko.DeploymentID]string{"a": test.said, "b": test.said}, said(r))
+			a, b := r.Deployments["a"].Scheduled, r.Deployments["b"].Scheduled
+			text := a.Message + a.Note + b.Message + b.Note
+			for _, line := range found {
+				if line = strings.ReplaceAll(line, "NS", w.ns); strings.Contains(text, line) != test.tells {
+					t.Errorf("%s: %q in %q", test.why, line, text)
+				}
+			}
+			if strings.Contains(text, "dGhlaXJz") || strings.Contains(text, "b3Vycw") {
+				t.Errorf("a secret was told: %s", text)
+			}
+			undone := w.must("ConfigMap", "edited").Text("data", "key") == "ours" && w.get("ConfigMap", "gone") != nil &&
+				w.must("Secret", "edited").Text("data", "key") == "b3Vycw=="
+			image, _ := w.must("Deployment", "web").Get("spec", "template", "spec", "containers", "0", "image")
+			if undone != test.undone || (image == "i:1") != test.undone {
+				t.Errorf("%s: undone: %t, image %v", test.why, undone, image)
+			}
+			same(t, "what others added stays", "theirs", w.must("ConfigMap", "edited").Text("data", "more"))
+
+			w.gate.writes.Store(0)
+			r = w.look(all...)
+			same(t, "again", map[tko.DeploymentID]string{"a": test.said, "b": test.said}, said(r))
+			if n := w.gate.writes.Load(); test.undone && n > 0 {
+				t.Errorf("%d writes after it was undone", n)
+			}
+
+			// A change of the deployment is applied whatever the policy.
+			all[0] = deployment("a", configMap("edited", "new"), configMap("gone", "new"))
+			w.look(all...)
+			same(t, "a change", "new", w.must("ConfigMap", "edited").Text("data", "key"))
+			same(t, "a change", "new", w.must("ConfigMap", "gone").Text("data", "key"))
+		})
+	}
+}
+
+// Somebody changes a field and changes it back: it is ours again, so that the
+// next change is seen.
+func TestDriftThereAndBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	d := deployment("a", configMap("x", "ours"))
+	w.look(d)
+	w.patch("ConfigMap", "x", `{"data": {"key": "theirs"}}`)
+	w.patch("ConfigMap", "x", `{"data": {"key": "ours"}}`)
+	r := w.look(d)
+	same(t, "nothing was undone", "", r.Deployments["a"].Scheduled.Note)
+	w.patch("ConfigMap", "x", `{"data": {"key": "theirs"}}`)
+	r = w.look(d)
+	if !strings.Contains(r.Deployments["a"].Scheduled.Note, "/data/key") {
+		t.Errorf("not told: %q", r.Deployments["a"].Scheduled.Note)
+	}
+	same(t, "undone", "ours", w.must("ConfigMap", "x").Text("data", "key"))
+}
+
+// Without our label an object isn't in our lists, but it is there.
+func TestLabelTakenOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	d := deployment("a", configMap("x", "1"), configMap("y", "1"))
+	w.look(d)
+	uid := w.must("ConfigMap", "x").Text("metadata", "uid")
+	off := `{"metadata": {"labels": {"tko.nephio.org/deployment": null}}}`
+	w.patch("ConfigMap", "x", off)
+	w.look(d)
+	same(t, "the label is back", []string{"x", "y"}, w.there("ConfigMap"))
+	same(t, "the same object", uid, w.must("ConfigMap", "x").Text("metadata", "uid"))
+	w.patch("ConfigMap", "x", off)
+	w.look()
+	if w.get("ConfigMap", "x") != nil {
+		t.Error("it isn't removed without its label")
+	}
+}
+
+func TestIgnoredFields(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.set([]any{
+		map[string]any{"kind": "Deployment", "group": "apps", "pointers": []any{"/spec/replicas"}},
+		map[string]any{"kind": "ConfigMap", "name": "x", "pointers": []any{"/metadata/annotations/a~1b", "/data/none/at/all"}},
+	}, "ignore")
+	x, y := annotated(configMap("x", "1"), "a/b", "ours"), annotated(configMap("y", "1"), "a/b", "ours")
+	d := deployment("a", workload(3), x, y)
+	replicas := func() any {
+		v, _ := w.must("Deployment", "web").Get("spec", "replicas")
+		return v
+	}
+	w.look(d)
+	same(t, "at first", any(int64(3)), replicas())
+	w.patch("Deployment", "web", `{"spec": {"replicas": 7}}`)
+	w.patch("ConfigMap", "x", `{"metadata": {"annotations": {"a/b": "theirs"}}, "data": {"key": "theirs"}}`)
+	w.patch("ConfigMap", "y", `{"metadata": {"annotations": {"a/b": "theirs"}}}`)
+	for range 2 {
+		w.look(d)
+		same(t, "ignored", any(int64(7)), replicas())
+		same(t, "ignored", "theirs", w.must("ConfigMap", "x").Annotation("a/b"))
+		same(t, "not ignored", "1", w.must("ConfigMap", "x").Text("data", "key"))
+		same(t, "of another object", "ours", w.must("ConfigMap", "y").Annotation("a/b"))
+	}
+	w.patch("ConfigMap", "x", `{"metadata": {"annotations": {"a/b": null}}}`)
+	d = deployment("a", workload(3), annotated(x, "a", "b"), y)
+	w.look(d)
+	same(t, "changed", "b", w.must("ConfigMap", "x").Annotation("a"))
+	if _, there := w.must("ConfigMap", "x").Get("metadata", "annotations", "a/b"); there {
+		t.Error("what others removed came back")
+	}
+}

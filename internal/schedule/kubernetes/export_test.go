@@ -1,0 +1,7 @@
+package kubernetes
+
+// Soon is when to look again at what has just begun.
+const Soon = soon
+
+// MaxProbes is how many clusters that were away are tried at once.
+const MaxProbes = maxProbes

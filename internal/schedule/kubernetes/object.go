@@ -1,0 +1,301 @@
+package kubernetes
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Labels and annotations of objects.
+const (
+	// LabelDeployment is on every object that was applied: whose it is.
+	LabelDeployment = "tko.nephio.org/deployment"
+	// AnnotationOrder is a whole number. The objects of a deployment are applied
+	// in its order, 0 where it is missing; each step waits until what came before
+	// is healthy. They are removed in the reverse order.
+	AnnotationOrder = "tko.nephio.org/order"
+	// AnnotationPrune with the value Never keeps an object where it is when it is
+	// no longer wanted.
+	AnnotationPrune = "tko.nephio.org/prune"
+	// AnnotationAdopt with the value true takes fields over that others manage
+	// when an object is applied for the first time.
+	AnnotationAdopt = "tko.nephio.org/adopt"
+	// AnnotationTarget with the value management is on what of a site's package
+	// goes to the management cluster.
+	AnnotationTarget = "tko.nephio.org/target"
+	targetManagement = "management"
+)
+
+const (
+	crdGroup = "apiextensions.k8s.io"
+	crdKind  = "CustomResourceDefinition"
+
+	first    = -1 << 20 // the step of what others need: definitions and namespaces
+	maxOrder = 1000
+)
+
+// chartKind is of Helm charts, which others install.
+var chartKind = krm.GVK{Group: "workload.nephio.org", Version: "v1alpha1", Kind: "HelmChart"}
+
+// A key names an object of a cluster, in whatever version it is written.
+type key struct{ Group, Kind, Namespace, Name string }
+
+func (k key) String() string {
+	kind := k.Kind
+	if k.Group != "" {
+		kind += "." + k.Group
+	}
+	if k.Namespace == "" {
+		return fmt.Sprintf("%s %q", kind, k.Name)
+	}
+	return fmt.Sprintf("%s %q", kind, k.Namespace+"/"+k.Name)
+}
+
+func (k key) isNamespace() bool  { return k.Group == "" && k.Kind == "Namespace" }
+func (k key) isDefinition() bool { return k.Group == crdGroup && k.Kind == crdKind }
+
+func compareKeys(a, b key) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// An object is something that a cluster should hold.
+type object struct {
+	key
+	version    string
+	deployment tko.DeploymentID // whose it is: the first that has it
+	step       int
+	content    map[string]any // never changed
+	digest     string         // of the content
+}
+
+func (o *object) annotation(name string) string {
+	return krm.Resource(o.content).Annotation(name)
+}
+
+// A scope says whether objects of a kind are in namespaces.
+type scope int
+
+const (
+	unknown scope = iota
+	clusterWide
+	namespaced
+)
+
+// wanted is what a cluster should hold.
+type wanted struct {
+	objects  map[key]*object
+	of       map[tko.DeploymentID][]key // in the order in which they are applied
+	problems map[tko.DeploymentID][]problem
+	charts   map[tko.DeploymentID]int // that we don't install
+}
+
+// A problem is what keeps an object from being as it should.
+type problem struct {
+	object  string
+	message string
+	invalid bool // only a change of records helps
+}
+
+// want gathers what deployments, in the order of their IDs, want. An object
+// that two of them have is the first one's; the second shares it if it says the
+// same.
+func want(deployments []tko.Deployment, namespace string, scopeOf func(krm.GVK) scope) wanted {
+	w := wanted{objects: map[key]*object{}, of: map[tko.DeploymentID][]key{}, problems: map[tko.DeploymentID][]problem{}, charts: map[tko.DeploymentID]int{}}
+	defined := definitions(deployments)
+	for _, d := range deployments {
+		var mine []*object
+		for _, r := range d.Package {
+			if r.GVK().Orchestration() {
+				if r.GVK() == chartKind {
+					w.charts[d.ID]++
+				}
+				continue
+			}
+			at, known := defined[groupKind{r.GVK().Group, r.GVK().Kind}]
+			if !known {
+				at = scopeOf(r.GVK())
+			}
+			o, problem := build(r, d.ID, namespace, at)
+			if problem != nil {
+				w.problems[d.ID] = append(w.problems[d.ID], *problem)
+				continue
+			}
+			if there, ok := w.objects[o.key]; ok {
+				if there.deployment == d.ID || plainDigest(there) != plainDigest(o) {
+					w.problems[d.ID] = append(w.problems[d.ID], problemOf(o.String(), true,
+						"is in deployment %q too, and says something else there: an object can be one deployment's only", there.deployment))
+					continue
+				}
+			} else {
+				w.objects[o.key] = o
+			}
+			mine = append(mine, w.objects[o.key])
+		}
+		slices.SortStableFunc(mine, compareObjects)
+		for _, o := range mine {
+			w.of[d.ID] = append(w.of[d.ID], o.key)
+		}
+	}
+	return w
+}
+
+// compareObjects is the order in which objects are applied.
+func compareObjects(a, b *object) int {
+	inside := func(o *object) int {
+		if o.Namespace != "" {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(inside(a), inside(b)))
+}
+
+type groupKind struct{ group, kind string }
+
+// definitions are the scopes that the packages' own definitions give.
+func definitions(deployments []tko.Deployment) map[groupKind]scope {
+	m := map[groupKind]scope{}
+	for _, d := range deployments {
+		for _, r := range d.Package {
+			if gvk := r.GVK(); gvk.Group != crdGroup || gvk.Kind != crdKind {
+				continue
+			}
+			at := namespaced
+			if r.Text("spec", "scope") == "Cluster" {
+				at = clusterWide
+			}
+			m[groupKind{r.Text("spec", "group"), r.Text("spec", "names", "kind")}] = at
+		}
+	}
+	return m
+}
+
+func problemOf(what string, invalid bool, format string, args ...any) problem {
+	return problem{object: what, message: fmt.Sprintf(format, args...), invalid: invalid}
+}
+
+// build makes the object of a resource.
+func build(r krm.Resource, id tko.DeploymentID, namespace string, at scope) (*object, *problem) {
+	failed := func(invalid bool, format string, args ...any) (*object, *problem) {
+		p := problemOf(r.Identity().String(), invalid, format, args...)
+		return nil, &p
+	}
+	gvk := r.GVK()
+	o := &object{key: key{Group: gvk.Group, Kind: gvk.Kind, Name: r.Text("metadata", "name")}, version: gvk.Version, deployment: id}
+	if o.Name == "" {
+		return failed(true, "has no metadata.name: a cluster can't hold it")
+	}
+	switch at {
+	case unknown:
+		return failed(false, "is of a kind that the cluster doesn't know: install its definition there, or put it into a deployment of the site")
+	case namespaced:
+		o.Namespace = or(r.Text("metadata", "namespace"), namespace)
+	case clusterWide:
+	}
+	if o.isNamespace() || o.isDefinition() {
+		o.step = first
+	} else if text := r.Annotation(AnnotationOrder); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < -maxOrder || n > maxOrder {
+			return failed(true, "has the annotation %s %q: it must be a whole number from -%d to %d", AnnotationOrder, text, maxOrder, maxOrder)
+		}
+		o.step = n
+	}
+	o.content = content(r, o.Namespace, id)
+	digest, err := digestOf(o.content)
+	if err != nil {
+		return failed(true, "can't be written as JSON: %s", err)
+	}
+	o.digest = digest
+	return o, nil
+}
+
+// content is a resource as it is applied: without what only TKO reads and what
+// only API servers write, and with our label.
+func content(r krm.Resource, namespace string, id tko.DeploymentID) map[string]any {
+	c := maps.Clone(map[string]any(r))
+	delete(c, "status")
+	if r.GVK() == (krm.GVK{Version: "v1", Kind: "Secret"}) {
+		plainSecret(c)
+	}
+	old, _ := r["metadata"].(map[string]any)
+	metadata := maps.Clone(old)
+	for _, name := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink", "namespace"} {
+		delete(metadata, name)
+	}
+	if namespace != "" {
+		metadata["namespace"] = namespace
+	}
+	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		kept := maps.Clone(annotations)
+		maps.DeleteFunc(kept, func(name string, _ any) bool { return strings.HasPrefix(name, "nephio.org/") })
+		if metadata["annotations"] = kept; len(kept) == 0 {
+			delete(metadata, "annotations")
+		}
+	}
+	labels, _ := metadata["labels"].(map[string]any)
+	if labels = maps.Clone(labels); labels == nil {
+		labels = map[string]any{}
+	}
+	labels[LabelDeployment] = string(id)
+	metadata["labels"] = labels
+	c["metadata"] = metadata
+	return c
+}
+
+// plainSecret writes stringData as data: API servers take it so, but then
+// don't know the fields of data for ours.
+func plainSecret(c map[string]any) {
+	texts, ok := c["stringData"].(map[string]any)
+	if !ok {
+		return
+	}
+	old, _ := c["data"].(map[string]any)
+	data := maps.Clone(old)
+	if data == nil {
+		data = map[string]any{}
+	}
+	for name, v := range texts {
+		text, ok := v.(string)
+		if !ok {
+			return // the API server says what is wrong
+		}
+		data[name] = base64.StdEncoding.EncodeToString([]byte(text))
+	}
+	delete(c, "stringData")
+	c["data"] = data
+}
+
+// plainDigest is of an object whoever's it is.
+func plainDigest(o *object) string {
+	r := krm.Resource(o.content).Clone()
+	r.Set("", "metadata", "labels", LabelDeployment)
+	digest, err := digestOf(r)
+	if err != nil {
+		return ""
+	}
+	return digest
+}
+
+// digestOf tells contents apart.
+func digestOf(value any) (string, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return "", err
+	}
+	return shortHash(text), nil
+}
+
+func shortHash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return base64.RawURLEncoding.EncodeToString(sum[:15])
+}

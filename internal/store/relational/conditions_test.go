@@ -1,0 +1,103 @@
+package relational
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+func TestConditionsAreReadAsWritten(t *testing.T) {
+	t.Parallel()
+	moment := time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)
+	prepared := tko.Condition{
+		Type: tko.ConditionPrepared, Status: tko.ConditionTrue, Reason: tko.ConditionPrepared, LastTransition: moment, ObservedRevision: 7,
+	}
+	tests := map[string]struct {
+		why        string
+		conditions []tko.Condition
+		most       int // bytes
+	}{
+		"none":  {why: "most records of other kinds have none", most: 0},
+		"usual": {why: "every deployment has such", conditions: []tko.Condition{prepared}, most: 22},
+		"several": {why: "each ends where the next begins", conditions: []tko.Condition{
+			prepared, {Type: tko.ConditionHealthy, Status: tko.ConditionUnknown}, {Type: tko.ConditionDeleting, Status: tko.ConditionFalse}, prepared,
+		}, most: 70},
+		"words of others": {why: "controllers say what they like", conditions: []tko.Condition{{
+			Type: "example.com/Ours", Status: "Maybe", Reason: "12:Odd;", Message: "line 1\n!PT=0:\x1f;ä;", LastTransition: moment, ObservedRevision: -1,
+		}}, most: 120},
+		"words that look like letters": {why: "a word is never taken for a letter", conditions: []tko.Condition{{
+			Type: "P", Status: "T", Reason: "=", Message: "A",
+		}}, most: 40},
+		"long ago":                {why: "the zero time is none", conditions: []tko.Condition{{Type: "T", LastTransition: time.Time{}}}, most: 40},
+		"before 1970":             {why: "numbers may be negative", conditions: []tko.Condition{{Type: "T", LastTransition: time.Unix(-1, 5).UTC()}}, most: 40},
+		"out of what nanos reach": {why: "any time that can be set is kept", conditions: []tko.Condition{{Type: "T", LastTransition: moment.AddDate(900, 0, 0)}}, most: 300},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text, err := formatConditions(test.conditions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(text) > test.most {
+				t.Errorf("%q has %d bytes, want %d at most", text, len(text), test.most)
+			}
+			got, err := parseConditions(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.conditions, got); diff != "" {
+				t.Errorf("%s: read from %q (-want +got):\n%s", test.why, text, diff)
+			}
+		})
+	}
+}
+
+// Databases have conditions that an earlier TKO wrote.
+func TestConditionsOfEarlierVersionsAreRead(t *testing.T) {
+	t.Parallel()
+	got, err := parseConditions(`[{"Type":"Approved","Status":"True","Reason":"Approved","Message":"","LastTransition":"2026-11-21T16:32:04.241142328Z","ObservedRevision":1}]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []tko.Condition{{
+		Type: tko.ConditionApproved, Status: tko.ConditionTrue, Reason: "Approved",
+		LastTransition: time.Date(2026, 11, 21, 16, 32, 4, 241142328, time.UTC), ObservedRevision: 1,
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// Whatever is in the database: it is read, or refused.
+func FuzzConditions(f *testing.F) {
+	for _, text := range []string{
+		"!", "!P", "!PT=0:", "!PT=0:1;", "!PT=0:1;1", "!PT=9:1;1;", "!?T=0:1;1;", "!PT=0:zz zz;1;", "!PT=0:;x;", "!99999999999999999999:a", "!PT=-1:;1;", "[", "{}", "!==0:0:;;",
+	} {
+		if _, err := parseConditions(text); err == nil && text != "!" {
+			f.Errorf("%q is taken for conditions", text)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		conditions, err := parseConditions(text)
+		if err != nil || !strings.HasPrefix(text, "!") {
+			return
+		}
+		again, err := formatConditions(conditions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same, err := parseConditions(again)
+		if err != nil {
+			t.Fatalf("%q, of %q: %v", again, text, err)
+		}
+		if len(same)+len(conditions) > 0 && !cmp.Equal(same, conditions) {
+			t.Errorf("%q isn't read as %q", again, text)
+		}
+	})
+}

@@ -1,0 +1,410 @@
+package wire
+
+import (
+	"errors"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // is what Codec is beside rows
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// A Codec is gRPC's codec of protobuf, which also takes a [*DeploymentRow] for
+// a message tko.ListedDeployment, in both directions. What goes over the wire is
+// the same.
+type Codec struct{ encoding.CodecV2 }
+
+// NewCodec makes a codec.
+func NewCodec() Codec { return Codec{encoding.GetCodecV2("proto")} }
+
+// Marshal writes a message.
+func (c Codec) Marshal(message any) (mem.BufferSlice, error) {
+	row, ok := message.(*DeploymentRow)
+	if !ok {
+		return c.CodecV2.Marshal(message)
+	}
+	row.data = appendDeployment(row.data[:0], &row.Deployment)
+	return mem.BufferSlice{mem.Copy(row.data, mem.DefaultBufferPool())}, nil
+}
+
+// Unmarshal reads a message.
+func (c Codec) Unmarshal(data mem.BufferSlice, message any) error {
+	row, ok := message.(*DeploymentRow)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, message)
+	}
+	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buffer.Free()
+	return row.read(buffer.ReadOnlyData())
+}
+
+// A DeploymentRow is a row of a list of deployments. Lists have very many of
+// them, so they are written and read without the message that they are. One is
+// used again and again by one goroutine: what rows have in common it keeps.
+type DeploymentRow struct {
+	// Deployment is what is written, without its package, and what was read.
+	Deployment tko.Deployment
+
+	data          []byte
+	words         map[string]string
+	packageFormat string
+	packageData   []byte
+}
+
+// maxWords is how many texts are kept that rows have in common.
+const maxWords = 1000
+
+// Entity answers what was read, with its package.
+func (r *DeploymentRow) Entity() (tko.Deployment, error) {
+	d := r.Deployment
+	var err error
+	d.Package, err = Package(r.packageFormat, r.packageData)
+	return d, err
+}
+
+// The numbers of fields, as tko.proto has them.
+const (
+	rowID = iota + 1
+	rowParent
+	rowTemplate
+	rowSite
+	rowMetadata
+	rowCreated
+	rowUpdated
+	rowPrepared
+	rowApproved
+
+	rowStamp         = 100
+	rowPackageFormat = 101
+	rowPackage       = 102
+	rowOrigin        = 103
+)
+
+const (
+	stampUID = iota + 1
+	stampRevision
+	stampPosition
+	stampCreated
+	stampUpdated
+	stampWho
+	stampWhy
+	stampConditions
+)
+
+const (
+	conditionType = iota + 1
+	conditionStatus
+	conditionReason
+	conditionMessage
+	conditionLastTransition
+	conditionObserved
+)
+
+// appendDeployment writes what NewListedDeployment makes of a deployment
+// without its package.
+func appendDeployment(b []byte, d *tko.Deployment) []byte {
+	b = appendText(b, rowID, string(d.ID))
+	b = appendText(b, rowParent, string(d.Parent))
+	b = appendText(b, rowTemplate, string(d.Template))
+	b = appendText(b, rowSite, string(d.Site))
+	for key, value := range d.Metadata {
+		var at int
+		b, at = begin(b, rowMetadata)
+		b = appendText(b, 1, key)
+		b = appendText(b, 2, value)
+		b = end(b, at)
+	}
+	b = appendTime(b, rowCreated, d.Stamp.Created)
+	b = appendTime(b, rowUpdated, d.Stamp.Updated)
+	b = appendNumber(b, rowPrepared, protowire.EncodeBool(d.Prepared))
+	b = appendNumber(b, rowApproved, protowire.EncodeBool(d.Approved))
+	b = appendStamp(b, &d.Stamp)
+	return appendText(b, rowOrigin, d.Origin)
+}
+
+func appendStamp(b []byte, s *tko.Stamp) []byte {
+	if s.UID == "" && s.Revision == 0 {
+		return b
+	}
+	b, stamp := begin(b, rowStamp)
+	b = appendText(b, stampUID, s.UID)
+	b = appendNumber(b, stampRevision, uint64(s.Revision)) //nolint:gosec // as protobuf writes what is negative
+	b = appendNumber(b, stampPosition, uint64(s.Position)) //nolint:gosec // the same
+	b = appendTime(b, stampCreated, s.Created)
+	b = appendTime(b, stampUpdated, s.Updated)
+	b = appendText(b, stampWho, s.Who)
+	b = appendText(b, stampWhy, s.Why)
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		var condition int
+		b, condition = begin(b, stampConditions)
+		b = appendText(b, conditionType, c.Type)
+		b = appendText(b, conditionStatus, c.Status)
+		b = appendText(b, conditionReason, c.Reason)
+		b = appendText(b, conditionMessage, c.Message)
+		b = appendTime(b, conditionLastTransition, c.LastTransition)
+		b = appendNumber(b, conditionObserved, uint64(c.ObservedRevision)) //nolint:gosec // the same
+		b = end(b, condition)
+	}
+	return end(b, stamp)
+}
+
+func appendText(b []byte, field protowire.Number, text string) []byte {
+	if text == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), text)
+}
+
+func appendNumber(b []byte, field protowire.Number, n uint64) []byte {
+	if n == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), n)
+}
+
+func appendTime(b []byte, field protowire.Number, t time.Time) []byte {
+	if t.IsZero() {
+		return b
+	}
+	b, at := begin(b, field)
+	b = appendNumber(b, 1, uint64(t.Unix()))       //nolint:gosec // as protobuf writes what is negative
+	b = appendNumber(b, 2, uint64(t.Nanosecond())) //nolint:gosec // is never negative
+	return end(b, at)
+}
+
+// begin begins a message in a message, and answers where.
+func begin(b []byte, field protowire.Number) (with []byte, at int) {
+	b = append(protowire.AppendTag(b, field, protowire.BytesType), 0)
+	return b, len(b)
+}
+
+// end ends it: now its length is known, for which begin left one byte.
+func end(b []byte, at int) []byte {
+	size := len(b) - at
+	more := protowire.SizeVarint(uint64(size)) - 1 //nolint:gosec // is never negative
+	if more > 0 {
+		b = append(b, make([]byte, more)...)
+		copy(b[at+more:], b[at:at+size])
+	}
+	protowire.AppendVarint(b[:at-1], uint64(size)) //nolint:gosec // the same
+	return b
+}
+
+var (
+	errRow  = errors.New("this is no row of a list")
+	errUTF8 = errors.New("a text is not UTF-8")
+)
+
+// A value is that of a field: a number, or bytes that go when the row was read.
+type value struct {
+	number uint64
+	bytes  []byte
+}
+
+// fields calls fn for every field of a message that is a number or bytes.
+// Others are new, and passed over.
+func fields(data []byte, fn func(field int, v value) error) error {
+	for len(data) > 0 {
+		field, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return errRow
+		}
+		data = data[n:]
+		var v value
+		switch kind {
+		case protowire.VarintType:
+			v.number, n = protowire.ConsumeVarint(data)
+		case protowire.BytesType:
+			v.bytes, n = protowire.ConsumeBytes(data)
+		default:
+			if n = protowire.ConsumeFieldValue(field, kind, data); n >= 0 {
+				data = data[n:]
+				continue
+			}
+		}
+		if n < 0 {
+			return errRow
+		}
+		data = data[n:]
+		if err := fn(int(field), v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fresh reads a text, which is the one that was there before if it is the same.
+func fresh(text *string, v value) error {
+	if *text == string(v.bytes) {
+		return nil
+	}
+	if !utf8.Valid(v.bytes) {
+		return errUTF8
+	}
+	*text = string(v.bytes)
+	return nil
+}
+
+// word reads a text that comes again and again.
+func (r *DeploymentRow) word(text *string, v value) error {
+	if known, ok := r.words[string(v.bytes)]; ok {
+		*text = known
+		return nil
+	}
+	if err := fresh(text, v); err != nil {
+		return err
+	}
+	if r.words == nil || len(r.words) >= maxWords {
+		r.words = map[string]string{}
+	}
+	r.words[*text] = *text
+	return nil
+}
+
+// read reads what appendDeployment writes.
+func (r *DeploymentRow) read(data []byte) error {
+	before, now := &r.Deployment, tko.Deployment{}
+	var created, updated time.Time
+	stamped := false
+	r.packageFormat, r.packageData = "", nil
+	parent, template, site := string(before.Parent), string(before.Template), string(before.Site)
+	id, origin := "", ""
+	has := [rowSite + 1]bool{}
+	err := fields(data, func(field int, v value) error {
+		switch field {
+		case rowID:
+			return fresh(&id, v)
+		case rowParent:
+			has[rowParent] = true
+			return fresh(&parent, v)
+		case rowTemplate:
+			has[rowTemplate] = true
+			return fresh(&template, v)
+		case rowSite:
+			has[rowSite] = true
+			return fresh(&site, v)
+		case rowMetadata:
+			return r.entry(&now, v)
+		case rowCreated:
+			return readTime(&created, v)
+		case rowUpdated:
+			return readTime(&updated, v)
+		case rowPrepared:
+			now.Prepared = v.number != 0
+		case rowApproved:
+			now.Approved = v.number != 0
+		case rowStamp:
+			stamped = true
+			return r.stamp(&now.Stamp, v)
+		case rowPackageFormat:
+			return r.word(&r.packageFormat, v)
+		case rowPackage:
+			r.packageData = append([]byte(nil), v.bytes...)
+		case rowOrigin:
+			return fresh(&origin, v)
+		}
+		return nil
+	})
+	now.ID, now.Origin = tko.DeploymentID(id), origin
+	if has[rowParent] {
+		now.Parent = tko.DeploymentID(parent)
+	}
+	if has[rowTemplate] {
+		now.Template = tko.TemplateID(template)
+	}
+	if has[rowSite] {
+		now.Site = tko.SiteID(site)
+	}
+	if !stamped { // all that a server without stamps tells
+		now.Stamp.Created, now.Stamp.Updated = created, updated
+	}
+	r.Deployment = now
+	return err
+}
+
+// entry reads an entry of the metadata.
+func (r *DeploymentRow) entry(d *tko.Deployment, v value) error {
+	var key, text string
+	err := fields(v.bytes, func(field int, v value) error {
+		switch field {
+		case 1:
+			return r.word(&key, v)
+		case 2:
+			return r.word(&text, v)
+		}
+		return nil
+	})
+	if d.Metadata == nil {
+		d.Metadata = map[string]string{}
+	}
+	d.Metadata[key] = text
+	return err
+}
+
+func (r *DeploymentRow) stamp(s *tko.Stamp, v value) error {
+	return fields(v.bytes, func(field int, v value) error {
+		switch field {
+		case stampUID:
+			return fresh(&s.UID, v)
+		case stampRevision:
+			s.Revision = int64(v.number) //nolint:gosec // as protobuf writes what is negative
+		case stampPosition:
+			s.Position = int64(v.number) //nolint:gosec // the same
+		case stampCreated:
+			return readTime(&s.Created, v)
+		case stampUpdated:
+			return readTime(&s.Updated, v)
+		case stampWho:
+			return r.word(&s.Who, v)
+		case stampWhy:
+			return r.word(&s.Why, v)
+		case stampConditions:
+			if s.Conditions == nil {
+				s.Conditions = make([]tko.Condition, 0, 2) // most have two
+			}
+			s.Conditions = append(s.Conditions, tko.Condition{})
+			return r.condition(&s.Conditions[len(s.Conditions)-1], v)
+		}
+		return nil
+	})
+}
+
+func (r *DeploymentRow) condition(c *tko.Condition, v value) error {
+	return fields(v.bytes, func(field int, v value) error {
+		switch field {
+		case conditionType:
+			return r.word(&c.Type, v)
+		case conditionStatus:
+			return r.word(&c.Status, v)
+		case conditionReason:
+			return r.word(&c.Reason, v)
+		case conditionMessage:
+			return fresh(&c.Message, v)
+		case conditionLastTransition:
+			return readTime(&c.LastTransition, v)
+		case conditionObserved:
+			c.ObservedRevision = int64(v.number) //nolint:gosec // as protobuf writes what is negative
+		}
+		return nil
+	})
+}
+
+func readTime(t *time.Time, v value) error {
+	var seconds, nanos int64
+	err := fields(v.bytes, func(field int, v value) error {
+		switch field {
+		case 1:
+			seconds = int64(v.number) //nolint:gosec // as protobuf writes what is negative
+		case 2:
+			nanos = int64(v.number) //nolint:gosec // the same
+		}
+		return nil
+	})
+	*t = time.Unix(seconds, nanos).UTC()
+	return err
+}
