@@ -41,6 +41,9 @@ func TestAway(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "doesn't answer") || errors.Is(err, tko.ErrInvalid) {
 		t.Error(err)
 	}
+	if n := w.gate.refused.Load(); n > 2 {
+		t.Errorf("it was asked %d times in one look", n)
+	}
 	same(t, "the site", []string{"Unknown", "Unreachable", ""}, []string{r.Site.Healthy.Status, r.Site.Healthy.Reason, r.Site.Scheduled.Status})
 	same(t, "nobody knows how it is", "Unknown", r.Deployments["a"].Healthy.Status)
 	same(t, "one that never was there", report.State{}, r.Deployments["new"])

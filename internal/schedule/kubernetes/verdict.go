@@ -73,7 +73,7 @@ func (l *look) report() (report.Report, error) {
 func (l *look) question() string {
 	names := make([]string, 0, len(l.pruning.remove))
 	for _, r := range l.pruning.remove {
-		names = append(names, r.key.String())
+		names = append(names, r.String())
 	}
 	return fmt.Sprintf("%d of %d objects would be removed, which is more than the budget allows (%d %%, %d objects): %s. "+
 		"To agree, set spec.prune.approve: %q in the Cluster resource",

@@ -40,6 +40,7 @@ type gate struct {
 	*httptest.Server
 	requests, writes atomic.Int64
 	active           atomic.Int64
+	refused          atomic.Int64
 	down             atomic.Bool
 	last             atomic.Int64 // how many writes still come through, if not negative
 	dead             atomic.Bool  // nothing comes through after the last write
@@ -68,6 +69,7 @@ func newGate(t *testing.T, config *rest.Config) *gate {
 		g.active.Add(1)
 		defer g.active.Add(-1)
 		if g.down.Load() || g.dead.Load() {
+			g.refused.Add(1)
 			panic(http.ErrAbortHandler)
 		}
 		g.requests.Add(1)
