@@ -43,7 +43,7 @@ soak: ## kill -9 everything at random moments, 50 rounds
 .PHONY: bench
 bench: build ## measure, beside raw PostgreSQL in the same run (results: docs/performance.md)
 	@test/setup/setup.sh
-	@$(BIN)/tko-bench $(ARGS)
+	@PYTHONPATH=$(CURDIR)/sdk/python/src $(BIN)/tko-bench -python "$$(test/setup/python.sh)" $(ARGS)
 
 .PHONY: generate
 generate: $(BIN)/buf $(BIN)/openapi-gen ## make the generated code anew

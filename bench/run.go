@@ -30,6 +30,8 @@ type Options struct {
 	Watchers    int            // of the change feed
 	Dependents  int            // of a template that is deleted
 	Missed      int            // changes after which a watch resumes; all there are if fewer
+	Prepared    int            // deployments that a plugin prepares
+	Python      string         // environment of plugins in Python; they aren't measured if empty
 	Idle        time.Duration  // how long to look at an idle system
 	Patience    time.Duration  // how long to wait for a sign of a preparer
 	Rows        *regexp.Regexp // which rows to measure; all if nil
@@ -154,6 +156,8 @@ func (r *run) steps() []step {
 		step{[]string{rowResume}, r.resume},
 		step{[]string{rowDeleteTemplate(r.Dependents), rowDeleteParent(r.Dependents)}, r.deletes},
 		step{[]string{rowBacklog, rowPrepared}, r.prepare},
+		step{[]string{rowWaiting(r.Prepared, 1), rowWaiting(r.Prepared, 2), rowWaiting(r.Prepared, 4)}, r.waiting},
+		step{[]string{rowPython(r.Prepared, false), rowPython(r.Prepared, true)}, r.python},
 	)
 	for _, n := range r.Placements {
 		steps = append(steps, step{

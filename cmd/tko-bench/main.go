@@ -100,6 +100,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.Watchers, "watchers", 1000, "of the change feed")
 	flags.IntVar(&o.Missed, "missed", 1_000_000, "changes after which a watch resumes; all there are if fewer")
 	flags.IntVar(&o.Dependents, "dependents", 100_000, "deployments of the template that is deleted")
+	flags.IntVar(&o.Prepared, "prepared", 1000, "deployments that a plugin prepares")
+	flags.StringVar(&o.Python, "python", "", "without -address: Python environment of plugins in Python, with the SDK in it or in PYTHONPATH")
 	flags.DurationVar(&o.Idle, "idle", 20*time.Second, "how long to look at the idle system")
 	flags.DurationVar(&o.Patience, "patience", 20*time.Second, "with -address: how long to wait for a sign of a preparer")
 	flags.StringVar(&rows, "rows", "", "measure only the rows that match this regular expression")
@@ -133,7 +135,7 @@ func (o *options) check(flags *flag.FlagSet, placements, rows string) (err error
 	}
 	for name, value := range map[string]int{
 		"deployments": o.Deployments, "clients": o.Clients, "register": o.Register, "create": o.Create, "samples": o.Samples,
-		"watchers": o.Watchers, "missed": o.Missed, "dependents": o.Dependents,
+		"watchers": o.Watchers, "missed": o.Missed, "dependents": o.Dependents, "prepared": o.Prepared,
 	} {
 		if value < 1 {
 			return fmt.Errorf("-%s %d: give a number from 1 up", name, value)

@@ -172,6 +172,7 @@ Look around (in another terminal):
   curl http://%[3]s/api/deployment/list
 Change something:
   %[1]s deployment create topology/cu:v1 --wait
+  %[1]s deployment create topology/cu-tosca:v1 --wait  # the same, said in TOSCA
   %[1]s deployment approve --site-id 'west/**'  # the distributed units there: their sites follow
   %[1]s deployment delete ID                    # and here, too
 Serving until Ctrl-C.`, command, o.dir, first(s.Web))

@@ -176,7 +176,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		m := schedule.New(data, runner, schedule.Options{
 			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
 			Kubernetes: kubernetes.Options{
-				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.KubernetesInCluster, Interval: c.KubernetesInterval,
+				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Interval: c.ClusterInterval,
 			},
 			Log: log.With("role", config.RoleMetaScheduler),
 		})
@@ -187,6 +187,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	}
 	for _, l := range s.debug {
 		controllers.Go(func() error { return serveDebug(working, l) })
+	}
+	for _, l := range s.health {
+		controllers.Go(func() error { return serveHealth(working, l, data) })
 	}
 	for _, l := range s.logs {
 		controllers.Go(func() error { return s.logServer.Serve(working, l) })
@@ -216,11 +219,11 @@ type server struct {
 	config *config.Config
 	log    *slog.Logger
 
-	grpc, web, logs, debug, kube []net.Listener
-	store                        catalog.Store
-	service                      *catalog.Service
-	inProcess                    *bufconn.Listener
-	logServer                    plugin.LogServer
+	grpc, web, logs, debug, health, kube []net.Listener
+	store                                catalog.Store
+	service                              *catalog.Service
+	inProcess                            *bufconn.Listener
+	logServer                            plugin.LogServer
 }
 
 // listen opens the sockets first: whoever reads the addresses can connect.
@@ -236,7 +239,12 @@ func (s *server) listen(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.Join(open(s.config.ListenLog, &s.logs), open(s.config.ListenDebug, &s.debug))
+	logs := open(s.config.ListenLog, &s.logs)
+	if config.IsInUse(logs) && s.config.ListenLog == config.DefaultListenLog {
+		s.log.InfoContext(ctx, "plugins that run elsewhere can't log here: another server has the address", "listen_log", s.config.ListenLog)
+		logs = nil
+	}
+	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health))
 }
 
 func addresses(listeners []net.Listener) []string {
@@ -439,7 +447,9 @@ func (s *server) ready() error {
 	if s.config.ReadyFile == "" {
 		return nil
 	}
-	text, err := json.Marshal(map[string][]string{"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube)})
+	text, err := json.Marshal(map[string][]string{
+		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health),
+	})
 	if err != nil {
 		return err
 	}
@@ -451,7 +461,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug) {
+	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health) {
 		_ = l.Close()
 	}
 	if s.store != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,6 +59,37 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("exit code %d, want %d with %q: %s\n%s", code, test.code, test.want, test.why, &out)
 			}
 		})
+	}
+}
+
+// Of two servers on a machine, one at most is where plugins log by default: the
+// other does without, and says so.
+func TestTwoLogServers(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var outs [2]lines
+	var running sync.WaitGroup
+	for i := range outs {
+		ready := filepath.Join(t.TempDir(), "ready.json")
+		code := make(chan int, 1)
+		running.Go(func() {
+			code <- run(ctx, []string{"--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=localhost:0", "--ready-file=" + ready, "--git-cache=" + t.TempDir()}, &outs[i], &outs[i])
+		})
+		waitReady(t, ready, code, &outs[i])
+	}
+	if !strings.Contains(outs[1].String(), "another server has the address") {
+		t.Errorf("the second says nothing:\n%s", &outs[1])
+	}
+	stop()
+	running.Wait()
+	var out lines
+	held, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if code := run(t.Context(), []string{"--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=" + held.Addr().String()}, &out, &out); code != 1 {
+		t.Errorf("an address that was asked for is not passed over: exit code %d\n%s", code, &out)
 	}
 }
 

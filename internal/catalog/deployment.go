@@ -294,7 +294,12 @@ func proposes(r Record) bool {
 func approval(ctx context.Context, r Record) Write {
 	expect, position := r.Revision, r.Position
 	r.Approved = true
-	r.Author = author(ctx)
+	if r.Author = author(ctx); r.Author.Why == "" {
+		r.Author.Why = "approved it"
+		if proposes(r) {
+			r.Author.Why = "approved what its placements propose"
+		}
+	}
 	changed := flagConditions(r.Conditions, r.Prepared, true)
 	for _, c := range r.Conditions {
 		if c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {

@@ -30,6 +30,9 @@ func TestApproveProposal(t *testing.T) {
 	}
 	d := w.deployment(id)
 	c := condition(d, tko.ConditionPlaced)
+	if why := d.Stamp.Why; why != "approved what its placements propose" {
+		t.Errorf("the revision says %q", why)
+	}
 	if d.Stamp.Revision != 2 || c.Reason != tko.ReasonChangeApproved || c.Message != proposal.Message || c.Status != tko.ConditionFalse {
 		t.Errorf("at revision %d: %+v: want the approval as a revision, and on the condition", d.Stamp.Revision, c)
 	}

@@ -38,13 +38,14 @@ type Config struct {
 	StoreWait time.Duration // how long to wait for a database that isn't there at the start
 	Data      string        // address of the data controller, for roles without RoleData
 
-	ListenGRPC  string // host:port; see Listen
-	ListenWeb   string // host:port, or "" for none
-	Kubernetes  string // host:port of the Kubernetes API, or "" for none
-	ListenLog   string // host:port of the plugins' log server, or "" for none
-	ListenDebug string // host:port of Go's profiles, or "" for none
-	IPStack     string // dual, ipv6, ipv4
-	ReadyFile   string // where to write the addresses once they are served, or ""
+	ListenGRPC   string // host:port; see Listen
+	ListenWeb    string // host:port, or "" for none
+	Kubernetes   string // host:port of the Kubernetes API, or "" for none
+	ListenLog    string // host:port of the plugins' log server, or "" for none
+	ListenDebug  string // host:port of Go's profiles, or "" for none
+	ListenHealth string // host:port of what probes ask, or "" for none
+	IPStack      string // dual, ipv6, ipv4
+	ReadyFile    string // where to write the addresses once they are served, or ""
 
 	KubernetesCert           string // file
 	KubernetesKey            string // file
@@ -81,8 +82,8 @@ type Config struct {
 
 	Kubeconfigs          string // folder
 	ManagementKubeconfig string
-	KubernetesInCluster  bool
-	KubernetesInterval   time.Duration
+	AllowInCluster       bool
+	ClusterInterval      time.Duration
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -133,8 +134,9 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.KubernetesAudit.MaxAge, "kubernetes-audit-log-max-age", 0, "days for which such files are kept; 0 keeps them for ever")
 	flags.IntVar(&c.KubernetesAudit.MaxBackups, "kubernetes-audit-log-max-backups", 10, "how many such files are kept; 0 keeps all")
 	flags.IntVar(&c.KubernetesAudit.MaxSize, "kubernetes-audit-log-max-size", 100, "MiB after which the next such file is begun")
-	flags.StringVar(&c.ListenLog, "listen-log", "", "address of the log server for plugins that run elsewhere (port 50055 by convention); empty for none")
+	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. The default is passed over where another server has it")
 	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for those who look into the server; empty for none")
+	flags.StringVar(&c.ListenHealth, "listen-health", "", "address for probes, over HTTP (port 50059 by convention): /healthz while the process lives, /readyz when the data controller answers; empty for none")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "dual (IPv6 first), ipv6 or ipv4")
 	flags.StringVar(&c.ReadyFile, "ready-file", "", "file to write the addresses to, as JSON, once they are served")
 
@@ -168,8 +170,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to; without one there are none")
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
-	flags.BoolVar(&c.KubernetesInCluster, "kubernetes-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
-	flags.DurationVar(&c.KubernetesInterval, "kubernetes-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
+	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
+	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
@@ -275,7 +277,10 @@ func (c *Config) Validate() error {
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
 		add("--log-level is %q: use debug, info, warn or error", c.LogLevel)
 	}
-	for name, address := range map[string]string{"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "kubernetes": c.Kubernetes, "listen-log": c.ListenLog, "listen-debug": c.ListenDebug, "data": c.Data} {
+	for name, address := range map[string]string{
+		"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "kubernetes": c.Kubernetes, "listen-log": c.ListenLog,
+		"listen-debug": c.ListenDebug, "listen-health": c.ListenHealth, "data": c.Data,
+	} {
 		if address == "" && name != "listen-grpc" && name != "data" {
 			continue
 		}
@@ -284,7 +289,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for name, d := range map[string]time.Duration{
-		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "kubernetes-interval": c.KubernetesInterval,
+		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "cluster-interval": c.ClusterInterval,
 		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait,
 	} {
 		if d <= 0 {

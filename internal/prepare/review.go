@@ -54,11 +54,12 @@ func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, e
 			return work.Result{}, err
 		}
 	}
-	if err := r.record(ctx); err != nil {
+	err = r.record(ctx)
+	pause := min(max(p.options.ReviewPause, reviewShare*time.Since(started)), max(maxPause, p.options.ReviewPause))
+	p.reviews.remember(r.d, started, pause) // also if somebody holds the deployment: it cost as much
+	if err != nil {
 		return work.Result{}, err
 	}
-	pause := min(max(p.options.ReviewPause, reviewShare*time.Since(started)), max(maxPause, p.options.ReviewPause))
-	p.reviews.remember(r.d, started, pause)
 	if len(r.waits) > 0 {
 		retry := max(retryWaiting(d.Stamp.Conditions, tko.ConditionPlaced, ReasonWithin, time.Now()), pause)
 		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retry)}, nil

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +18,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 // records are a data controller, as far as the meta-scheduler sees it.
@@ -93,12 +97,18 @@ func (r *records) SetConditions(_ context.Context, kind tko.Kind, id string, con
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.writes++
+	merge := func(old []tko.Condition) []tko.Condition {
+		kept := slices.DeleteFunc(slices.Clone(old), func(c tko.Condition) bool {
+			return slices.ContainsFunc(conditions, func(n tko.Condition) bool { return n.Type == c.Type })
+		})
+		return append(kept, conditions...)
+	}
 	if kind == tko.KindSite {
 		s, ok := r.sites[tko.SiteID(id)]
 		if !ok {
 			return tko.NotFound(kind, id)
 		}
-		s.Stamp.Conditions = conditions
+		s.Stamp.Conditions = merge(s.Stamp.Conditions)
 		r.sites[s.ID] = s
 		return nil
 	}
@@ -106,7 +116,7 @@ func (r *records) SetConditions(_ context.Context, kind tko.Kind, id string, con
 	if !ok {
 		return tko.NotFound(kind, id)
 	}
-	d.Stamp.Conditions = conditions
+	d.Stamp.Conditions = merge(d.Stamp.Conditions)
 	r.deployments[d.ID] = d
 	return nil
 }
@@ -142,12 +152,17 @@ func (r *records) FinishWork(_ context.Context, work []tko.FinishedWork) error {
 }
 
 // said is what the records say of their Scheduled condition: "True Scheduled @1".
-func (r *records) said() map[string]string {
+func (r *records) said() map[string]string { return r.saidOf(tko.ConditionScheduled) }
+
+func (r *records) saidOf(typ string) map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := map[string]string{}
 	add := func(id string, s tko.Stamp) {
 		for _, c := range s.Conditions {
+			if c.Type != typ {
+				continue
+			}
 			m[id] = fmt.Sprintf("%s %s @%d", c.Status, c.Reason, c.ObservedRevision)
 		}
 	}
@@ -366,6 +381,83 @@ func TestGit(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(repo, "refs", "heads", "main")); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
+
+// A deployment comes to a cluster, is prepared again, and is taken away.
+func TestKubernetes(t *testing.T) {
+	t.Parallel()
+	c := kube.Shared(t, kube.Options{})
+	text, err := os.ReadFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	away := []byte(strings.ReplaceAll(string(text), c.URL(), "https://127.0.0.1:1"))
+	for name, data := range map[string][]byte{"lagos": text, "accra": away} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster := func(name string) krm.Resource {
+		return krm.Resource{
+			"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": "c"},
+			"spec": map[string]any{"kubeconfig": map[string]any{"file": name}},
+		}
+	}
+	in := func(d tko.Deployment) tko.Deployment {
+		d.Package = krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "of-" + string(d.ID)}}}
+		return d
+	}
+	r := world(
+		[]tko.Site{site("lagos", cluster("lagos")), site("accra", cluster("accra"))},
+		[]tko.Deployment{in(deployment("a", "lagos")), in(deployment("b", "lagos")), in(deployment("c", "accra"))},
+	)
+	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: kubernetes.Options{Kubeconfigs: dir, Interval: time.Hour}})
+	defer s.Close()
+	there := func() string {
+		return strings.TrimSpace(c.Kubectl(t, "get", "configmaps", "-l", kubernetes.LabelDeployment, "-o", "name"))
+	}
+	look := func(why string, scheduled, healthy map[string]string) {
+		t.Helper()
+		got := s.Look(t.Context(), "lagos")
+		if got.Outcome != tko.WorkLater || got.Retry < 50*time.Minute || got.Retry > 70*time.Minute {
+			t.Errorf("%s: %v", why, got)
+		}
+		got = s.Look(t.Context(), "accra")
+		if got.Outcome != tko.WorkFailed || got.Err == nil || got.Retry == 0 {
+			t.Errorf("%s: %v", why, got)
+		}
+		scheduled["lagos"], healthy["lagos"] = "True Scheduled @1", "True Healthy @1"
+		scheduled["accra"], healthy["accra"] = "False Failed @1", "Unknown Unreachable @1"
+		scheduled["c"] = "False Failed @1"
+		if diff := cmp.Diff(scheduled, r.said()); diff != "" {
+			t.Errorf("%s: scheduled: -want +got:\n%s", why, diff)
+		}
+		if diff := cmp.Diff(healthy, r.saidOf(tko.ConditionHealthy)); diff != "" {
+			t.Errorf("%s: healthy: -want +got:\n%s", why, diff)
+		}
+		writes := r.writes
+		s.Look(t.Context(), "lagos")
+		s.Look(t.Context(), "accra")
+		if r.writes != writes {
+			t.Errorf("%s: looking again wrote again", why)
+		}
+	}
+	good := map[string]string{"a": "True Healthy @1", "b": "True Healthy @1"}
+	look("two come", map[string]string{"a": "True Applied @1", "b": "True Applied @1"}, maps.Clone(good))
+	if got := there(); got != "configmap/of-a\nconfigmap/of-b" {
+		t.Errorf("two come: %q", got)
+	}
+	again, gone := r.deployments["a"], r.deployments["b"]
+	again.Prepared, gone.Approved = false, false
+	r.deployments["a"], r.deployments["b"] = again, gone
+	look("one is prepared again, one was unapproved", map[string]string{"a": "True Applied @1", "b": "False Unscheduled @1"},
+		map[string]string{"a": "True Healthy @1", "b": "Unknown Unscheduled @1"})
+	if got := there(); got != "configmap/of-a" {
+		t.Errorf("one is prepared again, one was unapproved: %q", got)
 	}
 }
 

@@ -93,7 +93,7 @@ func StartServer(t testing.TB, args ...string) *Server {
 // may do little: nobody if the test's user is root, else the test's.
 func StartServerAsNobody(t testing.TB, env []string, args ...string) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tko-test-nobody-") // TempDir's are for nobody else
+	dir, err := os.MkdirTemp("", "tko-test-nobody-") //nolint:usetesting // TempDir's are for their owner only
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func startServer(t testing.TB, dir string, env []string, as *syscall.Credential,
 	t.Helper()
 	ready := filepath.Join(dir, "ready.json")
 	s := &Server{t: t, output: &output{}, done: make(chan struct{})}
-	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--ready-file=" + ready}, args...)
+	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=localhost:0", "--ready-file=" + ready}, args...)
 	s.cmd = exec.Command(Build(t, "tko-server"), args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), env...)

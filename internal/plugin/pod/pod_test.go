@@ -29,13 +29,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 // The libraries of the stand-in log what is part of these tests.
 func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	os.Exit(m.Run())
+	os.Exit(kube.Main(m))
 }
 
 // A cluster is a stand-in of an API server and its kubelets: it runs what is

@@ -14,10 +14,14 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 func conditions(r report.State) []tko.Condition {
@@ -57,9 +61,58 @@ func TestAway(t *testing.T) {
 		t.Errorf("it is tried again after %s", again.Again)
 	}
 
+	// What can't be looked at isn't known either.
+	w.set("none.yaml", "kubeconfig", "file")
+	r, err = w.schedule(t.Context(), d)
+	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonUnknown || r.Deployments["a"].Healthy.Reason != kubernetes.ReasonUnknown {
+		t.Errorf("without a kubeconfig: %v, %v", r, err)
+	}
+	w.set("edge.yaml", "kubeconfig", "file")
+
 	w.gate.down.Store(false)
 	r = w.look(d)
 	same(t, "it is back", "True Healthy", r.Site.Healthy.Status+" "+r.Site.Healthy.Reason)
+}
+
+// The API server itself stops and starts, and the connection with it.
+func TestServerRestarts(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	dir := t.TempDir()
+	text, err := os.ReadFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target := kubernetes.New(kubernetes.Options{Kubeconfigs: dir})
+	defer target.Close()
+	cluster := krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "spec": map[string]any{"kubeconfig": map[string]any{"file": "edge.yaml"}}}
+	look := func(value string) (report.Report, error) {
+		return target.Schedule(t.Context(), cluster, tko.Site{ID: "s"}, []tko.Deployment{deployment("a", configMap("x", value))}, nil)
+	}
+	if _, err := look("1"); err != nil {
+		t.Fatal(err)
+	}
+	c.StopAPI()
+	r, err := look("2")
+	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonAway || !strings.Contains(err.Error(), "doesn't answer: connection refused") {
+		t.Errorf("while it is away: %v, %v", r.Site, err)
+	}
+	c.StartAPI(t)
+	if _, err = look("2"); err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := client.Resource(kinds["ConfigMap"]).Namespace("default").Get(t.Context(), "x", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "what is there", "2", krm.Resource(u.Object).Text("data", "key"))
 }
 
 // Clusters that are away are tried a few at a time.
@@ -233,7 +286,7 @@ func TestWhere(t *testing.T) {
 		"outside":               {"other files of the machine aren't for sites", file("../out.yaml", "a"), "not below", true},
 		"absolute":              {"the same", file("/etc/kubernetes/admin.conf", "a"), "not below", true},
 		"by a link":             {"the same", file("link.yaml", "a"), "can't be read", false},
-		"in the cluster":        {"it would be the server's own rights", map[string]any{"inCluster": true}, "--kubernetes-in-cluster", true},
+		"in the cluster":        {"it would be the server's own rights", map[string]any{"inCluster": true}, "--allow-in-cluster", true},
 		"a Secret":              {"there is no management cluster", map[string]any{"kubeconfig": map[string]any{"secret": map[string]any{"name": "x"}}}, "--management-kubeconfig", false},
 		"nowhere":               {"it must be said", map[string]any{}, "it is missing", true},
 		"two places":            {"one must be meant", map[string]any{"inCluster": true, "kubeconfig": map[string]any{"file": "x"}}, "exactly one", true},

@@ -10,8 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// fieldsOf is a hash of the fields that the API server says are ours; empty if
-// none are. It takes a field from us when somebody else changes or removes it.
+// fieldsOf is a hash of the fields that the API server says are ours, and of the
+// second in which we changed them last; empty if none are. It takes a field from
+// us when somebody else changes or removes it. The time tells of what we did
+// without knowing: a request of a meta-scheduler that died may come late.
 func fieldsOf(r *unstructured.Unstructured) string {
 	for _, m := range r.GetManagedFields() {
 		if m.Manager == manager && m.Operation == "Apply" && m.Subresource == "" && m.FieldsV1 != nil {
@@ -19,7 +21,11 @@ func fieldsOf(r *unstructured.Unstructured) string {
 			if err != nil {
 				return ""
 			}
-			return shortHash(append([]byte(m.APIVersion+"\n"), text...))
+			var at int64
+			if m.Time != nil {
+				at = m.Time.Unix()
+			}
+			return shortHash(fmt.Appendf(nil, "%s %d %s", m.APIVersion, at, text))
 		}
 	}
 	return ""

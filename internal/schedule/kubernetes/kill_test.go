@@ -62,6 +62,7 @@ func TestKilledAnywhere(t *testing.T) {
 		w.gate.last.Store(n)
 		_, err := w.schedule(w.t.Context(), all...)
 		w.target.Close()
+		await(w.t, "what is under way to end", func() bool { return w.gate.active.Load() == 0 })
 		w.gate.last.Store(-1)
 		w.gate.dead.Store(false)
 		w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir})

@@ -29,6 +29,10 @@ const (
 	// AnnotationAdopt with the value true takes fields over that others manage
 	// when an object is applied for the first time.
 	AnnotationAdopt = "tko.nephio.org/adopt"
+	// AnnotationTarget with the value management is on what of a site's package
+	// goes to the management cluster.
+	AnnotationTarget = "tko.nephio.org/target"
+	targetManagement = "management"
 )
 
 const (
@@ -38,6 +42,9 @@ const (
 	first    = -1 << 20 // the step of what others need: definitions and namespaces
 	maxOrder = 1000
 )
+
+// chartKind is of Helm charts, which others install.
+var chartKind = krm.GVK{Group: "workload.nephio.org", Version: "v1alpha1", Kind: "HelmChart"}
 
 // A key names an object of a cluster, in whatever version it is written.
 type key struct{ Group, Kind, Namespace, Name string }
@@ -88,6 +95,7 @@ type wanted struct {
 	objects  map[key]*object
 	of       map[tko.DeploymentID][]key // in the order in which they are applied
 	problems map[tko.DeploymentID][]problem
+	charts   map[tko.DeploymentID]int // that we don't install
 }
 
 // A problem is what keeps an object from being as it should.
@@ -101,12 +109,15 @@ type problem struct {
 // that two of them have is the first one's; the second shares it if it says the
 // same.
 func want(deployments []tko.Deployment, namespace string, scopeOf func(krm.GVK) scope) wanted {
-	w := wanted{objects: map[key]*object{}, of: map[tko.DeploymentID][]key{}, problems: map[tko.DeploymentID][]problem{}}
+	w := wanted{objects: map[key]*object{}, of: map[tko.DeploymentID][]key{}, problems: map[tko.DeploymentID][]problem{}, charts: map[tko.DeploymentID]int{}}
 	defined := definitions(deployments)
 	for _, d := range deployments {
 		var mine []*object
 		for _, r := range d.Package {
 			if r.GVK().Orchestration() {
+				if r.GVK() == chartKind {
+					w.charts[d.ID]++
+				}
 				continue
 			}
 			at, known := defined[groupKind{r.GVK().Group, r.GVK().Kind}]

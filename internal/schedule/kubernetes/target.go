@@ -35,6 +35,7 @@ const (
 	ReasonInProgress = "InProgress"       // some aren't yet
 	ReasonUnhealthy  = "Unhealthy"        // some have failed
 	ReasonAway       = "Unreachable"      // the cluster doesn't answer
+	ReasonUnknown    = "NotObserved"      // it can't be looked at: Scheduled says why
 )
 
 // Options are the settings of a Target. The zero value works.
@@ -95,8 +96,9 @@ func (t *Target) Close() { t.connections.close() }
 
 // Schedule makes the cluster that a resource of the site's package names hold
 // what these deployments say, and nothing more of what was applied for the
-// site, except for what deployments that are held have there. The report says
-// how every deployment is. ErrInvalid says that a record has to change; any
+// site, except for what deployments that are held have there. Before that, it
+// makes the management cluster hold what the site's package has for it. The
+// report says how every deployment is. ErrInvalid says that a record has to change; any
 // other error may go away without that. Doing it again changes nothing.
 func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	s, err := readSpec(trigger)
@@ -111,41 +113,60 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 			return report.Report{Again: jittered(busyPause)}, errors.New(away.Message)
 		}
 	}
+	infrastructure, err := t.provide(ctx, s, site)
+	if ctx.Err() != nil {
+		return report.Report{}, context.Cause(ctx)
+	}
+	r, deployErr := t.deploy(ctx, s, site, deployments, held)
+	if ctx.Err() != nil {
+		return report.Report{}, context.Cause(ctx)
+	}
+	return together(infrastructure, err, r, deployErr)
+}
+
+// deploy looks after the site's cluster.
+func (t *Target) deploy(ctx context.Context, s spec, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	conn, release, err := t.connections.get(ctx, s.Source)
 	if err != nil {
 		return t.unreached(ctx, site, deployments, err)
 	}
 	defer release()
 	l := &look{target: t, conn: conn, spec: s, site: site, deployments: deployments, held: held}
-	if err := l.do(ctx); err != nil {
+	err = l.do(ctx)
+	l.log(ctx)
+	if err != nil {
 		return t.unreached(ctx, site, deployments, err)
 	}
 	return l.report()
 }
 
-// unreached is the report of a look that came to no end.
+// unreached is the report of a look that came to no end: nobody knows how what
+// is there does.
 func (t *Target) unreached(ctx context.Context, site tko.Site, deployments []tko.Deployment, err error) (report.Report, error) {
+	if ctx.Err() != nil || errors.Is(err, tko.ErrConflict) {
+		return report.Report{}, err
+	}
 	r := report.Report{Deployments: map[tko.DeploymentID]report.State{}}
+	v := report.Verdict{Status: tko.ConditionUnknown, Reason: ReasonUnknown}
 	var wait *waitError
 	switch {
-	case ctx.Err() != nil:
-		return report.Report{}, err
+	case isAway(err):
+		err = fmt.Errorf("the cluster doesn't answer: %s", whyAway(err))
+		v.Reason, r.Again = ReasonAway, t.again(site)
+		t.options.Log.DebugContext(ctx, "cluster is away", "site", string(site.ID), "err", err)
 	case errors.As(err, &wait):
 		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: err.Error()}
 		r.Again = t.again(site)
-		return r, err
-	case !isAway(err):
-		return r, err
 	}
-	err = fmt.Errorf("the cluster doesn't answer: %s", whyAway(err))
-	v := report.Verdict{Status: tko.ConditionUnknown, Reason: ReasonAway, Message: err.Error()}
-	r.Site.Healthy, r.Again = v, t.again(site)
+	v.Message = err.Error()
+	if v.Reason == ReasonAway || conditionOf(site.Stamp, tko.ConditionHealthy) != nil {
+		r.Site.Healthy = v
+	}
 	for _, d := range deployments {
 		if conditionOf(d.Stamp, tko.ConditionHealthy) != nil {
 			r.Deployments[d.ID] = report.State{Healthy: v}
 		}
 	}
-	t.options.Log.DebugContext(ctx, "cluster is away", "site", string(site.ID), "err", err)
 	return r, err
 }
 

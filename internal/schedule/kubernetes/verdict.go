@@ -55,6 +55,7 @@ func (l *look) report() (report.Report, error) {
 		if kind != nil {
 			return r, tko.Errorf(kind, "%s", r.Site.Scheduled.Message)
 		}
+		r.Again = 0 // with the back-off of what failed
 		return r, errors.New(r.Site.Scheduled.Message)
 	case l.pruning.ask != "":
 		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: l.question()}
@@ -125,6 +126,9 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewObjects)}
 	default:
 		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects are as they should be", objects)}
+		if charts := l.wanted.charts[id]; charts > 0 {
+			state.Scheduled.Message += fmt.Sprintf(", but %d Helm charts are not installed: a schedule plugin can do that", charts)
+		}
 		if len(corrected) > 0 {
 			state.Scheduled.Note = fmt.Sprintf("corrected at %s: %s", time.Now().UTC().Format(time.RFC3339), firstFew(corrected, fewObjects))
 		}

@@ -24,12 +24,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 // patience is for machines that have much else to do.
@@ -39,6 +39,7 @@ const patience = 2 * time.Minute
 type gate struct {
 	*httptest.Server
 	requests, writes atomic.Int64
+	active           atomic.Int64
 	down             atomic.Bool
 	last             atomic.Int64 // how many writes still come through, if not negative
 	dead             atomic.Bool  // nothing comes through after the last write
@@ -64,6 +65,8 @@ func newGate(t *testing.T, config *rest.Config) *gate {
 	g := &gate{}
 	g.last.Store(-1)
 	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.active.Add(1)
+		defer g.active.Add(-1)
 		if g.down.Load() || g.dead.Load() {
 			panic(http.ErrAbortHandler)
 		}
@@ -303,15 +306,12 @@ func said(r report.Report) map[tko.DeploymentID]string {
 	return m
 }
 
+func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
+
 // server is the API server that the tests of this package share.
-func server(t *testing.T) *rest.Config {
+func server(t testing.TB) *rest.Config {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("TKO_TEST_KUBECONFIG"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
-	return config
+	return kube.Shared(t, kube.Options{}).Config()
 }
 
 // await waits until something is so.

@@ -14,18 +14,21 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
-// explained is how many deployments there are when plans are looked at: enough
-// for a plan that reads them all to stand out.
+// explained is how many deployments there are of each sort when plans are looked
+// at: enough for a plan that reads them all to stand out.
 const explained = 40_000
 
 // fill is a world like that of an operator: 2,000 sites, 20 templates, and
 // deployments at them with metadata of every frequency. The last tenth of the
-// sites has deployments only at the end of the IDs.
+// sites has deployments only at the end of the IDs. Behind them are as many
+// that have their metadata from 200 templates: one after the other in the first
+// half, mixed in the second.
 const fill = `
 ALTER TABLE entity SET (autovacuum_enabled = off);
 ALTER TABLE entity_pair SET (autovacuum_enabled = off);
 ALTER TABLE pair SET (autovacuum_enabled = off);
 ALTER TABLE metaset SET (autovacuum_enabled = off);
+ALTER TABLE metaset_pair SET (autovacuum_enabled = off);
 CREATE FUNCTION pg_temp.pair(kind text, key text, value text) RETURNS bigint LANGUAGE sql AS
 	'SELECT p.id FROM pair p WHERE p.kind = $1 AND p.key = $2 AND p.value = $3';
 CREATE FUNCTION pg_temp.site(i int) RETURNS text LANGUAGE sql AS
@@ -38,6 +41,10 @@ INSERT INTO pair SELECT row_number() OVER (), kind, key, value, value, substr(sh
 	UNION ALL SELECT 'deployment', 'percent', 'p' || lpad(i::text, 2, '0') FROM generate_series(0, 99) i
 	UNION ALL SELECT 'deployment', 'rare', 'r' || i FROM generate_series(0, 9) i
 	UNION ALL SELECT 'deployment', 'late', 'yes'
+	UNION ALL SELECT 'deployment', 'shared', 'yes'
+	UNION ALL SELECT 'deployment', 'function', 'f' || lpad(i::text, 2, '0') FROM generate_series(0, 19) i
+	UNION ALL SELECT 'deployment', 'version', 'v' || lpad(i::text, 3, '0') FROM generate_series(0, 199) i
+	UNION ALL SELECT 'deployment', 'half', 'h' || i FROM generate_series(0, 1) i
 	UNION ALL SELECT 'site', 'fifth', 'f' || i FROM generate_series(0, 4) i
 	UNION ALL SELECT 'site', 'group', 'g' || lpad(i::text, 3, '0') FROM generate_series(0, 199) i
 	UNION ALL SELECT 'site', 'late', 'yes'
@@ -60,6 +67,12 @@ INSERT INTO entity_pair SELECT p.id, lpad(i::text, 8, '0') FROM generate_series(
 	WHERE p.key = 'percent' AND p.value = 'p' || lpad((i % 100)::text, 2, '0');
 INSERT INTO entity_pair SELECT p.id, lpad((i * 4000)::text, 8, '0') FROM generate_series(0, 9) i, pair p WHERE p.key = 'rare' AND p.value = 'r' || i;
 INSERT INTO entity_pair SELECT p.id, lpad(i::text, 8, '0') FROM generate_series(38000, 39999) i, pair p WHERE p.kind = 'deployment' AND p.key = 'late';
+INSERT INTO metaset SELECT -i - 1, sha256(('shared ' || i)::bytea), '{"e":{"version":"v' || lpad(i::text, 3, '0') || '"}}' FROM generate_series(0, 199) i;
+INSERT INTO metaset_pair SELECT p.id, -i - 1 FROM generate_series(0, 199) i, pair p WHERE p.kind = 'deployment' AND (p.key = 'shared' OR
+	p.key = 'function' AND p.value = 'f' || lpad((i % 20)::text, 2, '0') OR p.key = 'version' AND p.value = 'v' || lpad(i::text, 3, '0') OR
+	p.key = 'half' AND p.value = 'h' || i / 100 OR p.key = 'tenth' AND p.value = 't' || i % 10 AND i >= 190);
+INSERT INTO entity SELECT 'deployment', lpad(i::text, 8, '0'), '', 1, i, 0, 0, 'shared', 'nf/t' || lpad((i % 20)::text, 2, '0'),
+	CASE WHEN i % 100 = 0 THEN pg_temp.site(1850) ELSE '' END, true, true, NULL, NULL, -1 - CASE WHEN i < 60000 THEN (i - 40000) / 200 ELSE 100 + i * 7 % 100 END, NULL, false, '', '', NULL FROM generate_series(40000, 79999) i;
 `
 
 // What a page of a list may look at: a tenth of what there is, at most.
@@ -145,6 +158,21 @@ func pages(t *testing.T, dsn, when string) {
 		"metadata, three keys":       {catalog.Query{Metadata: values("all", "x", "tenth", "t3", "percent", "p33")}, 50},
 		"metadata, rare of three":    {catalog.Query{Metadata: values("all", "x", "tenth", "t0", "rare", "r3")}, 1},
 		"metadata, far behind":       {catalog.Query{Metadata: values("all", "x", "late", "yes")}, 50},
+		"shared, all":                {catalog.Query{Metadata: values("shared", "yes")}, 50},
+		"shared, half":               {catalog.Query{Metadata: values("half", "h0")}, 50},
+		"shared, the other half":     {catalog.Query{Metadata: values("half", "h1")}, 50},
+		"shared, 5 %":                {catalog.Query{Metadata: values("function", "f03")}, 50},
+		"shared, one template":       {catalog.Query{Metadata: values("version", "v007")}, 50},
+		"shared, far behind":         {catalog.Query{Metadata: values("version", "v107")}, 50},
+		"shared, pattern":            {catalog.Query{Metadata: values("version", "v1*")}, 50},
+		"shared, every value":        {catalog.Query{Metadata: values("version", "*")}, 50},
+		"shared, three keys":         {catalog.Query{Metadata: values("shared", "yes", "half", "h1", "function", "f03")}, 50},
+		"shared, keys apart":         {catalog.Query{Metadata: values("half", "h0", "version", "v107")}, 0},
+		"shared, and own":            {catalog.Query{Metadata: values("tenth", "t3"), After: "00039990"}, 50},
+		"shared, by cursor":          {catalog.Query{Metadata: values("function", "f03"), After: "00070000"}, 50},
+		"shared, by offset":          {catalog.Query{Metadata: values("function", "f03"), Offset: 500}, 50},
+		"shared, at a site":          {catalog.Query{Metadata: values("shared", "yes"), Sites: ids("region-10/site-1850")}, 50},
+		"shared, unprepared":         {catalog.Query{Metadata: values("shared", "yes"), Prepared: &no}, 0},
 		"metadata and template":      {catalog.Query{Metadata: values("tenth", "t7"), Templates: ids("nf/t07")}, 50},
 		"metadata, unprepared":       {catalog.Query{Metadata: values("tenth", "t0"), Prepared: &no}, 40},
 		"site metadata, one":         {catalog.Query{SiteMetadata: values("group", "g003")}, 50},

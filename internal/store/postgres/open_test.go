@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
 func execute(t *testing.T, dsn, statement string) {
@@ -135,4 +136,24 @@ func TestManyClientsAreQueued(t *testing.T) {
 		})
 	}
 	wait.Wait()
+}
+
+func TestDataOfTheSchemaBefore(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	storetest.RunOlder(t, storetest.Older{
+		Open: func(t *testing.T) storetest.Closer {
+			t.Helper()
+			s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		Run: func(t *testing.T, statement string) {
+			t.Helper()
+			execute(t, dsn, statement)
+		},
+		Bytes: func(text string) string { return "convert_to(" + text + ", 'UTF8')" },
+	})
 }

@@ -43,11 +43,11 @@ func startOf(value string) string {
 // flush answers the statements that write what was decided since the last
 // flush. It may read, and gives numbers to new metadata.
 func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
-	numbering, err := g.numberMetadata(ctx, run)
+	numbering, shared, err := g.numberMetadata(ctx, run)
 	if err != nil {
 		return nil, err
 	}
-	indexing, err := g.indexMetadata(ctx, run)
+	indexing, err := g.indexMetadata(ctx, run, shared)
 	if err != nil {
 		return nil, err
 	}
@@ -64,15 +64,37 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 	return statements, nil
 }
 
+// Very many deployments have the metadata of their template and nothing else.
+// Such metadata has a negative number and is indexed once, by itself: the records
+// that have it are found by its number. Other metadata is indexed by record,
+// because there may be as much of it as there are records.
+
+// isShared says whether a record's metadata is indexed by itself.
+func isShared(kind tko.Kind, m *catalog.Metadata) bool {
+	return kind == tko.KindDeployment && len(m.Passed) == 0 && len(m.Inherited) > 0 && maps.Equal(m.Effective, m.Inherited)
+}
+
+// digestOf tells what is shared from what isn't, though it be the same.
+func digestOf(text []byte, shared bool) catalog.Digest {
+	if shared {
+		text = append([]byte("shared "), text...)
+	}
+	return sha256.Sum256(text)
+}
+
 // numberMetadata gives the rows that were written the numbers of their
-// metadata.
-func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, error) {
-	type doc struct {
-		text     string
+// metadata, and answers what of that is new and shared.
+func (g *group) numberMetadata(ctx context.Context, run runner) (statements []Statement, shared map[int64]*catalog.Metadata, err error) {
+	type use struct {
 		metadata *catalog.Metadata
+		shared   bool
+	}
+	type doc struct {
+		text string
+		use
 	}
 	docs := map[catalog.Digest]doc{}
-	digests := map[*catalog.Metadata]catalog.Digest{}
+	digests := map[use]catalog.Digest{}
 	known := map[catalog.Digest]int64{}
 	read := Statement{
 		SQL:     "SELECT m.id, m.digest FROM {rows} CROSS JOIN metaset m WHERE m.digest = r.digest",
@@ -90,19 +112,20 @@ func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, er
 		if m == nil {
 			continue
 		}
-		if _, ok := digests[m]; ok {
+		u := use{m, isShared(c.after.Kind, m)}
+		if _, ok := digests[u]; ok {
 			continue
 		}
 		text, err := json.Marshal(m)
 		if err != nil {
-			return nil, fmt.Errorf("encode metadata: %w", err)
+			return nil, nil, fmt.Errorf("encode metadata: %w", err)
 		}
-		digest := catalog.Digest(sha256.Sum256(text))
-		digests[m] = digest
+		digest := digestOf(text, u.shared)
+		digests[u] = digest
 		if _, ok := docs[digest]; ok {
 			continue
 		}
-		docs[digest] = doc{string(text), m}
+		docs[digest] = doc{string(text), u}
 		if id, ok := g.known.numbers.get(digest); ok {
 			known[digest] = id
 		} else {
@@ -111,9 +134,10 @@ func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, er
 	}
 	if len(read.Rows) > 0 {
 		if err := run(ctx, read); err != nil {
-			return nil, fault("look metadata up", err)
+			return nil, nil, fault("look metadata up", err)
 		}
 	}
+	shared = map[int64]*catalog.Metadata{}
 	write := Statement{
 		SQL:     "INSERT INTO metaset (id, digest, doc) SELECT r.id, r.digest, r.doc FROM {rows} WHERE true",
 		Columns: []Column{{"id", Int}, {"digest", Bytes}, {"doc", Text}},
@@ -122,8 +146,13 @@ func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, er
 		digest := catalog.Digest(row[0].([]byte)) //nolint:forcetypeassert,errcheck // put there above
 		if known[digest] == 0 {
 			g.head.number++
-			known[digest] = g.head.number
-			write.Rows = append(write.Rows, []any{g.head.number, digest[:], docs[digest].text})
+			number := g.head.number
+			if d := docs[digest]; d.shared {
+				number = -number
+				shared[number] = d.metadata
+			}
+			known[digest] = number
+			write.Rows = append(write.Rows, []any{number, digest[:], docs[digest].text})
 		}
 		id, d := known[digest], docs[digest]
 		g.learned = append(g.learned, func() {
@@ -137,20 +166,21 @@ func (g *group) numberMetadata(ctx context.Context, run runner) ([]Statement, er
 	}
 	for i := range g.changes {
 		if after := &g.changes[i].after; after.Metadata != nil {
-			after.metaset = known[digests[after.Metadata]]
+			after.metaset = known[digests[use{after.Metadata, isShared(after.Kind, after.Metadata)}]]
 		}
 	}
 	for _, r := range g.state {
 		if r != nil && r.Metadata != nil {
-			r.metaset = known[digests[r.Metadata]]
+			r.metaset = known[digests[use{r.Metadata, isShared(r.Kind, r.Metadata)}]]
 			r.Metadata = nil
 		}
 	}
-	return []Statement{write}, nil
+	return []Statement{write}, shared, nil
 }
 
-// indexMetadata brings the index of metadata to what the rows have now.
-func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, error) {
+// indexMetadata brings the index of metadata to what the rows have now, and
+// adds what is shared.
+func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]*catalog.Metadata) ([]Statement, error) {
 	type difference struct {
 		key       catalog.Key
 		old, next int64
@@ -176,7 +206,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, err
 		}
 		differences = append(differences, d)
 		for _, id := range []int64{d.old, d.next} {
-			if id != 0 && sets[id] == nil {
+			if id > 0 && sets[id] == nil {
 				missing[id] = nil
 			}
 		}
@@ -188,7 +218,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, err
 	slices.SortFunc(differences, func(a, b difference) int { return compareKeys(a.key, b.key) })
 
 	effective := func(id int64) map[string]string {
-		if set := sets[id]; set != nil {
+		if set := sets[id]; set != nil && id > 0 {
 			return set.Effective
 		}
 		return nil
@@ -196,9 +226,14 @@ func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, err
 	type entry struct {
 		pair  pairKey
 		value string
-		id    string
+		of    any // an ID, or the number of a metaset
 	}
-	var added, removed []entry
+	var added, removed, once []entry
+	for _, number := range slices.Sorted(maps.Keys(shared)) {
+		for key, value := range shared[number].Effective {
+			once = append(once, entry{pairOf(tko.KindDeployment, key, value), value, number})
+		}
+	}
 	for _, d := range differences {
 		old, next := effective(d.old), effective(d.next)
 		for key, value := range old {
@@ -228,7 +263,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, err
 		},
 	}
 	var unknown []pairKey
-	for _, e := range slices.Concat(added, removed) {
+	for _, e := range slices.Concat(added, removed, once) {
 		if _, ok := values[e.pair]; ok {
 			continue
 		}
@@ -262,7 +297,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, err
 	rowsOf := func(entries []entry) [][]any {
 		rows := make([][]any, len(entries))
 		for i, e := range entries {
-			rows[i] = []any{numbers[e.pair], e.id}
+			rows[i] = []any{numbers[e.pair], e.of}
 		}
 		return rows
 	}
@@ -276,6 +311,10 @@ func (g *group) indexMetadata(ctx context.Context, run runner) ([]Statement, err
 		{
 			SQL:     "INSERT INTO entity_pair (pair, id) SELECT r.pair, r.id FROM {rows} WHERE true",
 			Columns: columns, Rows: rowsOf(added),
+		},
+		{
+			SQL:     "INSERT INTO metaset_pair (pair, metaset) SELECT r.pair, r.metaset FROM {rows} WHERE true",
+			Columns: []Column{{"pair", Int}, {"metaset", Int}}, Rows: rowsOf(once),
 		},
 	}, nil
 }

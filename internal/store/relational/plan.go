@@ -16,6 +16,8 @@ const (
 	// maxPairs is how many entries of the metadata dictionary a pattern may
 	// match for the index to be used at once.
 	maxPairs = 1000
+	// maxSets is how much shared metadata that has a key is looked at at once.
+	maxSets = 2000
 	// maxRanges is how many ranges of an index are merged without trying
 	// something else first.
 	maxRanges = 300
@@ -67,12 +69,15 @@ type way struct {
 
 // ways are many ways, of which each record is on one at most.
 type ways struct {
-	column string // of entity; "": entries of the metadata index
+	column string // of entity, whose value is one of texts
 	texts  []string
-	pairs  []int64
+	// Entries of the metadata index: records have them, or metadata that has
+	// them.
+	pairs []int64
+	sets  []int64
 }
 
-func (w *ways) count() int { return max(len(w.texts), len(w.pairs)) }
+func (w *ways) count() int { return len(w.texts) + len(w.pairs) + len(w.sets) }
 
 // A bound is where IDs start or end.
 type bound struct {
@@ -284,36 +289,132 @@ func (p *plan) flag(name string, wanted *bool) {
 	}
 }
 
+// A metadataKey is a key that the metadata of records must have.
+type metadataKey struct {
+	key     string
+	pattern tko.Pattern
+	pairs   []int64 // that match; more than maxPairs: not all
+	sets    []int64 // shared metadata that has one of them
+	all     bool    // these are all sets
+}
+
 // metadata adds the filters of the records' own metadata.
 func (p *plan) metadata(ctx context.Context) error {
+	var list []*metadataKey
 	for _, key := range slices.Sorted(maps.Keys(p.query.Metadata)) {
-		pattern := p.query.Metadata[key]
-		pairs, err := p.pairs(ctx, p.query.Kind, key, pattern, maxPairs)
-		if err != nil {
+		k := &metadataKey{key: key, pattern: p.query.Metadata[key]}
+		var err error
+		if k.pairs, err = p.pairs(ctx, p.query.Kind, key, k.pattern, maxPairs); err != nil {
 			return err
 		}
-		f := filter{hidden: has(pairs, "e.id")}
-		switch {
-		case len(pairs) == 0:
+		if len(k.pairs) == 0 {
 			p.nothing = true
 			return nil
-		case len(pairs) == 1:
-			f.way = &way{table: "entity_pair x", id: "x.id", where: []condition{equals("x.pair", pairs[0])}, short: true}
-		case len(pairs) <= maxRanges:
-			f.ways = &ways{pairs: pairs}
-		default:
-			f.find = func(ctx context.Context) (*ways, error) {
-				pairs, err := p.pairs(ctx, p.query.Kind, key, pattern, -1)
-				return &ways{pairs: pairs}, err
-			}
 		}
-		if len(pairs) > maxProbed {
-			f.hidden = nil
-			p.rest = append(p.rest, restFilter{key, matcher(pattern)})
-		}
-		p.filters = append(p.filters, f)
+		list = append(list, k)
+	}
+	if err := p.shared(ctx, list); err != nil {
+		return err
+	}
+	for _, k := range list {
+		p.filters = append(p.filters, p.metadataFilter(k))
 	}
 	return nil
+}
+
+// shared finds the shared metadata that fulfils all keys, as far as that is
+// found soon.
+func (p *plan) shared(ctx context.Context, list []*metadataKey) error {
+	if p.query.Kind != tko.KindDeployment { // see isShared
+		for _, k := range list {
+			k.all = true
+		}
+		return nil
+	}
+	var statements []Statement
+	for _, k := range list {
+		if len(k.pairs) > maxPairs {
+			continue
+		}
+		b := &builder{dialect: &p.store.dialect}
+		statements = append(statements, Statement{
+			SQL:  "SELECT s.metaset FROM metaset_pair s WHERE " + among("s.pair", k.pairs)(b) + " LIMIT " + b.arg(int64(maxSets+1)),
+			Args: b.args, Scan: scanInts(&k.sets),
+		})
+	}
+	if err := p.run(ctx, statements...); err != nil {
+		return err
+	}
+	counts, complete := map[int64]int{}, 0
+	for _, k := range list {
+		if k.all = len(k.pairs) <= maxPairs && len(k.sets) <= maxSets; k.all {
+			complete++
+			for _, set := range k.sets {
+				counts[set]++
+			}
+		}
+	}
+	for _, k := range list {
+		if k.all {
+			k.sets = slices.DeleteFunc(k.sets, func(set int64) bool { return counts[set] < complete })
+			slices.Sort(k.sets)
+		}
+	}
+	return nil
+}
+
+// metadataFilter is the filter of a key, and the ways to records that have it.
+func (p *plan) metadataFilter(k *metadataKey) filter {
+	f := filter{hidden: has(k.pairs, "e.id")}
+	if len(k.sets) > 0 {
+		shared, pair := among("e.metaset", k.sets), among("y.pair", k.pairs)
+		f.hidden = func(b *builder) string {
+			// With OFFSET, the planner looks for each record, rather than reading all
+			// that have the pair first.
+			return "CASE WHEN e.metaset < 0 THEN " + shared(b) +
+				" ELSE EXISTS (SELECT 1 FROM entity_pair y WHERE " + pair(b) + " AND y.id = " + hide("e.id") + " LIMIT 1 OFFSET 0) END"
+		}
+	}
+	switch found := (&ways{pairs: k.pairs, sets: k.sets}); {
+	case k.all && found.count() == 1:
+		f.way = &way{table: "entity_pair x", id: "x.id", where: []condition{equals("x.pair", k.pairs[0])}, short: true}
+	case k.all && len(k.pairs) <= maxRanges && len(k.sets) <= maxRanges:
+		f.ways = found
+	default:
+		f.find = func(ctx context.Context) (*ways, error) { return p.allWays(ctx, k) }
+	}
+	if len(k.pairs) > maxProbed || !k.all {
+		f.hidden = nil
+		p.rest = append(p.rest, restFilter{k.key, matcher(k.pattern)})
+	}
+	return f
+}
+
+// allWays answers all ways to records that have a key, however long it takes.
+func (p *plan) allWays(ctx context.Context, k *metadataKey) (*ways, error) {
+	if k.all {
+		return &ways{pairs: k.pairs, sets: k.sets}, nil
+	}
+	pairs, err := p.pairs(ctx, p.query.Kind, k.key, k.pattern, -1)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{dialect: &p.store.dialect}
+	var sets []int64
+	err = p.run(ctx, Statement{
+		SQL:  "SELECT s.metaset FROM pair p JOIN metaset_pair s ON s.pair = p.id WHERE " + b.all(entries(p.query.Kind, k.key, k.pattern)),
+		Args: b.args, Scan: scanInts(&sets),
+	})
+	return &ways{pairs: pairs, sets: sets}, err
+}
+
+func scanInts(list *[]int64) func(Row) error {
+	return func(from Row) error {
+		var n int64
+		err := from.Scan(&n)
+		*list = append(*list, n)
+		return err
+	}
 }
 
 // pairs answers the entries of the metadata dictionary that match, or more

@@ -371,7 +371,7 @@ func (c *collection) contents(ctx context.Context) error {
 			break
 		}
 	}
-	for id := int64(0); ; {
+	for id := int64(math.MinInt64); ; {
 		var batch []int64
 		if err := c.store.run(ctx, Statement{
 			SQL:  "SELECT m.id FROM metaset m WHERE m.id > $1 ORDER BY m.id LIMIT $2",
@@ -435,6 +435,7 @@ func (c *collection) drop(ctx context.Context, v *survey, packages [][]byte, met
 		}
 		return []Statement{
 			{SQL: "DELETE FROM blob WHERE digest IN (SELECT r.d FROM {rows})", Columns: []Column{{"d", Bytes}}, Rows: digests},
+			{SQL: "DELETE FROM metaset_pair WHERE " + c.store.dialect.In("metaset", "$1"), Args: []any{c.store.dialect.Ints(numbers)}},
 			{SQL: "DELETE FROM metaset WHERE " + c.store.dialect.In("id", "$1"), Args: []any{c.store.dialect.Ints(numbers)}},
 			{SQL: "UPDATE head SET collected = collected + 1 WHERE one = 1"},
 		}, nil

@@ -37,15 +37,18 @@ type walk struct {
 	size  int   // of the next stretch
 	now   *stretch
 
-	rounds  int // of choosing
-	best    int // the filter whose way was the best one
-	looked  int // at entries
-	matched int // of them
+	rounds  int             // of choosing
+	best    int             // the filter whose way was the best one
+	looked  int             // at entries
+	matched int             // of them
+	merges  map[int]*merged // by filter
 	found   bool
 	deep    bool // so much is left out that the longest search is worth it
 }
 
-func newWalk(p *plan) *walk { return &walk{plan: p, after: p.low, size: firstStretch} }
+func newWalk(p *plan) *walk {
+	return &walk{plan: p, after: p.low, size: firstStretch, merges: map[int]*merged{}}
+}
 
 // direct says that all there is to do is to go one way to its end.
 func (p *plan) direct() (w *way, ok bool) {
@@ -130,7 +133,10 @@ func (w *walk) candidates() (list []candidate, statements []Statement) {
 		case f.way != nil:
 			list = append(list, &single{s: stretch{way: f.way, by: i}})
 		case f.ways != nil:
-			list = append(list, &merged{ways: f.ways, by: i, each: max(2, (w.size+f.ways.count()-1)/f.ways.count())})
+			if w.merges[i] == nil {
+				w.merges[i] = &merged{ways: f.ways, by: i, known: make([]wayIDs, f.ways.count())}
+			}
+			list = append(list, w.merges[i])
 		}
 	}
 	if len(list) == 0 || !ready && w.found && !w.deep && (w.best < 0 || w.rounds%sureRounds == 0) {
@@ -176,47 +182,79 @@ func (c *single) stretch() *stretch {
 }
 
 // A merged is a candidate that goes many ways at once: by the first IDs of
-// each, as far as all of them are known.
+// each, as far as all of them are known. What is known of a way is kept until
+// the walk has passed it, so that the ways that come later aren't asked again
+// and again.
 type merged struct {
 	ways  *ways
 	by    int
-	each  int // how many IDs of each
-	found []rangeEntry
+	known []wayIDs
 }
 
-type rangeEntry struct {
-	number int
-	id     string
+// wayIDs are the next IDs of a way.
+type wayIDs struct {
+	ids   []string
+	asked int  // for how many
+	fresh bool // by this look
+	ended bool // there are no more
 }
 
+// look asks for the IDs of those ways of which little is known.
 func (c *merged) look(w *walk) []Statement {
-	value, kind := Column{"v", Text}, string(w.query.Kind)
-	if c.ways.column == "" {
-		value.Type = Int
-	}
-	rows := make([][]any, c.ways.count())
-	for i := range rows {
-		rows[i] = []any{int64(i), nil}
-		if c.ways.column == "" {
-			rows[i][1] = c.ways.pairs[i]
-		} else {
-			rows[i][1] = c.ways.texts[i]
+	var wanted []int
+	for i := range c.known {
+		k := &c.known[i]
+		passed, found := slices.BinarySearch(k.ids, w.after.id)
+		if found && !w.after.inclusive {
+			passed++
+		}
+		if w.after.set {
+			k.ids = k.ids[passed:]
+		}
+		if k.fresh = !k.ended && len(k.ids) <= k.asked/2; k.fresh {
+			wanted = append(wanted, i)
 		}
 	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	each := max(2, (w.size+len(wanted)-1)/len(wanted))
+	var pairs, sets, texts [][]any
+	for _, i := range wanted {
+		c.known[i] = wayIDs{asked: each, fresh: true}
+		switch shared := i - len(c.ways.pairs); {
+		case c.ways.column != "":
+			texts = append(texts, []any{int64(i), c.ways.texts[i]})
+		case shared < 0:
+			pairs = append(pairs, []any{int64(i), c.ways.pairs[i]})
+		default:
+			sets = append(sets, []any{int64(i), c.ways.sets[shared]})
+		}
+	}
+	return slices.Concat(
+		c.first(w, each, Column{"v", Int}, pairs, way{table: "entity_pair x", id: "x.id"}, "x.pair"),
+		// Only deployments share metadata.
+		c.first(w, each, Column{"v", Int}, sets, way{table: "entity e" + w.store.dialect.by("entity_by_metaset"), id: "e.id", where: []condition{plain("e.metaset < 0")}}, "e.metaset"),
+		c.first(w, each, Column{"v", Text}, texts, *w.entities("entity_by_"+c.ways.column, plain("e."+c.ways.column+" <> ''")), "e."+c.ways.column),
+	)
+}
+
+// first asks for the first IDs of a way for each of some values of a column.
+func (c *merged) first(w *walk, each int, value Column, rows [][]any, from way, column string) []Statement {
+	if len(rows) == 0 {
+		return nil
+	}
 	scan := func(from Row) error {
-		var e rangeEntry
-		err := from.Scan(&e.number, &e.id)
-		c.found = append(c.found, e)
+		var number int
+		var id string
+		err := from.Scan(&number, &id)
+		c.known[number].ids = append(c.known[number].ids, id)
 		return err
 	}
 	inner := func(b *builder, number, value string) string {
-		if c.ways.column == "" {
-			return "SELECT " + number + " AS n, x.id AS id FROM entity_pair x WHERE x.pair = " + value + w.bounds(b, "x.id", w.high) +
-				" ORDER BY x.id LIMIT " + b.arg(int64(c.each))
-		}
-		column := "e." + c.ways.column
-		return "SELECT " + number + " AS n, e.id AS id FROM entity e" + b.dialect.by("entity_by_"+c.ways.column) + " WHERE e.kind = " + b.arg(kind) + " AND " + column + " <> '' AND " +
-			column + " = " + value + w.bounds(b, "e.id", w.high) + " ORDER BY e.id LIMIT " + b.arg(int64(c.each))
+		where := append(slices.Clip(from.where), plain(column+" = "+value))
+		return "SELECT " + number + " AS n, " + from.id + " AS id FROM " + from.table + " WHERE " + b.all(where) + w.bounds(b, from.id, w.high) +
+			" ORDER BY " + from.id + " LIMIT " + b.arg(int64(each))
 	}
 	if w.store.dialect.Lateral {
 		b := &builder{dialect: &w.store.dialect}
@@ -236,20 +274,32 @@ func (c *merged) look(w *walk) []Statement {
 
 func (c *merged) stretch() *stretch {
 	s := &stretch{by: c.by, many: true, last: true}
-	counts := make([]int, c.ways.count())
-	for _, e := range c.found {
+	for i := range c.known {
+		k := &c.known[i]
+		if k.fresh {
+			slices.Sort(k.ids)
+			k.ended, k.fresh = len(k.ids) < k.asked, false
+		}
+		if k.ended {
+			continue
+		}
 		// The ways that have more are known up to the last of their IDs.
-		if counts[e.number]++; counts[e.number] == c.each && (s.last || e.id < s.end.id) {
-			s.last, s.end = false, bound{id: e.id, inclusive: true, set: true}
+		if last := k.ids[len(k.ids)-1]; s.last || last < s.end.id {
+			s.last, s.end = false, bound{id: last, inclusive: true, set: true}
 		}
 	}
-	for _, e := range c.found {
-		if s.last || e.id <= s.end.id {
-			s.ids = append(s.ids, e.id)
+	for i := range c.known {
+		ids := c.known[i].ids
+		if !s.last {
+			n, found := slices.BinarySearch(ids, s.end.id)
+			if found {
+				n++
+			}
+			ids = ids[:n]
 		}
+		s.ids = append(s.ids, ids...)
 	}
 	slices.Sort(s.ids)
-	c.found = nil
 	return s
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
 // tamper changes a store's file behind its back.
@@ -149,4 +150,24 @@ func TestOneStoreCollectsAtATime(t *testing.T) {
 	if done, err := s.Collect(t.Context(), keep); err != nil || done.Changes != 2 {
 		t.Errorf("%+v, %v: the other's lease has run out", done, err)
 	}
+}
+
+func TestDataOfTheSchemaBefore(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	storetest.RunOlder(t, storetest.Older{
+		Open: func(t *testing.T) storetest.Closer {
+			t.Helper()
+			s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		Run: func(t *testing.T, statement string) {
+			t.Helper()
+			tamper(t, path, statement)
+		},
+		Bytes: func(text string) string { return "CAST(" + text + " AS BLOB)" },
+	})
 }

@@ -20,6 +20,8 @@ var listPromises = []promise{
 	{"every filter selects what it says, alone and with others", everyFilter},
 	{"windows cut what matches", windowsCut},
 	{"the index of metadata follows the records", metadataFollows},
+	{"what a deployment has from its template alone is found like its own", inheritedIsFound},
+	{"many deployments of many templates are found in their order", manyInherit},
 	{"metadata is told apart however long it is", longMetadata},
 	{"metadata with very many values is matched", manyValues},
 	{"patterns match as tko.Pattern does", patternsMatch},
@@ -246,16 +248,100 @@ func longMetadata(w *world) {
 
 func manyValues(w *world) {
 	const n = 2500
-	var writes []catalog.Write
-	for i, id := range ids("s%04d", n) {
-		writes = append(writes, site(id, metadata("name", id, "third", strconv.Itoa(i%3))))
+	for _, kind := range []tko.Kind{tko.KindSite, tko.KindDeployment} {
+		var writes []catalog.Write
+		for i, id := range ids("s%04d", n) {
+			write := written(kind, id, metadata("name", id, "third", strconv.Itoa(i%3)))
+			if kind == tko.KindDeployment {
+				inherited("name", id, "third", strconv.Itoa(i%3))(&write)
+			}
+			writes = append(writes, write)
+		}
+		w.commit(writes...)
+		w.equal("any", len(w.ids(catalog.Query{Kind: kind, Metadata: values("name", "*"), Limit: -1})), n)
+		w.equal("with another", len(w.ids(catalog.Query{Kind: kind, Metadata: values("name", "s*", "third", "1"), Limit: -1})), n/3)
+		w.equal("few", w.ids(catalog.Query{Kind: kind, Metadata: values("name", "s000*"), Limit: -1, Offset: 8}), []string{"s0008", "s0009"})
+		w.equal("page", w.ids(catalog.Query{Kind: kind, Metadata: values("name", "*"), Limit: 2, Offset: 2000, After: "s0009"}), []string{"s2010", "s2011"})
+		w.equal("a key that isn't there", len(w.ids(catalog.Query{Kind: kind, Metadata: values("nam", "*"), Limit: -1})), 0)
 	}
-	w.commit(writes...)
-	w.equal("any", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: -1})), n)
-	w.equal("with another", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "s*", "third", "1"), Limit: -1})), n/3)
-	w.equal("few", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "s000*"), Limit: -1, Offset: 8}), []string{"s0008", "s0009"})
-	w.equal("page", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: 2, Offset: 2000, After: "s0009"}), []string{"s2010", "s2011"})
-	w.equal("a key that isn't there", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("nam", "*"), Limit: -1})), 0)
+}
+
+func inheritedIsFound(w *world) {
+	find := func(pairs ...string) string {
+		return strings.Join(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values(pairs...), Limit: -1}), " ")
+	}
+	w.commit(deployment("a", inherited("k", "1", "same", "x")), deployment("b", own("k", "1", "same", "x")), site("s", inherited("k", "1", "same", "x")))
+	w.commit(deployment("c", inherited("k", "1", "same", "x")), deployment("d", inherited("k", "1")))
+	w.equal("one key", find("k", "1"), "a b c d")
+	w.equal("two keys", find("k", "1", "same", "x"), "a b c")
+	w.equal("patterns", find("k", "*", "same", "*"), "a b c")
+	w.equal("sites", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "1", "same", "x"), Limit: -1}), []string{"s"})
+	w.commit(deployment("a", expect(1), inherited("k", "2", "same", "x")))
+	w.equal("another template", find("k", "1"), "b c d")
+	w.equal("another template, its value", find("k", "2"), "a")
+	w.commit(deployment("a", expect(2), own("k", "2", "same", "x")), deployment("b", expect(1), inherited("k", "1", "same", "x")))
+	w.equal("its own now", find("k", "2", "same", "x"), "a")
+	w.equal("of the template now", find("k", "1", "same", "x"), "b c")
+	w.commit(deployment("a", expect(3), inherited("k", "2", "same", "x")), deployment("b", expect(2)))
+	w.equal("of the template again", find("same", "x"), "a c")
+	w.commit(deleted(deploymentKey("c")), status(deploymentKey("a"), tko.Condition{Type: tko.ConditionHealthy}))
+	w.equal("after a deletion", find("same", "x"), "a")
+	w.commit(deleted(deploymentKey("a")))
+	w.collect(now(1))
+	w.equal("when all are gone", find("same", "x"), "")
+	w.commit(deployment("e", inherited("k", "2", "same", "x")), deployment("f", own("k", "2")))
+	w.equal("after it was collected", find("k", "2"), "e f")
+	w.equal("after it was collected, two keys", find("k", "2", "same", "x"), "e")
+}
+
+// manyInherit has deployments of 60 templates: some all at once, some among the
+// others', some with metadata of their own.
+func manyInherit(w *world) {
+	const n = 1200
+	var writes []catalog.Write
+	want := map[string][]string{}
+	for i, id := range ids("d%04d", n) {
+		of := i / 20  // one template after the other
+		if i >= n/2 { // mixed, and rarer and rarer
+			of = 30 + i*i%30
+		}
+		pairs := []string{"template", fmt.Sprintf("t%02d", of), "third", strconv.Itoa(of % 3), "all", "yes"}
+		writes = append(writes, deployment(id, metadata(pairs...)))
+		for pair := range slices.Chunk(pairs, 2) {
+			text := pair[0] + "=" + pair[1]
+			want[text] = append(want[text], id)
+		}
+		text := "third=" + pairs[3] + " tens=" + pairs[1][:2]
+		want[text] = append(want[text], id)
+	}
+	for part := range slices.Chunk(writes, 500) {
+		w.commit(part...)
+	}
+	check := func(text string, query catalog.Query) {
+		query.Kind, query.Limit = tko.KindDeployment, -1
+		all := append([]string{}, want[text]...)
+		w.equal(text, w.ids(query), all)
+		if len(all) < 4 {
+			return
+		}
+		query.After = all[len(all)/4]
+		w.equal(text+" after "+query.After, w.ids(query), all[len(all)/4+1:])
+		query.Offset, query.Limit = uint32(len(all)/4), 7 //nolint:gosec // is small
+		page := all[min(2*(len(all)/4)+1, len(all)):]
+		w.equal(text+", a page", w.ids(query), page[:min(7, len(page))])
+	}
+	for text := range want {
+		key, value, _ := strings.Cut(text, "=")
+		if !strings.Contains(value, " ") {
+			check(text, catalog.Query{Metadata: values(key, value)})
+		}
+	}
+	for third := range 3 {
+		for tens := range 6 {
+			text := fmt.Sprintf("third=%d tens=t%d", third, tens)
+			check(text, catalog.Query{Metadata: values("third", strconv.Itoa(third), "template", fmt.Sprintf("t%d*", tens), "all", "*")})
+		}
+	}
 }
 
 func patternsMatch(w *world) {

@@ -109,12 +109,36 @@ func by(who, why string) func(*catalog.Write) {
 	return func(w *catalog.Write) { w.Record.Author = tko.Author{Who: who, Why: why} }
 }
 
+// metadata is what a record has: half of the deployments from their template
+// alone, which stores may keep otherwise than the others'.
 func metadata(pairs ...string) func(*catalog.Write) {
+	own := own(pairs...)
+	return func(w *catalog.Write) {
+		own(w)
+		if id := w.Record.ID; w.Record.Kind == tko.KindDeployment && id[len(id)-1]%2 == 1 {
+			inherited(pairs...)(w)
+		}
+	}
+}
+
+// own is metadata that no template has.
+func own(pairs ...string) func(*catalog.Write) {
 	m := &catalog.Metadata{Effective: map[string]string{}}
 	for pair := range slices.Chunk(pairs, 2) {
 		m.Effective[pair[0]] = pair[1]
 	}
 	return func(w *catalog.Write) { w.Record.Metadata = m }
+}
+
+// inherited is metadata that a template has, and nothing else.
+func inherited(pairs ...string) func(*catalog.Write) {
+	own := own(pairs...)
+	return func(w *catalog.Write) {
+		own(w)
+		m := *w.Record.Metadata
+		m.Inherited = maps.Clone(m.Effective)
+		w.Record.Metadata = &m
+	}
 }
 
 func deleted(k catalog.Key, change ...func(*catalog.Write)) catalog.Write {

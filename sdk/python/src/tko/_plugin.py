@@ -104,7 +104,10 @@ class Plugin:
             text = "".join(traceback.format_exception(e))
             if isinstance(document, dict):
                 with contextlib.suppress(Exception):
-                    _log(*(str(document.get(key) or "") for key in ("logFile", "logAddressPort", "logToken")), text)
+                    file, address, token = (
+                        str(document.get(k) or "") for k in ("logFile", "logAddressPort", "logToken")
+                    )
+                    _log(file, address, token, text)
             return {"error": f"{type(e).__name__}: {e}" if str(e) else type(e).__name__}
 
     def _answer(self, document: Any) -> dict[str, Any]:

@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/cli/scaffold"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// waitTime is what a request takes of the plugin that waits, in seconds: so
+// long that it isn't processors that the preparers share.
+const waitTime = "0.2"
+
+// waitingPlugin is a persistent plugin that waits, and answers a package that
+// is prepared. It is bash that reads and waits: other programs would need more
+// processor time than all else.
+const waitingPlugin = `
+answer='{"prepared": true, "package": [{"apiVersion": "bench.example/v1", "kind": "Waiting", "metadata": {"name": "w", "annotations": {"nephio.org/prepared": "true"}}}]}'
+exec {never}<> <(:)
+while read -r word number size; do
+	read -r -N "$size"
+	read -r -t ` + waitTime + ` -u "$never"
+	printf 'tko-response %s %s\n%s' "$number" "${#answer}" "$answer"
+done`
+
+var waitingGVK = krm.GVK{Group: "bench.example", Version: "v1", Kind: "Waiting"}
+
+func rowWaiting(n, preparers int) string {
+	if preparers == 1 {
+		return fmt.Sprintf("prepare %d deployments by a plugin that waits %s s, one preparer", n, waitTime)
+	}
+	return fmt.Sprintf("prepare %d deployments by a plugin that waits %s s, %d preparers", n, waitTime, preparers)
+}
+
+func rowPython(n int, persistent bool) string {
+	if persistent {
+		return fmt.Sprintf("prepare %d deployments by a persistent plugin in Python", n)
+	}
+	return fmt.Sprintf("prepare %d deployments by a plugin in Python", n)
+}
+
+// waiting measures how preparers share work that is the plugins'.
+func (r *run) waiting(ctx context.Context) error {
+	var one float64
+	for _, preparers := range []int{1, 2, 4} {
+		rate, err := r.prepareBy(ctx, tko.Plugin{
+			Arguments: []string{"env", "LC_ALL=C", "bash", "-c", waitingPlugin}, Properties: map[string]string{tko.PropertyPersistent: "true"}, Triggers: []krm.GVK{waitingGVK},
+		}, krm.Package{{"apiVersion": "bench.example/v1", "kind": "Waiting", "metadata": map[string]any{"name": "w"}}}, preparers)
+		if err != nil {
+			return err
+		}
+		row := Row{What: rowWaiting(r.Prepared, preparers), Value: rate, Unit: PerSecond}
+		if preparers == 1 {
+			one = rate
+		} else {
+			row.Aim, row.Note = 0.8*float64(preparers)*one, fmt.Sprintf("%.2f times one", rate/one)
+		}
+		r.add(row)
+	}
+	return nil
+}
+
+// python measures a plugin in Python, as tko plugin new writes it, in a
+// package of ten resources.
+func (r *run) python(ctx context.Context) error {
+	if r.Python == "" {
+		return &notMeasuredError{"no Python environment is known: give -python, and the SDK in it or in PYTHONPATH"}
+	}
+	folder, err := os.MkdirTemp("", "tko-bench-plugin-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	trigger := krm.GVK{Group: "bench.example", Version: "v1", Kind: "Example"}
+	if _, err := scaffold.Write(scaffold.Plugin{Type: tko.PluginPrepare, Name: "example", Language: "python", Trigger: trigger}, folder); err != nil {
+		return err
+	}
+	pkg := krm.Package{{"apiVersion": "bench.example/v1", "kind": "Example", "metadata": map[string]any{"name": "e"}, "spec": map[string]any{"size": int64(3)}}}
+	for i := range 9 {
+		pkg = append(pkg, krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprint("c", i)}, "data": map[string]any{"a": "b", "c": "d"}})
+	}
+	var once float64
+	for _, persistent := range []bool{false, true} {
+		rate, err := r.prepareBy(ctx, tko.Plugin{
+			Arguments: []string{filepath.Join(folder, "example.py")}, Properties: map[string]string{tko.PropertyPersistent: strconv.FormatBool(persistent)}, Triggers: []krm.GVK{trigger},
+		}, pkg, 1)
+		if err != nil {
+			return err
+		}
+		row := Row{What: rowPython(r.Prepared, persistent), Value: rate, Unit: PerSecond}
+		if persistent {
+			row.Note = fmt.Sprintf("%.1f times as many", rate/once)
+		}
+		once = rate
+		r.add(row)
+	}
+	return nil
+}
+
+// prepareBy has preparers prepare deployments of a package by a plugin, and
+// answers how many they did in a second. Nothing of it is left.
+func (r *run) prepareBy(ctx context.Context, plugin tko.Plugin, pkg krm.Package, preparers int) (perSecond float64, err error) {
+	if r.Preparers == nil {
+		return 0, &notMeasuredError{"the preparers aren't ours to start"}
+	}
+	_, stop, err := r.Preparers(ctx, 1)
+	if err != nil {
+		return 0, err
+	}
+	_, _, err = r.drain(ctx) // of what waits for other reasons
+	stop()
+	if err != nil {
+		return 0, err
+	}
+	name := r.name("prepared")
+	plugin.Type, plugin.Name = tko.PluginPrepare, name
+	if _, err := r.client.RegisterPlugin(ctx, plugin); err != nil {
+		return 0, err
+	}
+	template := tko.TemplateID(name)
+	if _, err := r.client.RegisterTemplate(ctx, tko.Template{ID: template, Package: pkg}); err != nil {
+		return 0, err
+	}
+	if _, err := parallel(ctx, r.Clients, r.Prepared, func(ctx context.Context, _ int) error {
+		_, err := r.client.CreateDeployment(ctx, tko.NewDeployment{Template: template})
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	if perSecond, err = r.preparing(ctx, template, preparers); err != nil {
+		return 0, err
+	}
+	if _, err := r.client.PurgeDeployments(ctx, tko.DeploymentSelect{Templates: []string{name}}, false); err != nil {
+		return 0, err
+	}
+	if _, err := r.client.DeleteTemplate(ctx, template); err != nil {
+		return 0, err
+	}
+	_, err = r.client.DeletePlugin(ctx, plugin.Type, plugin.Name)
+	return perSecond, err
+}
+
+// preparing starts preparers and waits until they have prepared a template's
+// deployments. The time that they take to start doesn't count, if there is
+// enough to do after it.
+func (r *run) preparing(ctx context.Context, template tko.TemplateID, preparers int) (perSecond float64, err error) {
+	no, row, began := false, 1, time.Now()
+	_, stop, err := r.Preparers(ctx, preparers)
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
+	left, ready := 0, time.Now()
+	for _, err := range r.client.Deployments(ctx, tko.DeploymentSelect{Templates: []string{string(template)}, Prepared: &no}, tko.ListOptions{}) {
+		if err != nil {
+			return 0, err
+		}
+		left++
+	}
+	if left < r.Prepared/2 {
+		left, ready = r.Prepared, began
+	}
+	for {
+		err := first(r.client.Deployments(ctx, tko.DeploymentSelect{Templates: []string{string(template)}, Prepared: &no}, tko.ListOptions{Window: tko.Window{Max: &row}}))
+		if errors.Is(err, errNoRow) {
+			return float64(left) / time.Since(ready).Seconds(), nil
+		}
+		if err = errors.Join(err, pause(ctx, 20*time.Millisecond)); err != nil {
+			return 0, err
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tko-orchestrator/tko/client"
+)
+
+// serveHealth answers probes until the context ends: /healthz while the
+// process lives, and /readyz when the data controller, its own or another,
+// answers.
+func serveHealth(ctx context.Context, l net.Listener, data *client.Client) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		asking, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+		defer cancel()
+		if _, err := data.About(asking); err != nil {
+			http.Error(w, "the data controller does not answer", http.StatusServiceUnavailable)
+		}
+	})
+	health := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = health.Close() })
+	defer stop()
+	if err := health.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package kubernetes_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A new site: its package says what it is made from, somebody makes it, and
+// what it should run comes to it.
+func TestNewSite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.kubeconfig("management.yaml", w.gate.URL, "")
+	w.target.Close()
+	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Management: filepath.Join(w.dir, "management.yaml")})
+	w.set(map[string]any{"clusterAPI": map[string]any{"name": "edge", "namespace": w.ns}}, "kubeconfig")
+	here := func(r krm.Resource) krm.Resource {
+		r.Set(w.ns, "metadata", "namespace")
+		return annotated(r, kubernetes.AnnotationTarget, "management")
+	}
+	requirement := annotated(resource("infra.nephio.org/v1alpha1", "WorkloadCluster", "edge"), kubernetes.AnnotationTarget, "management")
+	w.site.Package = krm.Package{w.cluster, requirement, here(configMap("cluster", "1")), configMap("not-for-it", "1")}
+	d := deployment("a", configMap("workload", "1"))
+
+	r, err := w.schedule(t.Context(), d)
+	if err == nil || errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "there is no Secret") {
+		t.Error(err)
+	}
+	same(t, "workloads wait", "Waiting", r.Site.Scheduled.Reason)
+	same(t, "what the site is made from", []string{"cluster"}, w.there("ConfigMap"))
+	if r.Again > kubernetes.Soon {
+		t.Errorf("it is looked at again after %s only", r.Again)
+	}
+
+	text, err := os.ReadFile(filepath.Join(w.dir, "management.yaml")) // it is the same cluster, for brevity
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := resource("v1", "Secret", "edge-kubeconfig")
+	s["data"] = map[string]any{"value": base64.StdEncoding.EncodeToString(text)}
+	w.create(s)
+	r = w.look(d)
+	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied"}, said(r))
+	same(t, "what is there", []string{"cluster", "workload"}, w.there("ConfigMap"))
+	w.gate.writes.Store(0)
+	w.look(d)
+	same(t, "writes though nothing changed", int64(0), w.gate.writes.Load())
+
+	// What it is made from has a problem: the workloads are looked after all the same.
+	w.site.Package[2] = here(configMap("Bad_Name", "1"))
+	r, err = w.schedule(t.Context(), deployment("a", configMap("workload", "2")))
+	if !errors.Is(err, tko.ErrInvalid) || !strings.HasPrefix(r.Site.Scheduled.Message, "in the management cluster: ") || !strings.Contains(r.Site.Scheduled.Message, "Bad_Name") {
+		t.Errorf("%v: %v", err, r.Site.Scheduled)
+	}
+	same(t, "the workload", "2", w.must("ConfigMap", "workload").Text("data", "key"))
+	if w.get("ConfigMap", "cluster") == nil {
+		t.Error("what the site is made from went though not all of it is there")
+	}
+
+	// It never goes without an approval.
+	w.site.Package = krm.Package{w.cluster}
+	r = w.look(d)
+	same(t, "asked", "WaitsForApproval", r.Site.Scheduled.Reason)
+	_, digest, _ := strings.Cut(r.Site.Scheduled.Message, `spec.prune.approve: "`)
+	digest, _, _ = strings.Cut(digest, `"`)
+	w.must("ConfigMap", "cluster")
+	w.set(digest, "prune", "approve")
+	r = w.look(d)
+	same(t, "said", "", r.Site.Scheduled.Status)
+	same(t, "what is there", []string{"workload"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{"a ConfigMap workload"}, w.inventory())
+}
+
+func TestNoManagementCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.site.Package = krm.Package{annotated(configMap("cluster", "1"), kubernetes.AnnotationTarget, "management")}
+	r, err := w.schedule(t.Context(), deployment("a", configMap("workload", "1")))
+	if err == nil || !strings.Contains(r.Site.Scheduled.Message, "--management-kubeconfig") {
+		t.Errorf("%v: %v", err, r.Site.Scheduled)
+	}
+	same(t, "it is tried again with the back-off of failures", 0, r.Again)
+	same(t, "the workload is there", []string{"workload"}, w.there("ConfigMap"))
+}

@@ -1,0 +1,79 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// A Closer is a store that is closed by its caller.
+type Closer interface {
+	catalog.Store
+	Close() error
+}
+
+// An Older is a database that can be made what the schema before that of shared
+// metadata left behind.
+type Older struct {
+	// Open opens the store on the database.
+	Open func(t *testing.T) Closer
+	// Run runs a statement of SQL.
+	Run func(t *testing.T, statement string)
+	// Bytes is the expression for a text as bytes.
+	Bytes func(text string) string
+}
+
+// RunOlder checks that a store takes over the data of the schema 30, in which
+// all metadata was indexed by record and conditions were JSON.
+func RunOlder(t *testing.T, older Older) {
+	t.Helper()
+	s := older.Open(t)
+	w := &world{T: t, store: s}
+	w.commit(deployment("a", inherited("k", "1", "same", "x")), deployment("b", inherited("k", "1", "same", "x")), deployment("c", own("k", "1")))
+	w.commit(site("s", own("k", "1")))
+	w.ok(s.Close())
+	for _, statement := range []string{
+		"INSERT INTO entity_pair (pair, id) SELECT s.pair, e.id FROM metaset_pair s JOIN entity e ON e.metaset = s.metaset",
+		"UPDATE entity SET metaset = -metaset WHERE metaset < 0",
+		"UPDATE change SET metaset = -metaset WHERE metaset < 0",
+		"UPDATE metaset SET id = -id, digest = " + older.Bytes("doc") + " WHERE id < 0",
+		`UPDATE entity SET conditions = '[{"Type":"Healthy","Status":"True","LastTransition":"2026-01-02T03:04:05.000006Z","ObservedRevision":1}]' WHERE id = 'a'`,
+		"DROP INDEX entity_by_metaset",
+		"DROP TABLE metaset_pair",
+		"DELETE FROM goose_db_version WHERE version_id > 30",
+	} {
+		older.Run(t, statement)
+	}
+
+	s = older.Open(t)
+	w = &world{T: t, store: s}
+	find := func(pairs ...string) string {
+		return strings.Join(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values(pairs...), Limit: -1}), " ")
+	}
+	w.equal("taken over", find("k", "1"), "a b c")
+	w.equal("taken over, two keys", find("k", "1", "same", "x"), "a b")
+	healthy := []tko.Condition{{
+		Type: tko.ConditionHealthy, Status: tko.ConditionTrue, LastTransition: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), ObservedRevision: 1,
+	}}
+	if diff := cmp.Diff(healthy, w.one(deploymentKey("a")).Conditions); diff != "" {
+		w.Errorf("conditions (-want +got):\n%s", diff)
+	}
+	w.commit(status(deploymentKey("b"), tko.Condition{Type: tko.ConditionHealthy}))
+	for revision := range int64(2) { // to what is new, and to what is there
+		w.commit(deployment("a", expect(revision+1), inherited("k", "1", "same", "x")), deployment(fmt.Sprint("d", revision), inherited("k", "1", "same", "x")))
+	}
+	w.equal("beside new ones", find("k", "1"), "a b c d0 d1")
+	w.collect(now(1))
+	w.equal("when the past is collected", find("k", "1", "same", "x"), "a b d0 d1")
+	w.commit(deleted(deploymentKey("b")), deleted(deploymentKey("d1")))
+	w.collect(now(1))
+	w.equal("when the last that has it so is gone", find("k", "1", "same", "x"), "a d0")
+	w.equal("metadata", w.one(deploymentKey("a")).Metadata.Effective, map[string]string{"k": "1", "same": "x"})
+	w.ok(s.Close())
+}
