@@ -36,9 +36,10 @@ quick: ## the tests that need no server: within a minute
 	$(GO) test -short $(ARGS) . ./krm/... ./client/... $$($(GO) list ./internal/... | grep -v /store/postgres)
 
 .PHONY: soak
-soak: ## kill -9 everything at random moments, 50 rounds
+soak: ## kill -9 everything at random moments, 50 rounds, and the Kubernetes API under 10,000 objects
 	@test/setup/setup.sh
 	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
+	TKO_KUBERNETES_OBJECTS=10000 $(GO) test -count=1 -timeout 20m -run Followers -v $(ARGS) ./test/kubernetes
 
 .PHONY: bench
 bench: build ## measure, beside raw PostgreSQL in the same run (results: docs/performance.md)

@@ -118,7 +118,7 @@ type Put struct {
 func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool, err error) {
 	if p.Key.Kind == tko.KindDeployment && p.Key.ID == "" {
 		if r, err = s.putNewDeployment(ctx, p); err == nil && !p.DryRun {
-			r, err = s.written(ctx, r)
+			r = s.written(ctx, r)
 		}
 		return r, true, err
 	}
@@ -169,23 +169,23 @@ func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool,
 		return nil
 	})
 	if err == nil && wrote {
-		r, err = s.written(ctx, r)
+		r = s.written(ctx, r)
 	}
 	return r, created, err
 }
 
 // written answers a record that was written just now with what the store knows
 // of it.
-func (s *Service) written(ctx context.Context, r Record) (Record, error) {
+func (s *Service) written(ctx context.Context, r Record) Record {
 	now, err := s.get(ctx, Fields{Package: true, Deployments: true}, r.Key)
 	if err != nil || now.UID != r.UID {
-		return r, nil //nolint:nilerr // it is written, and that is what is answered
+		return r // it is written, and that is what is answered
 	}
 	if now.Position == r.Position {
-		return now, nil
+		return now
 	}
 	r.Created, r.Updated = now.Created, now.Updated
-	return r, nil
+	return r
 }
 
 func (s *Service) putNewDeployment(ctx context.Context, p Put) (Record, error) {

@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -144,7 +145,7 @@ func TestThePastAndTheWayFromThere(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else {
-			w.template(id, "", "n", fmt.Sprint(i))
+			w.template(id, "", "n", strconv.Itoa(i))
 		}
 		moments = append(moments, moment{w.head(), state(w.head(), "")})
 	}

@@ -75,6 +75,8 @@ func TestWrongSettings(t *testing.T) {
 		"schemes":                           {why: "what can't be fetched can't be allowed", args: []string{"--tosca-schemes=https,ftp"}, want: []string{`"ftp"`}},
 		"log":                               {why: "words that are known", args: []string{"--log-level=loud", "--log-format=xml"}, want: []string{"loud", "xml"}},
 		"empty for gRPC":                    {why: "the API is what a data controller is", args: []string{"--listen-grpc="}, want: []string{"--listen-grpc"}},
+		"trust on every interface":          {why: "everybody could do everything", args: []string{"--kubernetes=*:50052", "--kubernetes-trust-everybody"}, want: []string{"--kubernetes-trust-everybody", "only on loopback", "--kubernetes-cert"}},
+		"half a certificate":                {why: "a key alone is of no use", args: []string{"--kubernetes=localhost:0", "--kubernetes-key=k"}, want: []string{"--kubernetes-cert"}},
 		"functions":                         {why: "nothing could run", args: []string{"--kpt-memory=5", "--kpt-cpus=NaN", "--kpt-fetch-timeout=0s"}, want: []string{"--kpt-memory", "--kpt-cpus", "--kpt-fetch-timeout"}},
 		"memory of plugins":                 {why: "nothing could run", args: []string{"--plugin-memory=1000000"}, want: []string{"--plugin-memory", "or 0"}},
 		"negative number":                   {why: "nothing would be done", args: []string{"--preparer-concurrency=-1"}, want: []string{"--preparer-concurrency"}},

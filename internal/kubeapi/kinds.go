@@ -233,7 +233,7 @@ func as[T runtime.Object](o runtime.Object) T {
 }
 
 func count(r catalog.Record) int32 {
-	return int32(min(max(r.Count, len(r.Deployments)), 1<<31-1)) //nolint:gosec // it is bounded
+	return int32(min(max(r.Count, len(r.Deployments)), 1<<31-1))
 }
 
 func column(name, typ string, priority int32, description string) metav1.TableColumnDefinition {

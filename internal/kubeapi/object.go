@@ -269,8 +269,8 @@ func (k *kind) newKey(o object, generate func(base string) string) (catalog.Key,
 	name := o.GetName()
 	if name == "" && id == "" && o.GetGenerateName() != "" {
 		base := o.GetGenerateName()
-		if strings.HasSuffix(base, "-") { // what people write, and no escape
-			base = strings.TrimSuffix(base, "-") + "-002d"
+		if cut, ok := strings.CutSuffix(base, "-"); ok { // what people write, and no escape
+			base = cut + "-002d"
 		}
 		name = generate(base)
 	}

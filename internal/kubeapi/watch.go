@@ -110,7 +110,7 @@ func (w *watcher) run(ctx context.Context) {
 	if answer.Code == http.StatusTooManyRequests { // of a list; a watcher begins again
 		answer.Code, answer.Reason = http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable
 	}
-	w.send(ctx, watch.Error, &answer)
+	_ = w.send(ctx, watch.Error, &answer) // or it has gone
 }
 
 var errGone = errors.New("the watcher has gone")

@@ -57,7 +57,7 @@ func TestFollowers(t *testing.T) {
 	informed := newFollower()
 	informer := dynamicinformer.NewDynamicSharedInformerFactory(api, 0).ForResource(templates).Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { informed.sawAny(o, false) },
+		AddFunc: func(o any) { informed.sawAny(o, false) },
 		UpdateFunc: func(old, o any) {
 			if version(old) != version(o) { // informers that had to list again say so of all that they have
 				informed.sawAny(o, false)
@@ -74,8 +74,9 @@ func TestFollowers(t *testing.T) {
 
 	all := func(what string) {
 		t.Helper()
+		current := w.current() //nolint:contextcheck // the test has it
 		for name, f := range map[string]*follower{"informer": informed, "controller": reconciled} {
-			if err := f.await(ctx, w.current()); err != nil {
+			if err := f.await(ctx, current); err != nil {
 				t.Fatalf("%s: the %s: %v", what, name, err)
 			}
 		}

@@ -73,7 +73,7 @@ func (w *world) watchers(watchers, writes int) {
 		}
 		running.Go(func() {
 			defer watch.Stop()
-			for next := 0; next < writes; next++ {
+			for next := range writes {
 				e, ok := <-watch.ResultChan()
 				o, is := e.Object.(metav1.Object)
 				if !ok || !is || o.GetLabels()["value"] != strconv.Itoa(next) {
