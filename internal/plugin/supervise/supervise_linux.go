@@ -23,9 +23,10 @@ const (
 	controlFile = 3 // ends when everything is to end
 	reportFile  = 4
 
-	// tick is how often the program is looked at: what it does in between is not
-	// bounded.
-	tick = 50 * time.Millisecond
+	// How often the program is looked at: what it does in between is not bounded.
+	// Looks cost, so those at a program whose processes stay the same are fewer.
+	tick    = 50 * time.Millisecond
+	maxTick = 200 * time.Millisecond
 
 	prSetDumpable       = 4
 	prSetChildSubreaper = 36
@@ -101,7 +102,8 @@ func (s *supervisor) run(memory, path string, args []string) (report string) {
 	}
 	var status syscall.WaitStatus
 	exceeded := ""
-	looks := time.NewTicker(tick)
+	next, count := tick, 0
+	looks := time.NewTicker(next)
 	for running := true; running; {
 		select {
 		case status = <-s.ended:
@@ -109,8 +111,15 @@ func (s *supervisor) run(memory, path string, args []string) (report string) {
 		case <-stop:
 			running = false
 		case <-looks.C:
-			exceeded = s.exceeded()
+			pids := descendants()
+			exceeded = s.exceeded(pids)
 			running = exceeded == ""
+			if len(pids) == count {
+				next = min(2*next, maxTick)
+			} else {
+				next, count = tick, len(pids)
+			}
+			looks.Reset(next)
 		}
 	}
 	s.end()
@@ -185,9 +194,9 @@ func (s *supervisor) end() {
 	}
 }
 
-// exceeded says what the program has too much of, "" for nothing.
-func (s *supervisor) exceeded() string {
-	pids := descendants()
+// exceeded says what a program of these processes has too much of, "" for
+// nothing.
+func (s *supervisor) exceeded(pids []int) string {
 	if len(pids) > MaxProcesses {
 		return fmt.Sprintf("it has more than %d processes", MaxProcesses)
 	}

@@ -318,6 +318,6 @@ func BenchmarkStart(b *testing.B) {
 func BenchmarkExceeded(b *testing.B) {
 	s := supervisor{memory: 1 << 30}
 	for b.Loop() {
-		_ = s.exceeded()
+		_ = s.exceeded(descendants())
 	}
 }
