@@ -35,7 +35,8 @@ func cluster(t *testing.T) *kube.Cluster {
 	return c
 }
 
-// The trial is installed as its README says, strictly: with pod security that is restricted, and no field that the API server doesn't know. All pods
+// The trial is installed as its README says, strictly: with pod security that
+// is restricted, and no field that the API server doesn't know. All pods
 // become ready, as far as that can be without containers.
 func TestTrial(t *testing.T) {
 	c := cluster(t)
@@ -46,8 +47,10 @@ metadata: {name: for-postgresql}
 spec: {capacity: {storage: 10Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /nowhere}, claimRef: {namespace: tko, name: data-tko-postgresql-0}}
 `)
 	manifest := kustomize(t, "trial")
-	apply(t, c, manifest)
-	defer apply(t, c, manifest, "delete")
+	defer apply(t, c, manifest, "delete", "--ignore-not-found")
+	if output := apply(t, c, manifest); strings.Contains(output, "Warning") {
+		t.Fatal(output)
+	}
 	certificates := exec.Command(filepath.Join(folder, "certificates.sh"))
 	certificates.Env = c.Env(c.Kubeconfig)
 	if out, err := certificates.CombinedOutput(); err != nil {

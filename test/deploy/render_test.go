@@ -216,11 +216,6 @@ func TestFlags(t *testing.T) {
 		}
 		flags := pflag.NewFlagSet(id, pflag.ContinueOnError)
 		c := config.Flags(flags)
-		if flags.Lookup("kubernetes") == nil { // in a tko-server without the Kubernetes API
-			for _, name := range []string{"kubernetes", "kubernetes-cert", "kubernetes-key"} {
-				flags.String(name, "", "")
-			}
-		}
 		if err := flags.Parse(args); err != nil {
 			t.Errorf("%s: %v", id, err)
 			continue
