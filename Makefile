@@ -46,11 +46,12 @@ bench: build ## measure, beside raw PostgreSQL in the same run (results: docs/pe
 	@PYTHONPATH=$(CURDIR)/sdk/python/src $(BIN)/tko-bench -python "$$(test/setup/python.sh)" $(ARGS)
 
 .PHONY: generate
-generate: $(BIN)/buf ## make the generated code anew
+generate: $(BIN)/buf $(BIN)/openapi-gen ## make the generated code anew
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf lint
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf generate
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf generate test/wire/contract --template test/wire/buf.gen.yaml
 	sdk/python/generate.sh
+	api/v1alpha1/generate.sh $(BIN)
 
 .PHONY: format
 format: $(BIN)/golangci-lint ## format the code
@@ -72,6 +73,10 @@ clean: clean-demo ## remove what was built
 $(BIN)/buf: tools/proto/go.mod
 	@mkdir -p $(BIN)
 	cd tools/proto && $(GO) build -o ../../$(BIN)/ github.com/bufbuild/buf/cmd/buf google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
+
+$(BIN)/openapi-gen: tools/openapi/go.mod
+	@mkdir -p $(BIN)
+	cd tools/openapi && $(GO) build -o ../../$(BIN)/ k8s.io/code-generator/cmd/deepcopy-gen k8s.io/kube-openapi/cmd/openapi-gen
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	@mkdir -p $(BIN)

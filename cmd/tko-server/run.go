@@ -176,7 +176,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		m := schedule.New(data, runner, schedule.Options{
 			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
 			Kubernetes: kubernetes.Options{
-				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.KubernetesInCluster, Interval: c.KubernetesInterval,
+				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Interval: c.ClusterInterval,
 			},
 			Log: log.With("role", config.RoleMetaScheduler),
 		})

@@ -82,8 +82,8 @@ type Config struct {
 
 	Kubeconfigs          string // folder
 	ManagementKubeconfig string
-	KubernetesInCluster  bool
-	KubernetesInterval   time.Duration
+	AllowInCluster       bool
+	ClusterInterval      time.Duration
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -170,8 +170,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to; without one there are none")
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
-	flags.BoolVar(&c.KubernetesInCluster, "kubernetes-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
-	flags.DurationVar(&c.KubernetesInterval, "kubernetes-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
+	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
+	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
@@ -289,7 +289,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for name, d := range map[string]time.Duration{
-		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "kubernetes-interval": c.KubernetesInterval,
+		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "cluster-interval": c.ClusterInterval,
 		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait,
 	} {
 		if d <= 0 {

@@ -116,7 +116,7 @@ type LogServer struct {
 // expect makes a token for a run, whose lines go to a log from then on. The run
 // is over when forget is called.
 func (s *LogServer) expect(log *slog.Logger) (token string, forget func()) {
-	token = rand.Text()
+	token = "run-" + rand.Text() // which no YAML takes for a number, or writes in quotes
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs == nil {

@@ -244,7 +244,7 @@ func parse(t *testing.T, text string) krm.Package {
 func (w *world) register(ctx context.Context) {
 	w.t.Helper()
 	templates := map[tko.TemplateID]string{"workload:v1": workloadPackage}
-	topology, placed := "", ""
+	var topology, placed []string
 	for hub := range hubs {
 		workload := workloadPackage
 		if hub == 0 {
@@ -252,10 +252,10 @@ func (w *world) register(ctx context.Context) {
 		}
 		templates[tko.TemplateID(fmt.Sprintf("workload-%d:v1", hub))] = workload
 		templates[tko.TemplateID(fmt.Sprintf("hub-%d:v1", hub))] = fmt.Sprintf(hubPackage, hub)
-		topology += fmt.Sprintf(hubResource, hub)
-		placed += fmt.Sprintf("{template: hub-%[1]d, sites: [hub-%[1]d]},", hub)
+		topology = append(topology, fmt.Sprintf(hubResource, hub))
+		placed = append(placed, fmt.Sprintf("{template: hub-%[1]d, sites: [hub-%[1]d]}", hub))
 	}
-	templates["topology:v1"] = topology + "---\n{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: placement}, spec: {templates: [" + placed + "]}}\n"
+	templates["topology:v1"] = strings.Join(topology, "") + "---\n{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: placement}, spec: {templates: [" + strings.Join(placed, ", ") + "]}}\n"
 	for id, text := range templates {
 		if _, err := w.client.RegisterTemplate(ctx, tko.Template{ID: id, Package: parse(w.t, text)}); err != nil {
 			w.t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -298,7 +299,7 @@ func TestPluginsOfAKilledServer(t *testing.T) {
 	for name, script := range map[string]string{"once": "(setsid " + nap + " &); exec " + nap, "kept": "setsid " + nap + " & exec " + nap} {
 		_, err := w.RegisterPlugin(patient(t), tko.Plugin{
 			Type: tko.PluginPrepare, Name: name, Arguments: []string{"/bin/sh", "-c", script},
-			Properties: map[string]string{tko.PropertyPersistent: fmt.Sprint(name == "kept")},
+			Properties: map[string]string{tko.PropertyPersistent: strconv.FormatBool(name == "kept")},
 			Triggers:   []krm.GVK{{Group: "hostile.example", Version: "v1", Kind: name}},
 		})
 		if err != nil {

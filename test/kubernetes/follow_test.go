@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
-	toolswatch "k8s.io/client-go/tools/watch"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,20 +31,6 @@ import (
 
 var templates = v1alpha1.GroupVersion.WithResource("templates")
 
-// objects is how many there are to follow: TKO_KUBERNETES_OBJECTS, or few.
-func objects(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("TKO_KUBERNETES_OBJECTS")
-	if text == "" {
-		return 1000
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("TKO_KUBERNETES_OBJECTS: %v", err)
-	}
-	return n
-}
-
 // Those who follow the API through a kill -9 of the data controller, while
 // others write, end with what is there. Who resumes a watch gets every change
 // once; informers and controllers get nothing twice.
@@ -54,7 +38,7 @@ func TestFollowers(t *testing.T) {
 	klog.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	w := newWorld(t, "data")
-	n := objects(t)
+	n := number(t, "TKO_KUBERNETES_OBJECTS", 1000)
 	w.writeAll(0, n, "0")
 	api, err := dynamic.NewForConfig(w.Config())
 	if err != nil {
@@ -65,30 +49,20 @@ func TestFollowers(t *testing.T) {
 	position := w.position()
 
 	resumed := newFollower()
-	resume, err := toolswatch.NewRetryWatcherWithContext(ctx, strconv.FormatInt(position, 10), &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return api.Resource(templates).Watch(ctx, options)
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() {
-		for e := range resume.ResultChan() {
-			if o, ok := e.Object.(metav1.Object); ok && e.Type != watch.Bookmark {
-				resumed.saw(o, e.Type == watch.Deleted)
-			}
-		}
-	})
+	running.Go(func() { resumed.watch(ctx, api, position) })
 
 	informed := newFollower()
 	informer := dynamicinformer.NewDynamicSharedInformerFactory(api, 0).ForResource(templates).Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { informed.sawAny(o, false) },
-		UpdateFunc: func(_, o any) { informed.sawAny(o, false) },
+		UpdateFunc: func(old, o any) {
+			if version(old) != version(o) { // informers that had to list again say so of all that they have
+				informed.sawAny(o, false)
+			}
+		},
 		DeleteFunc: func(o any) { informed.sawAny(o, true) },
 	}); err != nil {
 		t.Fatal(err)
@@ -196,6 +170,35 @@ func newFollower() *follower {
 	return &follower{current: map[string]string{}, changed: make(chan struct{})}
 }
 
+func version(o any) string {
+	object, ok := o.(metav1.Object)
+	if !ok {
+		return ""
+	}
+	return object.GetResourceVersion()
+}
+
+// watch watches from a position, and whenever that ends, from where it was.
+func (f *follower) watch(ctx context.Context, api dynamic.Interface, position int64) {
+	from := strconv.FormatInt(position, 10)
+	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		w, err := api.Resource(templates).Watch(ctx, metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true})
+		if err != nil {
+			continue // the server is away
+		}
+		for e := range w.ResultChan() {
+			o, ok := e.Object.(metav1.Object)
+			if !ok {
+				break
+			}
+			if from = o.GetResourceVersion(); e.Type != watch.Bookmark {
+				f.saw(o, e.Type == watch.Deleted)
+			}
+		}
+		w.Stop()
+	}
+}
+
 func (f *follower) sawAny(o any, deleted bool) {
 	if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = unknown.Obj
@@ -271,6 +274,11 @@ func id(i int) string { return fmt.Sprintf("t%06d", i) }
 
 func write(ctx context.Context, c *client.Client, i int, value string) error {
 	_, err := c.RegisterTemplate(ctx, tko.Template{ID: tko.TemplateID(id(i)), Metadata: map[string]string{"value": value}})
+	return err
+}
+
+func writeLoad(ctx context.Context, c *client.Client, i int) error {
+	_, err := c.RegisterTemplate(ctx, tko.Template{ID: "load", Metadata: map[string]string{"load": "", "value": strconv.Itoa(i)}})
 	return err
 }
 

@@ -93,7 +93,7 @@ func StartServer(t testing.TB, args ...string) *Server {
 // may do little: nobody if the test's user is root, else the test's.
 func StartServerAsNobody(t testing.TB, env []string, args ...string) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tko-test-nobody-") // TempDir's are for nobody else
+	dir, err := os.MkdirTemp("", "tko-test-nobody-") //nolint:usetesting // TempDir's are for their owner only
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func (s *supervisor) run(memory, path string, args []string) (report string) {
 	if err := errors.Join(prctl(prSetChildSubreaper, 1), Hide()); err != nil {
 		return failed(err)
 	}
-	program, err := syscall.ForkExec(path, args, &syscall.ProcAttr{
+	program, err := syscall.ForkExec(path, args, &syscall.ProcAttr{ //nolint:gosec // who registers plugins says which programs run
 		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
@@ -262,7 +262,7 @@ func children(pid int) (pids []int) {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
 	for _, thread := range names(tasks) {
 		data, _ := os.ReadFile(tasks + "/" + thread + "/children") //nolint:gosec // a path of numbers; what has ended has none
-		for _, field := range strings.Fields(string(data)) {
+		for field := range strings.FieldsSeq(string(data)) {
 			if child, err := strconv.Atoi(field); err == nil {
 				pids = append(pids, child)
 			}

@@ -104,7 +104,7 @@ var escapes = map[string]string{
 	"forked twice":           "(NAP &) ",
 	"forked and forgotten":   "(setsid env -i PATH=\"$PATH\" NAP </dev/null >/dev/null 2>&1 &) ",
 	"deaf":                   "(trap '' HUP INT TERM; setsid NAP &) ",
-	"stopped":                "(setsid sh -c 'NAP & while ! grep -q ^sleep /proc/$!/cmdline; do :; done; kill -STOP $!; kill -STOP $$' &) ",
+	"stopped":                "(setsid sh -c 'NAP & while [ \"$(head -c 5 /proc/$!/cmdline)\" != sleep ]; do :; done; kill -STOP $!; kill -STOP $$' &) ",
 	"a hundred":              "for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2 3 4 5 6 7 8 9; do setsid NAP & done; done; ",
 	"beside its supervisor":  "python3 -c 'import os\nif os.fork() == 0: os.setsid(); os.execvp(\"sleep\", \"NAP\".split())' & ",
 	"with its own adoptions": "python3 -c 'import ctypes, os, time\nctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\nif os.fork() == 0:\n  if os.fork() == 0: os.setsid(); os.execvp(\"sleep\", \"NAP\".split())\n  os._exit(0)\ntime.sleep(1000)' & ",
@@ -123,7 +123,15 @@ func TestNothingIsLeft(t *testing.T) {
 				if end == "is killed" {
 					least = 2
 				}
-				until(t, "somebody sleeps", func() bool { return len(sleeping(t, nap)) >= least })
+				until(t, "somebody sleeps", func() bool {
+					select {
+					case <-p.Exited():
+						text, _ := os.ReadFile(output)
+						t.Fatalf("it has ended: %v: %s", p.Wait(), text)
+					default:
+					}
+					return len(sleeping(t, nap)) >= least
+				})
 				if end == "is killed" {
 					p.Kill()
 				} else if err := os.WriteFile(strings.TrimSuffix(output, "output")+"go", nil, 0o600); err != nil {

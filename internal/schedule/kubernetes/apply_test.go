@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -115,6 +116,20 @@ func TestWhoseObject(t *testing.T) {
 	w.site = there
 	w.look()
 	same(t, "what is left", []string{}, w.there("ConfigMap"))
+}
+
+// What takes the place of an object can't come: the object stays meanwhile.
+func TestReplacementFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.look(deployment("a", configMap("old", "1")), deployment("b", configMap("other", "1")))
+	if _, err := w.schedule(t.Context(), deployment("a", configMap("Bad_Name", "1"))); err == nil {
+		t.Error("no error")
+	}
+	same(t, "what is there", []string{"old"}, w.there("ConfigMap"))
+	w.look(deployment("a", configMap("new", "1")))
+	same(t, "what is there", []string{"new"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{"a ConfigMap new"}, w.inventory())
 }
 
 func TestOthersObjects(t *testing.T) {
@@ -263,6 +278,7 @@ func TestUnknownKind(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is of a kind that the cluster doesn't know") {
 		t.Error(err)
 	}
+	same(t, "it is tried again with the back-off of failures", 0, r.Again)
 	same(t, "the rest is there", []string{"x"}, w.there("ConfigMap"))
 	w.create(definition(group))
 	await(t, "the kind", func() bool {
@@ -316,6 +332,9 @@ func TestInvalidObject(t *testing.T) {
 	same(t, "said", map[tko.DeploymentID]string{"a": "False Invalid", "b": "True Applied"}, said(r))
 	if err == nil || !strings.Contains(err.Error(), "Bad_Name") {
 		t.Error(err)
+	}
+	if r.Again < time.Minute {
+		t.Errorf("what is wrong is tried again after %s", r.Again)
 	}
 	same(t, "the others are there", []string{"x", "y"}, w.there("ConfigMap"))
 }

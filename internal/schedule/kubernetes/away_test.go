@@ -61,6 +61,14 @@ func TestAway(t *testing.T) {
 		t.Errorf("it is tried again after %s", again.Again)
 	}
 
+	// What can't be looked at isn't known either.
+	w.set("none.yaml", "kubeconfig", "file")
+	r, err = w.schedule(t.Context(), d)
+	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonUnknown || r.Deployments["a"].Healthy.Reason != kubernetes.ReasonUnknown {
+		t.Errorf("without a kubeconfig: %v, %v", r, err)
+	}
+	w.set("edge.yaml", "kubeconfig", "file")
+
 	w.gate.down.Store(false)
 	r = w.look(d)
 	same(t, "it is back", "True Healthy", r.Site.Healthy.Status+" "+r.Site.Healthy.Reason)
@@ -278,7 +286,7 @@ func TestWhere(t *testing.T) {
 		"outside":               {"other files of the machine aren't for sites", file("../out.yaml", "a"), "not below", true},
 		"absolute":              {"the same", file("/etc/kubernetes/admin.conf", "a"), "not below", true},
 		"by a link":             {"the same", file("link.yaml", "a"), "can't be read", false},
-		"in the cluster":        {"it would be the server's own rights", map[string]any{"inCluster": true}, "--kubernetes-in-cluster", true},
+		"in the cluster":        {"it would be the server's own rights", map[string]any{"inCluster": true}, "--allow-in-cluster", true},
 		"a Secret":              {"there is no management cluster", map[string]any{"kubeconfig": map[string]any{"secret": map[string]any{"name": "x"}}}, "--management-kubeconfig", false},
 		"nowhere":               {"it must be said", map[string]any{}, "it is missing", true},
 		"two places":            {"one must be meant", map[string]any{"inCluster": true, "kubeconfig": map[string]any{"file": "x"}}, "exactly one", true},

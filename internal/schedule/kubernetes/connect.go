@@ -194,7 +194,7 @@ func (c *connections) credentials(ctx context.Context, s source) (config *rest.C
 
 func (c *connections) inCluster() (*rest.Config, error) {
 	if !c.options.InCluster {
-		return nil, tko.Errorf(tko.ErrInvalid, "spec.inCluster: this meta-scheduler may not deploy to the cluster that it runs in: its operator can allow it with --kubernetes-in-cluster")
+		return nil, tko.Errorf(tko.ErrInvalid, "spec.inCluster: this meta-scheduler may not deploy to the cluster that it runs in: its operator can allow it with --allow-in-cluster")
 	}
 	config, err := rest.InClusterConfig()
 	if err != nil {

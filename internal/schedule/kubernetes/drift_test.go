@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 )
@@ -80,6 +82,29 @@ func TestDrift(t *testing.T) {
 			same(t, "a change", "new", w.must("ConfigMap", "edited").Text("data", "key"))
 			same(t, "a change", "new", w.must("ConfigMap", "gone").Text("data", "key"))
 		})
+	}
+}
+
+func TestFieldsOf(t *testing.T) {
+	t.Parallel()
+	object := func(manager, operation, fields, at string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": []any{
+			map[string]any{"manager": "other", "operation": "Update", "apiVersion": "v1", "fieldsV1": map[string]any{"f:x": map[string]any{}}},
+			map[string]any{"manager": manager, "operation": operation, "apiVersion": "v1", "time": at, "fieldsV1": map[string]any{fields: map[string]any{}}},
+		}}}}
+	}
+	const at, later = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
+	ours := kubernetes.FieldsOf(object("tko", "Apply", "f:a", at))
+	same(t, "the same", ours, kubernetes.FieldsOf(object("tko", "Apply", "f:a", at)))
+	for why, o := range map[string]*unstructured.Unstructured{
+		"other fields": object("tko", "Apply", "f:b", at),
+		"a request of ours that we don't know came": object("tko", "Apply", "f:a", later),
+		"somebody else's": object("kubectl", "Apply", "f:a", at),
+		"not applied":     object("tko", "Update", "f:a", at),
+	} {
+		if kubernetes.FieldsOf(o) == ours {
+			t.Errorf("%s: it isn't seen", why)
+		}
 	}
 }
 

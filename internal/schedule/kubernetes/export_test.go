@@ -5,3 +5,6 @@ const Soon = soon
 
 // MaxProbes is how many clusters that were away are tried at once.
 const MaxProbes = maxProbes
+
+// FieldsOf tells what is ours of an object.
+var FieldsOf = fieldsOf

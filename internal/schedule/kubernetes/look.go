@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -42,6 +43,15 @@ type look struct {
 
 	mu     sync.Mutex
 	states map[key]*state // of what is wanted
+
+	applied, gone atomic.Int64 // objects, in this look
+}
+
+// log says what changed in the world, if anything did.
+func (l *look) log(ctx context.Context) {
+	if applied, gone := l.applied.Load(), l.gone.Load(); applied+gone > 0 {
+		l.target.options.Log.InfoContext(ctx, "changed a cluster", "site", string(l.site.ID), "applied", applied, "removed", gone)
+	}
 }
 
 // A state is what came of an object.
@@ -415,6 +425,7 @@ func (l *look) apply(ctx context.Context, o *object, s *state, content map[strin
 	if err != nil {
 		return err
 	}
+	l.applied.Add(1)
 	s.live = r
 	s.entry = entry{Version: o.version, Step: o.step, Digest: o.digest, Fields: fieldsOf(r)}
 	return nil

@@ -29,7 +29,7 @@ func (t *Target) provide(ctx context.Context, s spec, site tko.Site) (report.Rep
 		return report.Report{}, err
 	}
 	defer release()
-	site.ID += " (management)" // no site is called so: it may be the site's own cluster, too
+	site.ID += " (management)"                         // no site is called so: it may be the site's own cluster, too
 	id := tko.DeploymentID(inventoryName(site.ID, "")) // a label's value, as the IDs of deployments are
 	l := &look{
 		target: t, conn: conn, site: site,
@@ -43,7 +43,9 @@ func (t *Target) provide(ctx context.Context, s spec, site tko.Site) (report.Rep
 			return report.Report{}, reached(err)
 		}
 	}
-	if err := l.do(ctx); err != nil {
+	err = l.do(ctx)
+	l.log(ctx)
+	if err != nil {
 		return report.Report{}, reached(err)
 	}
 	r, err := l.report()
@@ -85,6 +87,9 @@ func together(infrastructure report.Report, infrastructureErr error, own report.
 	}
 	if infrastructureErr != nil && (err == nil || errors.Is(err, tko.ErrInvalid)) {
 		err = fmt.Errorf("%s%w", where, infrastructureErr) // its kind stays
+		if !errors.Is(err, tko.ErrInvalid) {
+			own.Again = 0 // with the back-off of what failed
+		}
 	}
 	return own, err
 }

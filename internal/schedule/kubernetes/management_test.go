@@ -87,5 +87,6 @@ func TestNoManagementCluster(t *testing.T) {
 	if err == nil || !strings.Contains(r.Site.Scheduled.Message, "--management-kubeconfig") {
 		t.Errorf("%v: %v", err, r.Site.Scheduled)
 	}
+	same(t, "it is tried again with the back-off of failures", 0, r.Again)
 	same(t, "the workload is there", []string{"workload"}, w.there("ConfigMap"))
 }

@@ -133,6 +133,7 @@ func (l *look) removeOne(ctx context.Context, r removal) (why string, err error)
 		if err := l.conn.remove(ctx, r.key, r.Version, live); err != nil {
 			return "", err
 		}
+		l.gone.Add(1)
 	}
 	now, err := l.conn.get(ctx, r.key, r.Version)
 	if err != nil {

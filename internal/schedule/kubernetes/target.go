@@ -35,6 +35,7 @@ const (
 	ReasonInProgress = "InProgress"       // some aren't yet
 	ReasonUnhealthy  = "Unhealthy"        // some have failed
 	ReasonAway       = "Unreachable"      // the cluster doesn't answer
+	ReasonUnknown    = "NotObserved"      // it can't be looked at: Scheduled says why
 )
 
 // Options are the settings of a Target. The zero value works.
@@ -131,35 +132,41 @@ func (t *Target) deploy(ctx context.Context, s spec, site tko.Site, deployments 
 	}
 	defer release()
 	l := &look{target: t, conn: conn, spec: s, site: site, deployments: deployments, held: held}
-	if err := l.do(ctx); err != nil {
+	err = l.do(ctx)
+	l.log(ctx)
+	if err != nil {
 		return t.unreached(ctx, site, deployments, err)
 	}
 	return l.report()
 }
 
-// unreached is the report of a look that came to no end.
+// unreached is the report of a look that came to no end: nobody knows how what
+// is there does.
 func (t *Target) unreached(ctx context.Context, site tko.Site, deployments []tko.Deployment, err error) (report.Report, error) {
+	if ctx.Err() != nil || errors.Is(err, tko.ErrConflict) {
+		return report.Report{}, err
+	}
 	r := report.Report{Deployments: map[tko.DeploymentID]report.State{}}
+	v := report.Verdict{Status: tko.ConditionUnknown, Reason: ReasonUnknown}
 	var wait *waitError
 	switch {
-	case ctx.Err() != nil:
-		return report.Report{}, err
+	case isAway(err):
+		err = fmt.Errorf("the cluster doesn't answer: %s", whyAway(err))
+		v.Reason, r.Again = ReasonAway, t.again(site)
+		t.options.Log.DebugContext(ctx, "cluster is away", "site", string(site.ID), "err", err)
 	case errors.As(err, &wait):
 		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: err.Error()}
 		r.Again = t.again(site)
-		return r, err
-	case !isAway(err):
-		return r, err
 	}
-	err = fmt.Errorf("the cluster doesn't answer: %s", whyAway(err))
-	v := report.Verdict{Status: tko.ConditionUnknown, Reason: ReasonAway, Message: err.Error()}
-	r.Site.Healthy, r.Again = v, t.again(site)
+	v.Message = err.Error()
+	if v.Reason == ReasonAway || conditionOf(site.Stamp, tko.ConditionHealthy) != nil {
+		r.Site.Healthy = v
+	}
 	for _, d := range deployments {
 		if conditionOf(d.Stamp, tko.ConditionHealthy) != nil {
 			r.Deployments[d.ID] = report.State{Healthy: v}
 		}
 	}
-	t.options.Log.DebugContext(ctx, "cluster is away", "site", string(site.ID), "err", err)
 	return r, err
 }
 

@@ -55,6 +55,7 @@ func (l *look) report() (report.Report, error) {
 		if kind != nil {
 			return r, tko.Errorf(kind, "%s", r.Site.Scheduled.Message)
 		}
+		r.Again = 0 // with the back-off of what failed
 		return r, errors.New(r.Site.Scheduled.Message)
 	case l.pruning.ask != "":
 		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: l.question()}

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Builds the image of TKO, for the processor architecture of Linux that GOARCH names or else that of this machine:
+#
+#   deploy/images/build.sh [NAME:TAG]      # localhost/tko-server:latest
+#
+# ENGINE is podman or docker; by default the first that is there. Nothing is pulled. Plugins in Python or shell want more than is
+# in this image: build one of yours with what they need, and copy /bin of this one into it.
+set -euo pipefail
+name=${1:-localhost/tko-server:latest}
+repository=$(cd "$(dirname "$0")/../.." && pwd)
+engine=${ENGINE:-$(command -v podman || command -v docker)} || { echo 'build.sh: install podman or docker' >&2 && exit 1; }
+arch=${GOARCH:-$(go env GOHOSTARCH)}
+
+context=$(mktemp -d)
+trap 'rm -rf "$context"' EXIT
+mkdir -p "$context"/{bin,etc/ssl/certs,tmp}
+chmod 755 "$context"
+chmod 1777 "$context/tmp"
+version=$(git -C "$repository" describe --tags --always --dirty 2>/dev/null || echo unknown)
+GOOS=linux GOARCH=$arch CGO_ENABLED=0 go -C "$repository" build -trimpath \
+	-ldflags "-s -w -X github.com/tko-orchestrator/tko/internal/version.Version=$version" -o "$context/bin/" ./cmd/tko ./cmd/tko-server ./cmd/tko-tosca
+for roots in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do # whom this machine trusts
+	[ ! -f "$roots" ] || { cp "$roots" "$context/etc/ssl/certs/ca-certificates.crt" && break; }
+done
+[ -f "$context/etc/ssl/certs/ca-certificates.crt" ] || { echo 'build.sh: install the certificates of authorities (Debian: ca-certificates)' >&2 && exit 1; }
+echo 'tko:x:65532:65532:tko:/tmp:/none' >"$context/etc/passwd"
+echo 'tko:x:65532:' >"$context/etc/group"
+"$engine" build --quiet --platform "linux/$arch" --label "org.opencontainers.image.version=$version" --label org.opencontainers.image.title=tko-server \
+	--file "$repository/deploy/images/Containerfile" --tag "$name" "$context" >/dev/null
+echo "$name"

@@ -1,0 +1,207 @@
+{{- define "tko.labels" -}}
+app.kubernetes.io/part-of: tko
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "tko.selector" -}}
+app.kubernetes.io/name: tko
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{/* One role: its service account, Deployment and disruption budget. */}}
+{{- define "tko.role" -}}
+{{- $data := eq .role "data" }}
+{{- $scheduler := eq .role "meta-scheduler" }}
+{{- $kubernetes := and $data .Values.kubernetesAPI.enabled }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: tko-{{ .role }}
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "tko.labels" . | nindent 4 }}
+automountServiceAccountToken: false
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: tko-{{ .role }}
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "tko.labels" . | nindent 4 }}
+    {{- include "tko.selector" .role | nindent 4 }}
+spec:
+  replicas: {{ .settings.replicas }}
+  strategy:
+    rollingUpdate:
+      maxSurge: 1
+      maxUnavailable: 0
+  selector:
+    matchLabels:
+      {{- include "tko.selector" .role | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        app.kubernetes.io/part-of: tko
+        {{- include "tko.selector" .role | nindent 8 }}
+    spec:
+      serviceAccountName: tko-{{ .role }}
+      automountServiceAccountToken: {{ $kubernetes }} # to ask the cluster who users are
+      enableServiceLinks: false
+      terminationGracePeriodSeconds: 30
+      {{- with .Values.image.pullSecrets }}
+      imagePullSecrets:
+      {{- range . }}
+      - name: {{ . }}
+      {{- end }}
+      {{- end }}
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        runAsGroup: 65532
+        fsGroup: 65532
+        seccompProfile:
+          type: RuntimeDefault
+      {{- with .settings.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .settings.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      topologySpreadConstraints:
+      - maxSkew: 1
+        topologyKey: kubernetes.io/hostname
+        whenUnsatisfiable: ScheduleAnyway
+        labelSelector:
+          matchLabels:
+            {{- include "tko.selector" .role | nindent 12 }}
+      containers:
+      - name: tko-server
+        image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+        {{- with .Values.image.pullPolicy }}
+        imagePullPolicy: {{ . }}
+        {{- end }}
+        args:
+        - --roles={{ .role }}
+        {{- if $data }}
+        - --listen-grpc=*:50050
+        {{- else }}
+        - --data=tko-data:50050
+        {{- end }}
+        {{- if $kubernetes }}
+        - --kubernetes=*:50052
+        - --kubernetes-cert=/certificate/tls.crt
+        - --kubernetes-key=/certificate/tls.key
+        {{- end }}
+        - --listen-health=*:50059
+        - --log-format=json
+        {{- if $scheduler }}
+        - --git-cache=/cache/git
+        - --git-secrets=/git-secrets
+        {{- end }}
+        {{- range .settings.flags }}
+        - {{ . | quote }}
+        {{- end }}
+        env:
+        - name: XDG_CACHE_HOME
+          value: /cache
+        {{- if $data }}
+        - name: TKO_STORE
+          valueFrom:
+            secretKeyRef:
+              name: {{ .Values.database.secret }}
+              key: {{ .Values.database.key }}
+        {{- end }}
+        ports:
+        {{- if $data }}
+        - name: grpc
+          containerPort: 50050
+        {{- end }}
+        {{- if $kubernetes }}
+        - name: kubernetes
+          containerPort: 50052
+        {{- end }}
+        - name: health
+          containerPort: 50059
+        startupProbe: # migrations of a large database take their time
+          httpGet:
+            path: /healthz
+            port: health
+          periodSeconds: 2
+          failureThreshold: {{ $data | ternary 900 60 }}
+        livenessProbe:
+          httpGet:
+            path: /healthz
+            port: health
+          timeoutSeconds: 5
+          failureThreshold: 6
+        readinessProbe:
+          httpGet:
+            path: /readyz
+            port: health
+          periodSeconds: 5
+          timeoutSeconds: 5
+        lifecycle:
+          preStop: # clients hear first that it goes
+            sleep:
+              seconds: 5
+        resources:
+          {{- toYaml .settings.resources | nindent 10 }}
+        securityContext:
+          allowPrivilegeEscalation: false
+          readOnlyRootFilesystem: true
+          capabilities:
+            drop:
+            - ALL
+        volumeMounts:
+        - name: cache
+          mountPath: /cache
+        - name: tmp
+          mountPath: /tmp
+        {{- if $kubernetes }}
+        - name: certificate
+          mountPath: /certificate
+          readOnly: true
+        {{- end }}
+        {{- if $scheduler }}
+        - name: git-secrets
+          mountPath: /git-secrets
+          readOnly: true
+        {{- end }}
+      volumes:
+      - name: cache
+        emptyDir: {}
+      - name: tmp
+        emptyDir: {}
+      {{- if $kubernetes }}
+      - name: certificate
+        secret:
+          secretName: {{ .Values.kubernetesAPI.certificateSecret }}
+          defaultMode: 288 # 0440: of the group
+      {{- end }}
+      {{- if $scheduler }}
+      - name: git-secrets # the credentials that sites' repositories refer to
+        secret:
+          secretName: {{ .Values.git.secret }}
+          optional: true
+          defaultMode: 288 # 0440: of the group
+      {{- end }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: tko-{{ .role }}
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "tko.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "tko.selector" .role | nindent 6 }}
+{{- end }}

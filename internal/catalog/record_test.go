@@ -1,0 +1,189 @@
+package catalog_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+func templateKey(id string) catalog.Key { return catalog.Key{Kind: tko.KindTemplate, ID: id} }
+
+func (w *world) put(p catalog.Put) catalog.Record {
+	w.t.Helper()
+	r, _, err := w.PutRecord(w.ctx, p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func TestPutRequires(t *testing.T) {
+	w := newWorld(t, catalog.Options{})
+	first := w.put(catalog.Put{Key: templateKey("t"), Require: catalog.Requirement{Absent: true}})
+	tests := map[string]struct {
+		why     string
+		id      string
+		require catalog.Requirement
+		want    error
+	}{
+		"absent":         {why: "it is there", id: "t", require: catalog.Requirement{Absent: true}, want: tko.ErrConflict},
+		"present":        {why: "it isn't there", id: "u", require: catalog.Requirement{Present: true}, want: tko.ErrNotFound},
+		"position":       {why: "it is at another", id: "t", require: catalog.Requirement{Position: first.Position + 1}, want: tko.ErrConflict},
+		"uid":            {why: "it is another", id: "t", require: catalog.Requirement{UID: "x"}, want: tko.ErrConflict},
+		"position of no": {why: "it isn't there", id: "u", require: catalog.Requirement{Position: 1}, want: tko.ErrNotFound},
+		"all right":      {why: "it is so", id: "t", require: catalog.Requirement{Present: true, UID: first.UID, Position: first.Position}},
+	}
+	for name, test := range tests {
+		put := catalog.Put{Key: templateKey(test.id), Metadata: map[string]string{"a": "b"}, Require: test.require, DryRun: true}
+		if _, _, err := w.PutRecord(w.ctx, put); !errors.Is(err, test.want) {
+			t.Errorf("put, %s: %v, want %v: %s", name, err, test.want, test.why)
+		}
+		if test.require.Absent {
+			continue
+		}
+		if _, _, err := w.RemoveRecord(w.ctx, templateKey(test.id), test.require, true); !errors.Is(err, test.want) {
+			t.Errorf("remove, %s: %v, want %v: %s", name, err, test.want, test.why)
+		}
+	}
+	if head := w.head(); head != first.Position {
+		t.Errorf("dry runs wrote up to %d", head)
+	}
+}
+
+func TestPutKeepsWhatOthersGive(t *testing.T) {
+	w := newWorld(t, catalog.Options{})
+	w.template("base", facts("size: 1"), "from", "template")
+	site := func(metadata map[string]string) catalog.Record {
+		t.Helper()
+		return w.put(catalog.Put{
+			Key: catalog.Key{Kind: tko.KindSite, ID: "s"}, Template: "base", Metadata: metadata, Attached: []byte(`{"a":1}`),
+		})
+	}
+	first := site(map[string]string{"mine": "1"})
+	effective := first.Metadata.Effective
+	if effective["from"] != "template" || effective["mine"] != "1" {
+		t.Fatalf("metadata: %v", effective)
+	}
+	if again := site(effective); again.Position != first.Position {
+		t.Error("what is read may be written again, and changes nothing")
+	}
+	w.template("base", facts("size: 1"), "from", "changed")
+	if r := site(effective); r.Metadata.Effective["from"] != "changed" {
+		t.Errorf("what isn't said otherwise follows the template: %v", r.Metadata.Effective)
+	}
+	if r := site(map[string]string{"from": "mine"}); r.Metadata.Effective["from"] != "mine" || r.Metadata.Effective["mine"] != "" {
+		t.Errorf("what is said otherwise stays, and what isn't said goes: %v", r.Metadata.Effective)
+	}
+	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "s", Metadata: map[string]string{"other": "way"}}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := w.Record(w.ctx, catalog.Fields{}, catalog.Key{Kind: tko.KindSite, ID: "s"})
+	if err != nil || string(r.Attached()) != `{"a":1}` || r.Metadata.Effective["other"] != "way" {
+		t.Errorf("other transports leave what is attached alone: %q, %v, %v", r.Attached(), r.Metadata, err)
+	}
+}
+
+func TestPermit(t *testing.T) {
+	w := newWorld(t, catalog.Options{})
+	id := w.create(tko.NewDeployment{})
+	r, err := w.Record(w.ctx, catalog.Fields{Package: true}, catalog.Key{Kind: tko.KindDeployment, ID: string(id)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkg, err := r.Resources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkg = krm.Package{pkg[0].Clone()}
+	pkg[0].SetAnnotation(krm.AnnotationApproved, "true")
+	put := catalog.Put{Key: r.Key, Package: pkg, Permit: func(before, after catalog.Record) error {
+		if !before.Approved && after.Approved {
+			return tko.ErrDenied
+		}
+		return nil
+	}}
+	if _, _, err := w.PutRecord(w.ctx, put); !errors.Is(err, tko.ErrDenied) {
+		t.Errorf("it would approve: %v", err)
+	}
+	put.Permit = nil
+	if r := w.put(put); !r.Approved || r.Position != w.head() {
+		t.Errorf("approved: %v at %d", r.Approved, r.Position)
+	}
+}
+
+// Whatever is written, records as of a position are what they were, and the
+// events since lead from there to what is.
+func TestThePastAndTheWayFromThere(t *testing.T) {
+	w := newWorld(t, catalog.Options{})
+	state := func(at int64, after string) map[string]string {
+		t.Helper()
+		now := map[string]string{}
+		for r, err := range w.Records(w.ctx, catalog.Query{Kind: tko.KindTemplate, After: after, Limit: -1}, at) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			now[r.ID] = r.UID + " " + r.Metadata.Effective["n"]
+		}
+		return now
+	}
+	type moment struct {
+		position int64
+		state    map[string]string
+	}
+	moments := []moment{{w.head(), state(w.head(), "")}}
+	for i := range 60 {
+		id := fmt.Sprintf("t%d", i*7%10)
+		if _, err := w.Record(w.ctx, catalog.Fields{}, templateKey(id)); err == nil && i%3 == 0 {
+			if _, err := w.DeleteTemplate(w.ctx, tko.TemplateID(id)); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			w.template(id, "", "n", fmt.Sprint(i))
+		}
+		moments = append(moments, moment{w.head(), state(w.head(), "")})
+	}
+	for _, m := range moments {
+		if diff := cmp.Diff(m.state, state(m.position, "")); diff != "" {
+			t.Fatalf("as of %d: %s", m.position, diff)
+		}
+		after := map[string]string{}
+		for id, s := range m.state {
+			if id > "t4" {
+				after[id] = s
+			}
+		}
+		if diff := cmp.Diff(after, state(m.position, "t4")); diff != "" {
+			t.Fatalf("as of %d, after t4: %s", m.position, diff)
+		}
+		for position := m.position; position < w.head(); {
+			events, upTo, _, err := w.Events(w.ctx, tko.KindTemplate, position)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range events {
+				_, had := m.state[e.ID]
+				if e.New == had {
+					t.Fatalf("event %d of %q says new: %t", e.Position, e.ID, e.New)
+				}
+				if before, err := w.Before(w.ctx, e); err != nil || had != (before.Revision != 0) || had && before.UID+" "+before.Metadata.Effective["n"] != m.state[e.ID] {
+					t.Fatalf("before event %d of %q: %v, %v, want %q", e.Position, e.ID, before, err, m.state[e.ID])
+				}
+				if e.Op == tko.OpDeleted {
+					delete(m.state, e.ID)
+				} else {
+					m.state[e.ID] = e.Record.UID + " " + e.Record.Metadata.Effective["n"]
+				}
+			}
+			position = upTo
+		}
+		if diff := cmp.Diff(moments[len(moments)-1].state, m.state); diff != "" && m.position != w.head() {
+			t.Fatalf("from %d on: %s", m.position, diff)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/cli"
+	helmkube "helm.sh/helm/v4/pkg/kube"
+	authorization "k8s.io/api/authorization/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tko-orchestrator/tko/test/kube"
+)
+
+// cluster has a namespace tko and the kinds of cert-manager and Prometheus.
+func cluster(t *testing.T) *kube.Cluster {
+	t.Helper()
+	c := kube.Shared(t, kube.Options{Controllers: true})
+	for _, file := range []string{"cert-manager.yaml", "prometheus-operator.yaml"} {
+		text, err := os.ReadFile(filepath.Join("testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Apply(t, string(text))
+	}
+	c.Kubectl(t, "wait", "--for=condition=Established", "--timeout=4m", "crd", "--all")
+	return c
+}
+
+// The trial is installed as its README says, strictly: with pod security that is restricted, and no field that the API server doesn't know. All pods
+// become ready, as far as that can be without containers.
+func TestTrial(t *testing.T) {
+	c := cluster(t)
+	c.Apply(t, `
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: for-postgresql}
+spec: {capacity: {storage: 10Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /nowhere}, claimRef: {namespace: tko, name: data-tko-postgresql-0}}
+`)
+	manifest := kustomize(t, "trial")
+	apply(t, c, manifest)
+	defer apply(t, c, manifest, "delete")
+	certificates := exec.Command(filepath.Join(folder, "certificates.sh"))
+	certificates.Env = c.Env(c.Kubeconfig)
+	if out, err := certificates.CombinedOutput(); err != nil {
+		t.Fatalf("certificates.sh: %v\n%s", err, out)
+	}
+	if ca := c.Kubectl(t, "get", "apiservice", "v1alpha1.tko.nephio.org", "-o", "jsonpath={.spec.caBundle}"); ca == "" ||
+		ca != c.Kubectl(t, "-n", "tko", "get", "secret", "tko-data-tls", "-o", `jsonpath={.data.ca\.crt}`) {
+		t.Errorf("certificates.sh tells the API server to trust %q", ca)
+	}
+	apply(t, c, manifest) // a second time it changes nothing
+	if ca := c.Kubectl(t, "get", "apiservice", "v1alpha1.tko.nephio.org", "-o", "jsonpath={.spec.caBundle}"); ca == "" {
+		t.Error("applying the trial again forgets whom the API server trusts")
+	}
+	for _, what := range []string{"deployment/tko-data", "deployment/tko-preparer", "deployment/tko-meta-scheduler", "statefulset/tko-postgresql"} {
+		c.Kubectl(t, "-n", "tko", "rollout", "status", "--timeout=4m", what)
+	}
+	if policy := c.Kubectl(t, "-n", "tko", "get", "service", "tko-data", "-o", "jsonpath={.spec.ipFamilies}"); policy != `["IPv4","IPv6"]` {
+		t.Errorf("the Service is for %s", policy)
+	}
+}
+
+// The production form, and the chart, are what the API server knows, strictly.
+func TestProduction(t *testing.T) {
+	c := cluster(t)
+	c.Kubectl(t, "create", "namespace", "tko-dry")
+	defer c.Kubectl(t, "delete", "namespace", "tko-dry", "--wait=false")
+	everything := map[string]any{
+		"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}, "postgresql": map[string]any{"enabled": true, "storageClass": "fast"},
+		"image": map[string]any{"pullPolicy": "Always", "pullSecrets": []any{"registry"}},
+		"data":  map[string]any{"flags": []any{"--log-level=debug"}, "nodeSelector": map[string]any{"a": "b"}, "tolerations": []any{map[string]any{"operator": "Exists"}}},
+	}
+	for name, manifest := range map[string]string{
+		"production": strings.ReplaceAll(kustomize(t, "production"), "namespace: tko\n", "namespace: tko-dry\n"),
+		"chart":      mustHelm(t, "tko-dry", everything),
+	} {
+		if output := apply(t, c, manifest, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict"); strings.Contains(output, "Warning") {
+			t.Errorf("%s: %s", name, output)
+		}
+	}
+}
+
+// Helm installs, upgrades and removes the chart.
+func TestHelm(t *testing.T) {
+	c := cluster(t)
+	settings := cli.New()
+	settings.KubeConfig = c.Kubeconfig
+	settings.SetNamespace("tko-helm")
+	configuration := action.NewConfiguration()
+	if err := configuration.Init(settings.RESTClientGetter(), "tko-helm", "secret"); err != nil {
+		t.Fatal(err)
+	}
+	chart, err := loader.Load(filepath.Join(folder, "chart"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := action.NewInstall(configuration)
+	install.ReleaseName, install.Namespace, install.CreateNamespace, install.WaitStrategy = "tko", "tko-helm", true, helmkube.HookOnlyStrategy
+	if _, err := install.Run(chart, map[string]any{"kubernetesAPI": map[string]any{"caBundle": string(c.CA())}}); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Kubectl(t, "delete", "namespace", "tko-helm", "--wait=false")
+	c.Kubectl(t, "-n", "tko-helm", "rollout", "status", "--timeout=4m", "deployment/tko-data")
+	upgrade := action.NewUpgrade(configuration)
+	upgrade.Namespace, upgrade.WaitStrategy = "tko-helm", helmkube.HookOnlyStrategy
+	if _, err := upgrade.Run("tko", chart, map[string]any{"data": map[string]any{"replicas": 3}, "kubernetesAPI": map[string]any{"enabled": false}}); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually(t, "3", "-n", "tko-helm", "get", "deployment", "tko-data", "-o", "jsonpath={.status.readyReplicas}")
+	c.Eventually(t, "", "get", "apiservice", "v1alpha1.tko.nephio.org", "-o", "name", "--ignore-not-found")
+	uninstall := action.NewUninstall(configuration)
+	uninstall.WaitStrategy = helmkube.HookOnlyStrategy
+	if _, err := uninstall.Run("tko"); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually(t, "", "get", "clusterroles,clusterrolebindings,rolebindings,apiservices", "-A", "-o", "name", "-l", "app.kubernetes.io/part-of=tko")
+}
+
+// Who may do what, by role: asked of the API server.
+func TestRoles(t *testing.T) {
+	c := cluster(t)
+	manifest := kustomize(t, "production")
+	apply(t, c, manifest)
+	defer apply(t, c, manifest, "delete")
+	client, err := kubernetes.NewForConfig(c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// may waits until the API server says so: roles take effect a moment later.
+	may := func(want bool, user string, attributes authorization.ResourceAttributes) {
+		t.Helper()
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorization.SubjectAccessReview{
+				Spec: authorization.SubjectAccessReviewSpec{User: user, ResourceAttributes: &attributes},
+			}, meta.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if review.Status.Allowed == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s may do this: %t, %+v", user, !want, attributes)
+			}
+		}
+	}
+	const (
+		read    = "list deployments"
+		status  = "get deployments/status"
+		change  = "create templates"
+		approve = "update deployments/approval"
+		plugin  = "create plugins"
+		report  = "patch sites/status"
+	)
+	tests := []struct {
+		role, why string
+		may       []string
+	}{
+		{"tko-viewer", "looks only", []string{read, status}},
+		{"tko-editor", "is given beside tko-viewer, and doesn't approve", []string{change}},
+		{"tko-approver", "is given beside tko-viewer", []string{approve}},
+		{"tko-operator", "plugins are programs", []string{plugin, report}},
+		{"view", "of the whole cluster", []string{read, status}},
+		{"edit", "doesn't approve", []string{read, status, change}},
+		{"admin", "registers no programs", []string{read, status, change, approve}},
+	}
+	for _, test := range tests {
+		c.Kubectl(t, "create", "clusterrolebinding", "test-"+test.role, "--clusterrole="+test.role, "--user="+test.role)
+		for _, allowed := range []bool{true, false} { // what is allowed comes late, what isn't would, too
+			for _, do := range []string{read, status, change, approve, plugin, report} {
+				if slices.Contains(test.may, do) != allowed {
+					continue
+				}
+				verb, resource, _ := strings.Cut(do, " ")
+				resource, sub, _ := strings.Cut(resource, "/")
+				may(allowed, test.role, authorization.ResourceAttributes{Group: "tko.nephio.org", Version: "v1alpha1", Verb: verb, Resource: resource, Subresource: sub})
+			}
+		}
+	}
+	// What the data controller needs to ask who users are, and no other role does.
+	const data, preparer = "system:serviceaccount:tko:tko-data", "system:serviceaccount:tko:tko-preparer"
+	tokens := authorization.ResourceAttributes{Group: "authentication.k8s.io", Version: "v1", Verb: "create", Resource: "tokenreviews"}
+	may(true, data, tokens)
+	may(false, preparer, tokens)
+	may(true, data, authorization.ResourceAttributes{Group: "authorization.k8s.io", Version: "v1", Verb: "create", Resource: "subjectaccessreviews"})
+	may(true, data, authorization.ResourceAttributes{Version: "v1", Verb: "watch", Resource: "configmaps", Namespace: "kube-system", Name: "extension-apiserver-authentication"})
+	may(false, data, authorization.ResourceAttributes{Version: "v1", Verb: "get", Resource: "secrets", Namespace: "kube-system"})
+}
+
+// apply applies manifests, or does what else is said, and answers all that
+// kubectl printed.
+func apply(t *testing.T, c *kube.Cluster, manifest string, args ...string) string {
+	t.Helper()
+	if len(args) == 0 {
+		args = []string{"apply", "--validate=strict"}
+	}
+	stdout, stderr, code := c.Try(t, c.Kubeconfig, manifest, append(args, "-f", "-")...)
+	if code != 0 {
+		t.Fatalf("kubectl %s: exit code %d\n%s%s", strings.Join(args, " "), code, stdout, stderr)
+	}
+	return stdout + stderr
+}

@@ -1,0 +1,235 @@
+package deploy
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/test/kube"
+)
+
+func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
+
+const folder = "../../deploy/kubernetes"
+
+type object = map[string]any
+
+// kustomize renders an overlay.
+func kustomize(t *testing.T, overlay string) string {
+	t.Helper()
+	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(folder, "overlays", overlay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := rendered.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// helm renders the chart as release tko in a namespace.
+func helm(namespace string, values map[string]any) (string, error) {
+	chart, err := loader.Load(filepath.Join(folder, "chart"))
+	if err != nil {
+		return "", err
+	}
+	install := action.NewInstall(action.NewConfiguration())
+	install.ReleaseName, install.Namespace, install.DryRunStrategy = "tko", namespace, action.DryRunClient
+	install.KubeVersion = &common.KubeVersion{Version: "v1.30.0", Major: "1", Minor: "30"} // the oldest that the chart is for
+	result, err := install.Run(chart, values)
+	if err != nil {
+		return "", err
+	}
+	return result.(*release.Release).Manifest, nil
+}
+
+func mustHelm(t *testing.T, namespace string, values map[string]any) string {
+	t.Helper()
+	manifest, err := helm(namespace, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return manifest
+}
+
+// objects reads manifests, by kind, namespace and name.
+func objects(t *testing.T, manifests string) map[string]object {
+	t.Helper()
+	found := map[string]object{}
+	for _, text := range strings.Split("\n"+manifests, "\n---") {
+		var o object
+		if err := yaml.UnmarshalStrict([]byte(text), &o); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if o == nil {
+			continue
+		}
+		kind, _ := o["kind"].(string)
+		namespace, _ := at(o, "metadata", "namespace").(string)
+		name, _ := at(o, "metadata", "name").(string)
+		id := kind + " " + namespace + "/" + name
+		if found[id] != nil {
+			t.Errorf("%s is there twice", id)
+		}
+		found[id] = o
+	}
+	return found
+}
+
+// at is what is at a path in an object, or nil.
+func at(o any, path ...string) any {
+	for _, key := range path {
+		m, _ := o.(object)
+		o = m[key]
+	}
+	return o
+}
+
+// same removes what Helm says of itself.
+func same(all map[string]object) map[string]object {
+	for _, o := range all {
+		labels, _ := at(o, "metadata", "labels").(object)
+		for _, label := range []string{"app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "helm.sh/chart"} {
+			delete(labels, label)
+		}
+	}
+	return all
+}
+
+// The chart and the kustomization install the same, to the letter, so nobody
+// has to know both.
+func TestChartIsTheKustomization(t *testing.T) {
+	one := map[string]any{"replicas": 1}
+	tests := map[string]map[string]any{
+		"production": {"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}},
+		"trial":      {"postgresql": map[string]any{"enabled": true}, "data": one, "preparer": one, "metaScheduler": one},
+	}
+	for overlay, values := range tests {
+		t.Run(overlay, func(t *testing.T) {
+			want := objects(t, kustomize(t, overlay))
+			delete(want, "Namespace /tko") // Helm's user makes it
+			got := same(objects(t, mustHelm(t, "tko", values)))
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+				t.Errorf("kustomization (-) and chart (+) have other objects:\n%s", diff)
+			}
+			for id := range want {
+				if diff := cmp.Diff(want[id], got[id]); diff != "" {
+					t.Errorf("%s of kustomization (-) and chart (+):\n%s", id, diff)
+				}
+			}
+		})
+	}
+}
+
+// In another namespace, nothing is left that names the usual one.
+func TestChartInAnotherNamespace(t *testing.T) {
+	manifest := mustHelm(t, "elsewhere", map[string]any{
+		"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}, "postgresql": map[string]any{"enabled": true},
+	})
+	for id, o := range objects(t, manifest) {
+		text, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, wrong := range []string{"namespace: tko\n", "tko-data.tko.svc", "inject-ca-from: tko/"} {
+			if strings.Contains(string(text), wrong) {
+				t.Errorf("%s has %q", id, wrong)
+			}
+		}
+	}
+}
+
+func TestChartValues(t *testing.T) {
+	with := func(key string, v any) map[string]any { return map[string]any{key: v} }
+	tests := map[string]struct {
+		why    string
+		values map[string]any
+		want   string // in the manifest, or in the refusal
+		not    string
+		fails  bool
+	}{
+		"no Kubernetes API": {
+			why: "nothing may be left of it", values: with("kubernetesAPI", with("enabled", false)),
+			want: "--listen-grpc=*:50050", not: "50052",
+		},
+		"no network policies": {why: "some have their own", values: with("networkPolicies", with("enabled", false)), want: "kind: Deployment", not: "NetworkPolicy"},
+		"flags":               {why: "every flag can be given", values: with("preparer", with("flags", []any{"--log-level=debug"})), want: `- "--log-level=debug"`},
+		"authority": {
+			why: "the API server checks the certificate", values: with("kubernetesAPI", with("caBundle", "-----BEGIN CERTIFICATE-----\n")),
+			want: "caBundle: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==",
+		},
+		"image":         {why: "images are mirrored", values: with("image", map[string]any{"repository": "registry.example/tko", "tag": "v1", "pullSecrets": []any{"pull"}}), want: "image: registry.example/tko:v1"},
+		"unknown value": {why: "a typo", values: with("replicaCount", 3), fails: true, want: "replicaCount"},
+		"wrong type":    {why: "would be refused later, less clearly", values: with("data", with("replicas", "many")), fails: true, want: "replicas"},
+		"not a flag":    {why: "tko-server takes no arguments", values: with("data", with("flags", []any{"debug"})), fails: true, want: "flags"},
+		"not PEM":       {why: "base64 would be encoded twice", values: with("kubernetesAPI", with("caBundle", "LS0t")), fails: true, want: "caBundle"},
+		"monitor of nothing": {
+			why: "the metrics are the Kubernetes API's", fails: true, want: "serviceMonitor",
+			values: map[string]any{"kubernetesAPI": with("enabled", false), "serviceMonitor": with("enabled", true)},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := helm("tko", test.values)
+			if (err != nil) != test.fails {
+				t.Fatalf("error %v: %s", err, test.why)
+			}
+			if err != nil {
+				got = err.Error()
+			} else {
+				objects(t, got)
+			}
+			if !strings.Contains(got, test.want) || test.not != "" && strings.Contains(got, test.not) {
+				t.Errorf("want %q, and not %q: %s\n%s", test.want, test.not, test.why, got)
+			}
+		})
+	}
+}
+
+// The flags are tko-server's, and what they say together makes sense.
+func TestFlags(t *testing.T) {
+	n := 0
+	for id, o := range objects(t, kustomize(t, "production")) {
+		if o["kind"] != "Deployment" {
+			continue
+		}
+		n++
+		containers := at(o, "spec", "template", "spec", "containers").([]any)
+		var args []string
+		for _, arg := range at(containers[0], "args").([]any) {
+			args = append(args, arg.(string))
+		}
+		flags := pflag.NewFlagSet(id, pflag.ContinueOnError)
+		c := config.Flags(flags)
+		if flags.Lookup("kubernetes") == nil { // in a tko-server without the Kubernetes API
+			for _, name := range []string{"kubernetes", "kubernetes-cert", "kubernetes-key"} {
+				flags.String(name, "", "")
+			}
+		}
+		if err := flags.Parse(args); err != nil {
+			t.Errorf("%s: %v", id, err)
+			continue
+		}
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d Deployments", n)
+	}
+}
