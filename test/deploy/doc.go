@@ -1,3 +1,3 @@
-// Package deploy tests what installs TKO on Kubernetes, deploy/kubernetes and
-// deploy/images, on a real API server and with a real container engine.
+// Package deploy tests what installs TKO on Kubernetes, deploy/kubernetes, on
+// a real API server.
 package deploy
