@@ -55,7 +55,7 @@ func start(t *testing.T, args ...string) (s serving, stop func()) {
 func awaitStatus(t *testing.T, address, path string, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		response, err := http.Get("http://" + address + path) //nolint:noctx // within patience
+		response, err := http.Get("http://" + address + path)
 		if err == nil {
 			_ = response.Body.Close()
 			if response.StatusCode == want {
