@@ -71,11 +71,7 @@ func mustHelm(t *testing.T, namespace string, values map[string]any) string {
 func objects(t *testing.T, manifests string) map[string]object {
 	t.Helper()
 	found := map[string]object{}
-<<<<<<< HEAD
-	for _, text := range strings.SplitSeq("\n"+manifests, "\n---") {
-=======
 	for text := range strings.SplitSeq("\n"+manifests, "\n---") {
->>>>>>> refs/heads/deploy
 		var o object
 		if err := yaml.UnmarshalStrict([]byte(text), &o); err != nil {
 			t.Fatalf("%v\n%s", err, text)
