@@ -23,42 +23,42 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// What the placements have that are disturbed: so many hubs, at each of which
-// a topology is placed that places on the sites of its hub.
-const (
-	killedSites = 200
-	hubs        = 4
-)
+// hubs are what the placements have that are disturbed: at each, a topology is
+// placed that places on the sites of its hub.
+const hubs = 4
 
-// killRounds are the rounds on each store. TKO_SOAK_ROUNDS says otherwise.
-func killRounds(t *testing.T) int {
+// killPlan says how many rounds there are on each store, with how many sites.
+// TKO_SOAK_ROUNDS asks for more rounds, which are then of larger placements.
+func killPlan(t *testing.T) (rounds, sites int) {
 	t.Helper()
 	text, ok := os.LookupEnv("TKO_SOAK_ROUNDS")
 	if !ok {
-		return 10
+		return 5, 60 // a round for each victim
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	return n, 200
 }
 
 // Each role and the plugins are killed with kill -9 at random moments of a
-// placement on 4 hubs, whose topologies place on 200 sites, again and again.
+// placement on 4 hubs, whose topologies place on many sites, again and again.
 // What comes out equals what an undisturbed placement comes to: the same
 // children, none twice, none missing, prepared by the same plugins, all at
 // their sites. And nothing of a plugin is left.
 func TestKill(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, store(t))
+			t.Parallel()
+			rounds, sites := killPlan(t)
+			w := newWorld(t, store(t), sites)
 			began := time.Now()
 			topology := w.place(patient(t))
 			took := time.Since(began)
 			want := w.outcome(topology)
-			if len(want) != killedSites+hubs {
-				t.Fatalf("the undisturbed placement has %d children, want %d", len(want), killedSites+hubs)
+			if len(want) != sites+hubs {
+				t.Fatalf("the undisturbed placement has %d children, want %d", len(want), sites+hubs)
 			}
 			w.remove()
 
@@ -67,7 +67,7 @@ func TestKill(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			victims := append(slices.Clone(w.roles), "plugin", "plugin's supervisor")
 			killed := map[string]int{}
-			for round := range killRounds(t) {
+			for round := range rounds {
 				victim := victims[round%len(victims)]
 				delay := time.Duration(random.Int64N(int64(took)))
 				got := w.outcome(w.place(patient(t), func() {
@@ -99,14 +99,15 @@ type world struct {
 	flags      map[string][]string
 	servers    map[string]*process.Server
 	client     *client.Client
+	sites      int // without those of the hubs
 	repository string
 	plugins    string // the folder of the plugins' programs
 }
 
-func newWorld(t *testing.T, store string) *world {
+func newWorld(t *testing.T, store string, sites int) *world {
 	address := freeAddress(t)
 	w := &world{
-		t: t, roles: []string{"data", "preparer", "meta-scheduler"}, servers: map[string]*process.Server{},
+		t: t, sites: sites, roles: []string{"data", "preparer", "meta-scheduler"}, servers: map[string]*process.Server{},
 		repository: filepath.Join(t.TempDir(), "sites.git"), plugins: t.TempDir(),
 	}
 	common := []string{"--work-lease=2s", "--retry=100ms", "--retry-max=1s"}
@@ -266,7 +267,7 @@ func (w *world) register(ctx context.Context) {
 	for hub := range hubs {
 		sites = append(sites, tko.Site{ID: tko.SiteID(fmt.Sprintf("hub/%d", hub)), Package: repository})
 	}
-	for i := range killedSites {
+	for i := range w.sites {
 		sites = append(sites, tko.Site{
 			ID: tko.SiteID(fmt.Sprintf("fleet/site-%03d", i)), Package: repository, Metadata: map[string]string{"hub": strconv.Itoa(i % hubs)},
 		})
@@ -321,10 +322,10 @@ func (w *world) place(ctx context.Context, disturb ...func()) (topology tko.Depl
 				}
 			}
 		}
-		if total == 1+hubs+killedSites && scheduled == hubs+killedSites {
+		if total == 1+hubs+w.sites && scheduled == hubs+w.sites {
 			return topology
 		}
-		if total > 1+hubs+killedSites {
+		if total > 1+hubs+w.sites {
 			w.t.Fatalf("%d deployments: some were created twice", total)
 		}
 		select {

@@ -19,12 +19,12 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// PostgreSQL is stopped and started in the middle of a placement on 200 sites.
+// PostgreSQL is stopped and started in the middle of a placement on 100 sites.
 // No role is started again, and what comes out is what an undisturbed placement
 // comes to.
 func TestPlacementSurvivesRestartsOfPostgreSQL(t *testing.T) {
 	database := pgtest.NewCluster(t)
-	w := newWorld(t, database.DSN())
+	w := newWorld(t, database.DSN(), 100)
 	want := w.outcome(w.place(patient(t)))
 	w.remove()
 	got := w.outcome(w.place(patient(t), func() {
