@@ -25,7 +25,7 @@ import (
 )
 
 // patience is how long anything may take on a busy machine.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 func TestMain(m *testing.M) {
 	code := pgtest.Main(m)

@@ -48,17 +48,17 @@ func badPlugins(t *testing.T, nap string) map[string]badPlugin {
 	bomb := textFile(t, "bomb.yaml", laughs())
 	plain := textFile(t, "plain.sh", "#!/bin/sh\n")
 	return map[string]badPlugin{
-		"hangs":                 {why: "it waits for something", script: "exec " + nap, reason: "did not end within 1s"},
-		"hangs in children":     {why: "the children must go, too", script: nap + " & " + nap + " & wait", reason: "did not end within 1s"},
-		"won't stop":            {why: "it ignores being asked", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 1s"},
-		"floods stdout":         {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout|did not end within 1s"},
-		"floods stderr":         {why: "only the end is kept", script: "exec yes the disk is full >&2", reason: "did not end within 1s, stderr: .*the disk is full"},
-		"writes 10 GB":          {why: "whatever it is", script: "exec head -c 10000000000 /dev/zero", reason: "more than 67108864 bytes to stdout|did not end within 1s"},
-		"logs without end":      {why: "most of it is left out", script: `log=$(sed -n 's/^logFile: //p'); exec yes >"$log"`, reason: "did not end within 1s"},
-		"eats memory":           {why: "it is others', too", script: "head -c 10000000000 /dev/zero | tail >&2; " + nap, reason: "bytes of memory|did not end within 1s"},
-		"eats memory together":  {why: "each has what it may have", script: "for i in 1 2 3 4 5 6 7 8; do { head -c 50000000 /dev/zero; " + nap + "; } | tail & done; " + nap, reason: "more than 268435456 bytes of memory|did not end within 1s"},
-		"forks and forks":       {why: "so many processes are no plugin", script: "i=0; while [ $i -lt 3000 ]; do setsid " + nap + " & i=$((i+1)); done; wait", reason: "more than 256 processes|did not end within 1s"},
-		"leaves its session":    {why: "it must go nevertheless", script: "(setsid env -i " + nap + " &); setsid " + nap + " & exec " + nap, reason: "did not end within 1s"},
+		"hangs":                 {why: "it waits for something", script: "exec " + nap, reason: "did not end within 3s"},
+		"hangs in children":     {why: "the children must go, too", script: nap + " & " + nap + " & wait", reason: "did not end within 3s"},
+		"won't stop":            {why: "it ignores being asked", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 3s"},
+		"floods stdout":         {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout|did not end within 3s"},
+		"floods stderr":         {why: "only the end is kept", script: "exec yes the disk is full >&2", reason: "did not end within 3s, stderr: .*the disk is full"},
+		"writes 10 GB":          {why: "whatever it is", script: "exec head -c 10000000000 /dev/zero", reason: "more than 67108864 bytes to stdout|did not end within 3s"},
+		"logs without end":      {why: "most of it is left out", script: `log=$(sed -n 's/^logFile: //p'); exec yes >"$log"`, reason: "did not end within 3s"},
+		"eats memory":           {why: "it is others', too", script: "head -c 10000000000 /dev/zero | tail >&2; " + nap, reason: "bytes of memory|did not end within 3s"},
+		"eats memory together":  {why: "each has what it may have", script: "for i in 1 2 3 4 5 6 7 8; do { head -c 50000000 /dev/zero; " + nap + "; } | tail & done; " + nap, reason: "more than 268435456 bytes of memory|did not end within 3s"},
+		"forks and forks":       {why: "so many processes are no plugin", script: "i=0; while [ $i -lt 3000 ]; do setsid " + nap + " & i=$((i+1)); done; wait", reason: "more than 256 processes|did not end within 3s"},
+		"leaves its session":    {why: "it must go nevertheless", script: "(setsid env -i " + nap + " &); setsid " + nap + " & exec " + nap, reason: "did not end within 3s"},
 		"kills its supervisor":  {why: "it can, and gains nothing", script: "(setsid " + nap + " &); kill -9 $PPID; " + nap, reason: "its supervisor was ended"},
 		"fails":                 {why: "the end of stderr says why", script: "echo no pool is free >&2; exit 1", reason: "exit code 1, stderr: no pool is free"},
 		"fails after answering": {why: "an answer of one that fails is none", script: "echo 'prepared: false'; exit 3", reason: "exit code 3"},
@@ -139,7 +139,7 @@ func naps(t *testing.T, nap string) []string {
 func TestBadValidatePlugin(t *testing.T) {
 	t.Parallel()
 	nap := newNap()
-	w := newWorld(t, "--roles=data", "--store=sqlite::memory:", "--plugin-timeout=1s", "--plugin-memory=268435456")
+	w := newWorld(t, "--roles=data", "--store=sqlite::memory:", "--plugin-timeout=3s", "--plugin-memory=268435456")
 	for name, test := range badPlugins(t, nap) {
 		t.Run(name, func(t *testing.T) {
 			w.registerPlugin(t, tko.PluginValidate, name, test.arguments())
@@ -200,7 +200,7 @@ func TestBadPreparePlugin(t *testing.T) {
 	})
 	// A first failure comes back after ten minutes: so that what happens before
 	// does because of something.
-	w := newWorld(t, "--roles=data,preparer", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--plugin-timeout=1s", "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m")
+	w := newWorld(t, "--roles=data,preparer", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--plugin-timeout=3s", "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m")
 	ctx := patient(t)
 	deployments := map[string]tko.DeploymentID{}
 	for name, test := range tests {
@@ -362,7 +362,7 @@ func TestBadSchedulePlugin(t *testing.T) {
 	t.Parallel()
 	nap := newNap()
 	tests := badPlugins(t, nap)
-	w := newWorld(t, "--store=sqlite::memory:", "--plugin-schedule-timeout=1s", "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m", "--git-cache="+t.TempDir())
+	w := newWorld(t, "--store=sqlite::memory:", "--plugin-schedule-timeout=3s", "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m", "--git-cache="+t.TempDir())
 	ctx := patient(t)
 	good := `cat >/dev/null; echo 'error: ""'`
 	w.registerPlugin(t, tko.PluginSchedule, "good", []string{"/bin/sh", "-c", good})
