@@ -281,8 +281,11 @@ func TestPlugins(t *testing.T) {
 				t.Errorf("%s: %d commits, want %d", test.why, m.commits, test.commits)
 			}
 			commits, statuses := m.commits, m.statuses
+			if test.outcome == tko.WorkFailed {
+				statuses++ // which says when it is tried next, unless that is the same second
+			}
 			look(t, p, id)
-			if m.commits != commits || m.statuses != statuses {
+			if m.commits != commits || m.statuses > statuses {
 				t.Errorf("%s: the second look wrote %d packages and %d conditions", test.why, m.commits-commits, m.statuses-statuses)
 			}
 		})
