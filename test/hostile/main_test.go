@@ -54,6 +54,7 @@ type world struct {
 
 func newWorld(t *testing.T, args ...string) *world {
 	t.Helper()
+	args = append([]string{"--modification-time=5m"}, args...) // what is large takes its time on busy machines
 	server := process.StartServer(t, args...)
 	w := &world{Client: dial(t, server.GRPC), t: t, server: server, data: tkopb.NewDataClient(connect(t, server.GRPC))}
 	ctx := patient(t)
