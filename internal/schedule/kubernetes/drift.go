@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // fieldsOf is a hash of the fields that the API server says are ours, and of the
@@ -138,7 +140,7 @@ func withIgnored(content map[string]any, live *unstructured.Unstructured, pointe
 	}
 	var result any = content
 	for _, p := range pointers {
-		value, there := dig(live.Object, p)
+		value, there := krm.Resource(live.Object).Get(p...)
 		result = put(result, p, value, there)
 	}
 	changed, ok := result.(map[string]any)
@@ -146,26 +148,6 @@ func withIgnored(content map[string]any, live *unstructured.Unstructured, pointe
 		return content
 	}
 	return changed
-}
-
-func dig(at any, p pointer) (value any, there bool) {
-	for _, step := range p {
-		switch v := at.(type) {
-		case map[string]any:
-			if at, there = v[step]; !there {
-				return nil, false
-			}
-		case []any:
-			i, err := strconv.Atoi(step)
-			if err != nil || i < 0 || i >= len(v) {
-				return nil, false
-			}
-			at = v[i]
-		default:
-			return nil, false
-		}
-	}
-	return at, true
 }
 
 // put answers a copy with another value, or without one, at a pointer. What
