@@ -236,9 +236,11 @@ func TestChartIsWrong(t *testing.T) {
 		reason string
 	}{
 		"template": {
-			why:    "templates fail",
-			change: func(w *helmWorld, _ krm.Resource) { w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": `{{ fail "no luck" }}`}) },
-			want:   "no luck", reason: "Invalid",
+			why: "templates fail",
+			change: func(w *helmWorld, _ krm.Resource) {
+				w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": `{{ fail "no luck" }}`})
+			},
+			want: "no luck", reason: "Invalid",
 		},
 		"schema": {
 			why: "values are checked",

@@ -204,7 +204,12 @@ func (s *session) tidy(name string, all []*release.Release) ([]*release.Release,
 	}
 	to := good(all, all[0].Version)
 	var err error
+	if all[0].Info.Status.IsPending() {
+		all[0].SetStatus(common.StatusFailed, "It was cut short")
+		err = s.config.Releases.Update(all[0])
+	}
 	switch status := all[0].Info.Status; {
+	case err != nil:
 	case to == nil, status == common.StatusUninstalling, status == common.StatusUninstalled:
 		err = s.uninstall(name)
 	default:
