@@ -14,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm/helmtest"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -506,4 +507,47 @@ func TestChartOrder(t *testing.T) {
 	r = w.look(a)
 	same(t, "said", "True Applied", said(r)["a"])
 	same(t, "what is there", []string{"first", "last"}, w.there("ConfigMap"))
+}
+
+// Charts come from repositories and registries, too. One that didn't change is
+// not asked for.
+func TestChartsFromElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	server := helmtest.Serve(t)
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		server.Add("web", version, helmtest.Archive(t, "web", version, map[string]string{"templates/a.yaml": webMap, "values.yaml": "{mode: default, count: 1}"}))
+	}
+	from := func(name, chart, repository, version string) krm.Resource {
+		r := release(name, nil)
+		r["spec"] = map[string]any{"chart": chart, "repository": repository, "version": version}
+		return r
+	}
+	a := deployment("a", from("repository", "web", server.Repository(), "1.0.0"), from("newest", "web", server.Repository(), ""),
+		from("registry", server.Registry()+"/web:1.0.0", "", ""), from("url", server.Repository()+"/web@1.0.0.tgz", "", ""))
+	r := w.look(a)
+	same(t, "said", "4 objects and 4 Helm charts are as they should be", r.Deployments["a"].Scheduled.Message)
+	versions := func() map[string]string {
+		all := map[string]string{}
+		for _, name := range w.there("ConfigMap") {
+			all[name] = w.data(name, "chart")
+		}
+		return all
+	}
+	same(t, "charts", map[string]string{"repository": "1.0.0", "newest": "1.1.0", "registry": "1.0.0", "url": "1.0.0"}, versions())
+	server.Asked()
+	w.quiet(2, a)
+	same(t, "requests for charts", 0, server.Asked())
+
+	// What is away concerns only what needs it.
+	server.Close()
+	a.Package[1] = from("repository", "web", server.Repository(), "1.1.0")
+	a.Package[3] = from("registry", server.Registry()+"/web:1.0.0", "", "")
+	a.Package = append(a.Package, configMap("other", "1"))
+	r, err := w.schedule(t.Context(), a)
+	same(t, "said", "False Failed", said(r)["a"])
+	if err == nil || !strings.Contains(err.Error(), `fetching chart "web" of "`+server.Repository()+`" version "1.1.0"`) {
+		t.Error(err)
+	}
+	same(t, "what is there", []string{"newest", "other", "registry", "repository", "url"}, w.there("ConfigMap"))
 }
