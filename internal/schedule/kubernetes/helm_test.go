@@ -1,6 +1,8 @@
 package kubernetes_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -550,4 +552,38 @@ func TestChartsFromElsewhere(t *testing.T) {
 		t.Error(err)
 	}
 	same(t, "what is there", []string{"newest", "other", "registry", "repository", "url"}, w.there("ConfigMap"))
+}
+
+// A hook that doesn't end has failed after a time, and keeps nobody from
+// stopping.
+func TestChartHookWaits(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{ChartTimeout: time.Second})
+	// nothing runs jobs here
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: batch/v1, kind: Job, metadata: {name: migrate, annotations: {helm.sh/hook: pre-install}},
+  spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}`})
+	r, err := w.schedule(t.Context(), deployment("a", release("web", nil)))
+	same(t, "said", "False Failed", said(r)["a"])
+	if err == nil || !strings.Contains(err.Error(), "failed pre-install") {
+		t.Error(err)
+	}
+	same(t, "revisions", []string{}, w.revisions("web"))
+
+	w.target.Close()
+	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Charts: w.charts, ChartTimeout: time.Hour})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := w.schedule(ctx, deployment("a", release("web", nil)))
+		ended <- err
+	}()
+	await(t, "the hook to wait", func() bool { return slices.Equal(w.revisions("web"), []string{"1 pending-install"}) })
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	same(t, "nothing more was done", []string{"1 pending-install"}, w.revisions("web"))
+	w.chart("web", "1.0.1", map[string]string{"templates/a.yaml": webMap})
+	w.look(deployment("a", release("web", nil)))
+	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
 }
