@@ -40,6 +40,7 @@ type look struct {
 	removed  []tko.DeploymentID
 	leaving  []string // objects on their way out, or that can't go yet
 	pruning  pruning
+	moving   bool // something isn't as it should be yet, and will be
 
 	mu     sync.Mutex
 	states map[key]*state // of what is wanted

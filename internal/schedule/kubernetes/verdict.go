@@ -36,13 +36,14 @@ func (l *look) report() (report.Report, error) {
 		case ReasonDrifted:
 			drifted = append(drifted, fmt.Sprintf("deployment %q: %s", d.ID, state.Scheduled.Message))
 		}
+		l.moving = l.moving || h == inProgress
 		if h != healthy {
 			worst = max(worst, h)
 			unhealthy = append(unhealthy, fmt.Sprintf("deployment %q: %s", d.ID, state.Healthy.Message))
 		}
 	}
 	r.Site.Healthy = verdictOf(worst, unhealthy, fewDeployments, fmt.Sprintf("all %d deployments are healthy", len(l.deployments)))
-	if worst == inProgress || waits || len(l.leaving) > 0 {
+	if l.moving || waits || len(l.leaving) > 0 {
 		r.Again = l.target.again(l.site)
 	}
 	switch {
@@ -106,6 +107,7 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		default:
 			h, why = failing, "is missing"
 		}
+		l.moving = l.moving || h == inProgress
 		if h != healthy {
 			worst = max(worst, h)
 			sick = append(sick, fmt.Sprintf("%s %s", k, why))
