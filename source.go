@@ -90,6 +90,7 @@ type PutResult struct {
 	ID       string
 	Revision int64
 	Created  bool
+	Changed  bool // it was not so already; with DryRun: isn't
 }
 
 type claimKey struct{}

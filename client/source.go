@@ -25,7 +25,7 @@ func (c *Client) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error
 	if err != nil {
 		return tko.PutResult{}, err
 	}
-	return tko.PutResult{ID: answer.GetId(), Revision: answer.GetRevision(), Created: answer.GetCreated()}, nil
+	return tko.PutResult{ID: answer.GetId(), Revision: answer.GetRevision(), Created: answer.GetCreated(), Changed: answer.GetChanged()}, nil
 }
 
 // RemoveEntity deletes an entity and what goes with it, or with dryRun says how

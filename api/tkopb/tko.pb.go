@@ -4208,6 +4208,7 @@ type PutEntityResponse struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	Created       bool                   `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
+	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"` // it was not so already; with dry run: isn't
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4259,6 +4260,13 @@ func (x *PutEntityResponse) GetRevision() int64 {
 func (x *PutEntityResponse) GetCreated() bool {
 	if x != nil {
 		return x.Created
+	}
+	return false
+}
+
+func (x *PutEntityResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
 	}
 	return false
 }
@@ -5410,11 +5418,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
 	"\x11PutEntityResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
-	"\acreated\x18\x03 \x01(\bR\acreated\"o\n" +
+	"\acreated\x18\x03 \x01(\bR\acreated\x12\x18\n" +
+	"\achanged\x18\x04 \x01(\bR\achanged\"o\n" +
 	"\fRemoveEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +

@@ -38,11 +38,23 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 			return tko.PutResult{}, err
 		}
 	}
+	var current Record
+	if p.ID != "" {
+		var err error
+		if current, err = s.get(ctx, Fields{}, put.Key); err != nil {
+			return tko.PutResult{}, err
+		}
+		put.Attached = current.Attached()
+	}
 	r, created, err := s.PutRecord(ctx, put)
 	if err != nil {
 		return tko.PutResult{}, err
 	}
-	return tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created}, nil
+	changed := created || r.Revision != current.Revision && p.ID != ""
+	if p.DryRun && !created {
+		changed = !sameContent(current, r)
+	}
+	return tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed}, nil
 }
 
 // RemoveEntity deletes an entity and what goes with it; with dryRun it counts.

@@ -28,7 +28,7 @@ func (d *data) PutEntity(ctx context.Context, m *tkopb.PutEntity) (*tkopb.PutEnt
 	if err != nil {
 		return nil, err
 	}
-	return &tkopb.PutEntityResponse{Id: result.ID, Revision: result.Revision, Created: result.Created}, nil
+	return &tkopb.PutEntityResponse{Id: result.ID, Revision: result.Revision, Created: result.Created, Changed: result.Changed}, nil
 }
 
 func (d *data) RemoveEntity(ctx context.Context, m *tkopb.RemoveEntity) (*tkopb.DeleteResponse, error) {

@@ -866,14 +866,16 @@ class PutEntity(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ...) -> None: ...
 
 class PutEntityResponse(_message.Message):
-    __slots__ = ("id", "revision", "created")
+    __slots__ = ("id", "revision", "created", "changed")
     ID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
     id: str
     revision: int
     created: bool
-    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ...) -> None: ...
+    changed: bool
+    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ...) -> None: ...
 
 class RemoveEntity(_message.Message):
     __slots__ = ("kind", "id", "dryRun", "claim")
