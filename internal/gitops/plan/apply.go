@@ -142,4 +142,3 @@ func (r *run) note(a Action, item tko.SourceItem, err error) {
 		r.items[k] = item
 	}
 }
-
