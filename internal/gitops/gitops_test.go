@@ -130,13 +130,13 @@ func TestBadRevisionsChangeNothing(t *testing.T) {
 			map[string]string{"a.yaml": template("t", "2"), "b.yaml": strings.Replace(site("s2", "t2"), "templateId", "package: {resources: [{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {ports: 3}}]}\n  templateId", 1), "t2.yaml": template("t2", "x")},
 			[]string{"b.yaml", `"s2"`, "Service"},
 		},
-		"unknown field": {"a misspelt field would be silently ignored", map[string]string{"b.yaml": strings.Replace(site("s", "t"), "templateId", "template", 1)}, []string{"b.yaml", "spec.template "}},
-		"missing template": {"a reference to nothing can't be applied", map[string]string{"b.yaml": site("s", "nowhere")}, []string{"b.yaml", `template "nowhere"`}},
+		"unknown field":            {"a misspelt field would be silently ignored", map[string]string{"b.yaml": strings.Replace(site("s", "t"), "templateId", "template", 1)}, []string{"b.yaml", "spec.template "}},
+		"missing template":         {"a reference to nothing can't be applied", map[string]string{"b.yaml": site("s", "nowhere")}, []string{"b.yaml", `template "nowhere"`}},
 		"reference to what leaves": {"a deletion must not break what stays", map[string]string{"a.yaml": "", "x.yaml": "y: 1\n"}, []string{"b.yaml", `template "t"`}},
-		"twice": {"two manifests of one entity would fight", map[string]string{"e.yaml": site("s", "")}, []string{"e.yaml", "b.yaml"}},
-		"not YAML": {"a file of ours that can't be read must not look like one that left", map[string]string{"c.yaml": "apiVersion: tko.nephio.org/v1alpha1\nkind: [\n"}, []string{"c.yaml"}},
-		"other version": {"a version that isn't known may mean anything", map[string]string{"c.yaml": strings.Replace(deployment("d", "t", "s"), "v1alpha1", "v9", 1)}, []string{"c.yaml", "v9"}},
-		"deployment with an ID": {"IDs are TKO's to give", map[string]string{"c.yaml": strings.Replace(deployment("d", "t", "s"), "spec:", "spec:\n  deploymentId: x", 1)}, []string{"c.yaml", "deploymentId"}},
+		"twice":                    {"two manifests of one entity would fight", map[string]string{"e.yaml": site("s", "")}, []string{"e.yaml", "b.yaml"}},
+		"not YAML":                 {"a file of ours that can't be read must not look like one that left", map[string]string{"c.yaml": "apiVersion: tko.nephio.org/v1alpha1\nkind: [\n"}, []string{"c.yaml"}},
+		"other version":            {"a version that isn't known may mean anything", map[string]string{"c.yaml": strings.Replace(deployment("d", "t", "s"), "v1alpha1", "v9", 1)}, []string{"c.yaml", "v9"}},
+		"deployment with an ID":    {"IDs are TKO's to give", map[string]string{"c.yaml": strings.Replace(deployment("d", "t", "s"), "spec:", "spec:\n  deploymentId: x", 1)}, []string{"c.yaml", "deploymentId"}},
 	}
 	r := newRepo(t)
 	revision := r.push(good)

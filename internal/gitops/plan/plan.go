@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -27,8 +26,6 @@ type Reader interface {
 	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
-	// Sites answers those selected.
-	Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error]
 	// Sources answers all, with what they own.
 	Sources(ctx context.Context) ([]tko.Source, error)
 }
