@@ -20,12 +20,13 @@ const (
 	RoleData          = "data"
 	RolePreparer      = "preparer"
 	RoleMetaScheduler = "meta-scheduler"
+	RoleGitOps        = "gitops"
 )
 
 var toscaSchemes = []string{"file", "http", "https", "git"}
 
 // Roles are all roles, in the order in which they start.
-var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler}
+var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler, RoleGitOps}
 
 // minKeepChanges is the least of --keep-changes: shorter, and those who watch
 // would have to list again after every pause.
@@ -86,6 +87,8 @@ type Config struct {
 	ClusterInterval      time.Duration
 	Charts               string // folder
 	ChartTimeout         time.Duration
+
+	GitOps GitOps
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -176,6 +179,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
 	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path; without one there are none")
 	flags.DurationVar(&c.ChartTimeout, "chart-timeout", 5*time.Minute, "limit of a Helm chart's hook, and of an upgrade to become healthy before it is rolled back")
+
+	c.GitOps.flags(flags)
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
@@ -314,7 +319,7 @@ func (c *Config) Validate() error {
 			add("--%s is %d: use more than 0", name, n)
 		}
 	}
-	for _, problem := range c.checkKubernetes() {
+	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
 	}
 	for _, scheme := range c.TOSCASchemes {

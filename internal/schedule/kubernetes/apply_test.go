@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -328,4 +329,16 @@ func TestInvalidObject(t *testing.T) {
 		t.Errorf("what is wrong is tried again after %s", r.Again)
 	}
 	same(t, "the others are there", []string{"x", "y"}, w.there("ConfigMap"))
+}
+
+// What can't be mended doesn't keep anybody from noticing what comes along.
+func TestTroubleDoesNotHideProgress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	r, err := w.schedule(t.Context(), deployment("a", configMap("x", "1"), workload(1)), deployment("b", configMap("x", "2")))
+	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "False Invalid"}, said(r))
+	same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
+	if !errors.Is(err, tko.ErrInvalid) || r.Again != kubernetes.Soon {
+		t.Errorf("looked at again after %s, want %s (%v)", r.Again, kubernetes.Soon, err)
+	}
 }

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,6 +41,7 @@ type look struct {
 	removed  []tko.DeploymentID
 	leaving  []string // objects on their way out, or that can't go yet
 	pruning  pruning
+	moving   bool // something isn't as it should be yet, and will be
 
 	mu     sync.Mutex
 	states map[key]*state // of what is wanted
@@ -61,6 +63,7 @@ type state struct {
 	problem   *problem
 	drift     string // what somebody changed, and was left so
 	corrected string // what somebody changed, and was undone
+	waits     string // why it isn't what it should be yet
 }
 
 // do looks: an error says that it came to no end.
@@ -240,6 +243,9 @@ func (l *look) decide() map[key]action {
 			// not known until it is applied; that it was once stays known
 			l.states[k].entry = entry{Version: o.version, Step: o.step, Fields: e.Fields}
 		}
+		if actions[k] == await && (e.Digest != o.digest || l.spec.Drift == driftCorrect) {
+			l.states[k].waits = recreating
+		}
 	}
 	return actions
 }
@@ -401,6 +407,10 @@ func (l *look) applyBatch(ctx context.Context, batch []*object, actions map[key]
 
 // refusal is what to say of an object that the cluster doesn't take.
 func refusal(o *object, err error) *problem {
+	if immutable, ok := errors.AsType[*immutableError](err); ok {
+		p := problemOf(o.String(), true, "%s", immutable)
+		return &p
+	}
 	p := problemOf(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", bounded(err.Error(), maxText))
 	if apierrors.IsConflict(err) {
 		p = problemOf(o.String(), true, "is there already, and others manage fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, bounded(err.Error(), maxText))
@@ -409,12 +419,19 @@ func refusal(o *object, err error) *problem {
 }
 
 // act does what was decided about an object.
-func (l *look) act(ctx context.Context, o *object, s *state, what action) error {
+func (l *look) act(ctx context.Context, o *object, s *state, what action) (err error) {
 	if o.chart != nil {
 		return l.deploy(ctx, o, s)
 	}
 	content := withIgnored(o.content, s.live, l.spec.ignored(o.key))
 	known := s.entry.Fields != "" // it was applied before
+	if what != suspect || l.spec.Drift == driftCorrect {
+		defer func() {
+			if apierrors.IsInvalid(err) {
+				err = l.recreate(ctx, o, s, content, err)
+			}
+		}()
+	}
 	switch what {
 	case bring:
 		return l.apply(ctx, o, s, content, known || o.annotation(AnnotationAdopt) == "true")
