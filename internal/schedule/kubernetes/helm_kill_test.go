@@ -97,10 +97,10 @@ func TestKilledInRollback(t *testing.T) {
 		w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webDeployment, "templates/b.yaml": webMap})
 		a, b := deployment("a", release("web", map[string]any{"mode": "one"})), deployment("a", release("web", map[string]any{"mode": "two"}))
 		w.look(a)
-		w.rolledOut(1, progressed)
+		w.rolledOut(progressed)
 		w.look(a)
 		w.look(b)
-		w.rolledOut(2, stuck)
+		w.rolledOut(stuck)
 		w.gate.writes.Store(0)
 		w.gate.last.Store(n)
 		_, _ = w.schedule(t.Context(), b)
@@ -118,7 +118,7 @@ func TestKilledInRollback(t *testing.T) {
 		}
 		same(t, "mode", "one", w.data("web", "mode"))
 		same(t, "mode", "one", w.must("Deployment", "web").Text("spec", "template", "metadata", "labels", "mode"))
-		w.rolledOut(3, progressed)
+		w.rolledOut(progressed)
 		w.quiet(3, b)
 		if all := w.revisions("web"); !strings.HasSuffix(all[len(all)-1], " deployed") {
 			t.Error(all)

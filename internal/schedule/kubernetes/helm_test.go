@@ -176,6 +176,28 @@ func TestChartNamespace(t *testing.T) {
 	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
 }
 
+// A meta-scheduler that died after an upgrade, before it could write that down,
+// costs no other upgrade.
+func TestChartIsKnown(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/map.yaml": webMap})
+	w.look(deployment("a", release("web", nil)))
+	w.gate.writes.Store(0)
+	w.look(deployment("a", release("web", map[string]any{"mode": "two"})))
+	w.gate.last.Store(w.gate.writes.Swap(0) - 1)
+	three := deployment("a", release("web", map[string]any{"mode": "three"}))
+	if _, err := w.schedule(t.Context(), three); err == nil {
+		t.Fatal("the inventory was written")
+	}
+	w.gate.last.Store(-1)
+	w.gate.dead.Store(false)
+	w.look(three)
+	same(t, "revisions", []string{"1 superseded", "2 superseded", "3 deployed"}, w.revisions("web"))
+	same(t, "mode", "three", w.data("web", "mode"))
+	w.quiet(2, three)
+}
+
 // What the API server refuses of an upgrade is rolled back, and not tried again
 // by itself.
 func TestChartUpgradeFails(t *testing.T) {
@@ -305,9 +327,11 @@ spec:
     spec: {containers: [{name: c, image: "i:1"}]}
 `
 
-func (w *helmWorld) rolledOut(generation int, more string) {
+// rolledOut says of the Deployment what its controller would.
+func (w *helmWorld) rolledOut(more string) {
 	w.t.Helper()
-	w.patch("Deployment", "web", fmt.Sprintf(`{"status": {"observedGeneration": %d, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, %s]}}`, generation, more), "status")
+	generation, _ := w.must("Deployment", "web").Get("metadata", "generation")
+	w.patch("Deployment", "web", fmt.Sprintf(`{"status": {"observedGeneration": %v, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, %s]}}`, generation, more), "status")
 }
 
 const (
@@ -335,22 +359,22 @@ func TestChartUnhealthy(t *testing.T) {
 			same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
 			r = w.look(a)
 			same(t, "a first installation stays", []string{"1 deployed"}, w.revisions("web"))
-			w.rolledOut(1, progressed)
+			w.rolledOut(progressed)
 			r = w.look(a)
 			same(t, "health", "Healthy", r.Deployments["a"].Healthy.Reason)
 
 			// What was healthy once, and is not any more, is not for us to change.
-			w.rolledOut(1, stuck)
+			w.rolledOut(stuck)
 			w.look(a)
 			same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
-			w.rolledOut(1, progressed)
+			w.rolledOut(progressed)
 
 			b := deployment("a", release("web", map[string]any{"mode": "two"}))
 			if !late {
 				r = w.look(b)
 				same(t, "said", "True Applied", said(r)["a"])
 				same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
-				w.rolledOut(2, stuck)
+				w.rolledOut(stuck)
 			}
 			r, err := w.schedule(t.Context(), b)
 			if err == nil || !strings.Contains(err.Error(), `was not upgraded, and is as it was before: Deployment.apps "`+w.ns+`/web": `) {
@@ -359,11 +383,22 @@ func TestChartUnhealthy(t *testing.T) {
 			same(t, "said", "False Invalid", said(r)["a"])
 			same(t, "revisions", []string{"1 superseded", "2 superseded", "3 deployed"}, w.revisions("web"))
 			same(t, "as before", "one", mode())
-			w.rolledOut(3, progressed)
+			w.rolledOut(progressed)
 			r = w.quiet(2, b)
 			same(t, "still said", "False Invalid", said(r)["a"])
 			w.look(a)
 			same(t, "as before", "one", mode())
+			if late {
+				return
+			}
+			c := deployment("a", release("web", map[string]any{"mode": "three"}))
+			w.look(c)
+			w.rolledOut(progressed)
+			w.look(c)
+			w.rolledOut(stuck)
+			r = w.look(c)
+			same(t, "healthy once, and stays", "three", mode())
+			same(t, "health", "Unhealthy", r.Deployments["a"].Healthy.Reason)
 		})
 	}
 }
@@ -435,17 +470,19 @@ func TestChartPrune(t *testing.T) {
 	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
 	same(t, "revisions", []string{}, w.revisions("web"))
 
-	w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: data, annotations: {tko.nephio.org/prune: Never}}}`})
+	w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: data, annotations: {tko.nephio.org/prune: Never}}}`,
+		"templates/c.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, annotations: {helm.sh/resource-policy: keep}}}`})
 	w.look(deployment("a", release("web", nil)))
 	w.look(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
 	same(t, "no upgrade for that", []string{"1 deployed"}, w.revisions("web"))
 	r = w.look()
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
-	same(t, "all of it stays", []string{"data", "web"}, w.there("ConfigMap"))
+	same(t, "all of it stays", []string{"data", "kept", "web"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{}, w.inventory())
 	w.look(deployment("a", release("web", nil)))
 	w.look()
-	same(t, "one stays", []string{"data"}, w.there("ConfigMap"))
+	same(t, "some stay", []string{"data", "kept"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{}, w.inventory())
 }
 
 // Hooks and tests are Helm's, and so are the definitions of a chart.
@@ -505,7 +542,7 @@ func TestChartOrder(t *testing.T) {
 	r := w.look(a)
 	same(t, "said", "False Waiting", said(r)["a"])
 	same(t, "what is there", []string{"first"}, w.there("ConfigMap"))
-	w.rolledOut(1, progressed)
+	w.rolledOut(progressed)
 	r = w.look(a)
 	same(t, "said", "True Applied", said(r)["a"])
 	same(t, "what is there", []string{"first", "last"}, w.there("ConfigMap"))
