@@ -485,6 +485,22 @@ func TestChartPrune(t *testing.T) {
 	same(t, "inventory", []string{}, w.inventory())
 }
 
+// A chart may make nothing, and a List.
+func TestChartShapes(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": "{{ if false }}x{{ end }}", "templates/NOTES.txt": "hello"})
+	a := deployment("a", release("web", nil))
+	w.look(a)
+	same(t, "inventory", []string{"a HelmChart web"}, w.inventory())
+	w.quiet(1, a)
+	w.chart("web", "1.0.1", map[string]string{"templates/a.yaml": "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: one}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: two}}]}"})
+	w.look(a)
+	same(t, "inventory", []string{"a ConfigMap one", "a ConfigMap two", "a HelmChart web"}, w.inventory())
+	same(t, "labelled", []string{"one", "two"}, w.there("ConfigMap"))
+	w.quiet(2, a)
+}
+
 // Hooks and tests are Helm's, and so are the definitions of a chart.
 func TestChartHooks(t *testing.T) {
 	t.Parallel()
@@ -623,4 +639,25 @@ func TestChartHookWaits(t *testing.T) {
 	w.chart("web", "1.0.1", map[string]string{"templates/a.yaml": webMap})
 	w.look(deployment("a", release("web", nil)))
 	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
+}
+
+// The example of the documentation does what it says.
+func TestChartOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	const root = "../../../"
+	text, err := os.ReadFile(root + "docs/kubernetes-sites.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Helm charts\n")
+	_, section, _ = strings.Cut(section, "```yaml\n")
+	example, _, _ := strings.Cut(section, "```\n")
+	pkg, err := krm.Decode(krm.YAML, []byte(example), krm.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, kubernetes.Options{Charts: root + "examples/charts"})
+	w.look(deployment("a", pkg...))
+	same(t, "configuration", "site: lagos\ninterval: 60s\nlabels: {\"mode\":\"live\"}\nscrape: [\"cu\",\"du\"]\n", w.must("ConfigMap", "metrics").Text("data", "agent.yaml"))
+	w.must("Deployment", "metrics")
 }

@@ -229,6 +229,11 @@ func TestFolder(t *testing.T) {
 		write(filepath.Join(folder, name), string(helmtest.Pack(t, map[string]string{"web/Chart.yaml": metadata, file: "x"})))
 	}
 	write(filepath.Join(folder, "text.tgz"), "this is no archive")
+	write(filepath.Join(folder, "library/Chart.yaml"), "{apiVersion: v2, name: library, version: 1.0.0, type: library}")
+	const depends = "{apiVersion: v2, name: depends, version: 1.0.0, dependencies: [{name: web, version: 1.0.0}]}"
+	write(filepath.Join(folder, "depends/Chart.yaml"), depends)
+	write(filepath.Join(folder, "complete/Chart.yaml"), depends)
+	write(filepath.Join(folder, "complete/charts/web/Chart.yaml"), metadata)
 	tests := map[string]struct {
 		why, path string
 		wantErr   string
@@ -244,6 +249,9 @@ func TestFolder(t *testing.T) {
 		"archive leads up":    {why: "a chart's files are in it", path: "up.tgz", wantErr: "illegally"},
 		"archive leads away":  {why: "a chart's files are in it", path: "root.tgz", wantErr: "absolute paths"},
 		"archive that is not": {why: "it must be one", path: "text.tgz", wantErr: "its archive can't be read"},
+		"library":             {why: "there is nothing to install", path: "library", wantErr: "it is a library"},
+		"depends":             {why: "nothing else is fetched", path: "depends", wantErr: `the chart "web" that it depends on is not in it`},
+		"complete":            {why: "what it depends on is in it", path: "complete"},
 		"no chart":            {why: "Chart.yaml is missing", path: "releases", wantErr: "Chart.yaml file is missing"},
 	}
 	store := helm.NewStore(helm.StoreOptions{Folder: folder})
