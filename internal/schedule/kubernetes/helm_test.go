@@ -291,6 +291,26 @@ func TestChartIsWrong(t *testing.T) {
 			change: func(_ *helmWorld, r krm.Resource) { r.Set("../web", "spec", "chart") },
 			want:   "is not below the meta-scheduler's folder of charts", reason: "Invalid",
 		},
+		"name": {
+			why:    "Helm takes fewer names than clusters",
+			change: func(_ *helmWorld, r krm.Resource) { r.Set("web.Web", "metadata", "name") },
+			want:   "has a name that Helm doesn't take for a release", reason: "Invalid",
+		},
+		"long name": {
+			why:    "Helm takes fewer names than clusters",
+			change: func(_ *helmWorld, r krm.Resource) { r.Set(strings.Repeat("a", 54), "metadata", "name") },
+			want:   "has a name that Helm doesn't take for a release", reason: "Invalid",
+		},
+		"namespace": {
+			why:    "it is made",
+			change: func(_ *helmWorld, r krm.Resource) { r.Set("A", "metadata", "namespace") },
+			want:   `has the namespace "A", which is not the name of one`, reason: "Invalid",
+		},
+		"order": {
+			why:    "it is a number",
+			change: func(_ *helmWorld, r krm.Resource) { r.SetAnnotation(kubernetes.AnnotationOrder, "first") },
+			want:   "must be a whole number", reason: "Invalid",
+		},
 		"kind": {
 			why: "definitions may come",
 			change: func(w *helmWorld, _ krm.Resource) {
