@@ -232,6 +232,7 @@ func TestSelectors(t *testing.T) {
 		"not in":       {why: "also who has none", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
 		"both":         {why: "all must match", query: "labelSelector=Site.cloud=G-002a,Site.cloud=-002aP&fieldSelector=metadata.name=nf-002fa", want: nil},
 		"exists":       {why: "whatever the value", query: "labelSelector=Site.cloud", want: []string{a, b}},
+		"less":         {why: "as numbers", query: "labelSelector=n%3C6", want: []string{a}},
 		"exists not":   {why: "none at all", query: "labelSelector=!Site.cloud", want: []string{other}},
 		"greater":      {why: "as numbers", query: "labelSelector=n>6", want: []string{b}},
 		"as field":     {why: "values that label selectors don't take", query: "fieldSelector=metadata.labels.cloud=-002fx", want: []string{other}},
