@@ -190,7 +190,7 @@ func TestIdentity(t *testing.T) {
 	w.fails(409, "uid", "PUT", "templates/t", made.set("metadata.uid", other))
 	w.fails(404, "not found", "PUT", "templates/gone", made.set("metadata.name", "gone").set("spec.templateId", "gone"))
 	gone := "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: gone%s}\n"
-	w.fails(409, "it isn't there", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", uid: "+other), "Content-Type", apply)
+	w.fails(409, "uid mismatch", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", uid: "+other), "Content-Type", apply)
 	w.fails(409, "it isn't there", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", resourceVersion: '1'"), "Content-Type", apply)
 	w.must("PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ""), "Content-Type", apply)
 	w.fails(400, "resourceVersion should not be set", "POST", "templates", template("new", nil).set("metadata.resourceVersion", "1"))
