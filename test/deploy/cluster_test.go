@@ -245,11 +245,6 @@ func TestReadme(t *testing.T) {
 	if got := string(decoded(t, c.Kubectl(t, "-n", "tko", "get", "secret", "tko-database", "-o", "jsonpath={.data.dsn}"))); got != "postgres://tko@db/tko" {
 		t.Errorf("the secret has %q", got)
 	}
-	c.Kubectl(t, "create", "clusterrolebinding", "release-managers", "--clusterrole=tko-approver", "--group=release-managers")
-	defer c.Kubectl(t, "delete", "clusterrolebinding", "release-managers")
-	c.Eventually(t, "yes", "auth", "can-i", "update", "deployments.tko.nephio.org", "--subresource=approval", "--as=alice", "--as-group=release-managers")
-	c.Eventually(t, "no", "auth", "can-i", "update", "deployments.tko.nephio.org", "--subresource=approval", "--as=alice")
-
 	c.Apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: sites}\n---\n"+`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
