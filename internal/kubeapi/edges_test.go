@@ -286,6 +286,18 @@ func TestDeploymentFields(t *testing.T) {
 		t.Errorf("what a condition has observed is kept: %v, %v", d.Stamp.Conditions, err)
 	}
 
+	for status, reason := range map[string]string{tko.ConditionTrue: "Going", tko.ConditionFalse: ""} {
+		if err := w.SetConditions(t.Context(), tko.KindSite, "s/2", []tko.Condition{{Type: tko.ConditionDeleting, Status: status, Reason: "Going"}}); err != nil {
+			t.Fatal(err)
+		}
+		table := w.must("GET", "sites/s-002f2", nil, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+		rows, _ := table["rows"].([]any)
+		row, _ := rows[0].(map[string]any)
+		if cells, _ := row["cells"].([]any); cells[5] != reason {
+			t.Errorf("the reason of what is being deleted (%s) is %v, want %q", status, cells[5], reason)
+		}
+	}
+
 	// What client-side apply would create is refused, whoever says so.
 	w.fails(422, "apply never creates", "POST", "deployments?fieldManager=flux", obj{
 		"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"annotations": obj{"kubectl.kubernetes.io/last-applied-configuration": "{}"}},

@@ -419,6 +419,9 @@ func TestStatus(t *testing.T) {
 	if len(fields) != 1 || fmt.Sprint(fields[0].(map[string]any)["manager"]) != "owner" {
 		t.Errorf("managed fields are those of the rest: %v", fields)
 	}
+	w.must("PATCH", "sites/s/status?fieldManager=three", strings.Replace(fmt.Sprintf(text, "One"), "Fine", "Other", 1), "Content-Type", apply)
+	again = w.must("PATCH", "sites/s/status?fieldManager=one", fmt.Sprintf(text, "One"), "Content-Type", apply)
+	second = again
 	stale := first.set("status.conditions", []any{obj{"type": "Stale", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}})
 	w.fails(409, "was changed", "PUT", "sites/s/status", stale)
 	w.must("PUT", "sites/s/status?dryRun=All", stale.set("metadata.resourceVersion", second.text("metadata.resourceVersion")))
