@@ -127,11 +127,18 @@ func (s *Scheduler) Look(ctx context.Context, id tko.SiteID) work.Result {
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
+	if isLeaving(seen.site) {
+		return work.Result{Outcome: tko.WorkDone}
+	}
 	p := decide(seen, s.targets)
 	results := s.act(ctx, seen, p)
+	departed, departErr := s.leave(ctx, seen.site) // before the conditions say that this revision was looked at
 	if ctx.Err() != nil {
 		// cut short: what failed says nothing about the site
 		return work.Result{Outcome: tko.WorkFailed, Err: context.Cause(ctx)}
+	}
+	if departErr != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: departErr}
 	}
 	if err := s.write(ctx, conclude(seen, p, results)); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
@@ -139,14 +146,21 @@ func (s *Scheduler) Look(ctx context.Context, id tko.SiteID) work.Result {
 	if err := s.release(ctx, id, results); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
-	return s.next(p, results)
+	return s.next(p, results, departed)
 }
 
-// next says when to look again.
-func (s *Scheduler) next(p plan, results []result) work.Result {
-	var again time.Duration
-	if len(p.steps) > 0 {
-		again = s.options.Resync
+// isLeaving says whether a site is being deleted, step by step. What it runs
+// stays as it is: deployments that have lost it already were not taken away.
+func isLeaving(site tko.Site) bool {
+	c := conditionIn(site.Stamp, tko.ConditionDeleting)
+	return c != nil && c.Status == tko.ConditionTrue
+}
+
+// next says when to look again: no later than when something that was left
+// wants it.
+func (s *Scheduler) next(p plan, results []result, again time.Duration) work.Result {
+	if r := s.options.Resync; len(p.steps) > 0 && r > 0 && (again == 0 || r < again) {
+		again = r
 	}
 	for _, r := range results {
 		if r.err != nil && !errors.Is(r.err, tko.ErrInvalid) {
