@@ -42,8 +42,8 @@ func (t *Target) Same(former, now krm.Resource) bool {
 // The verdict says what came of it; it is final if again is 0 and err is nil.
 func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resource, site tko.Site) (v report.Verdict, again time.Duration, err error) {
 	s, err := readSpec(former)
-	if err != nil {
-		return report.Verdict{}, 0, nil //nolint:nilerr // it never applied anything
+	if err != nil { // it never applied anything
+		return report.Verdict{}, 0, nil
 	}
 	conn, release, err := t.connections.get(ctx, s.Source)
 	if err != nil {

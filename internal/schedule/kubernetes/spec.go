@@ -128,7 +128,7 @@ func parseSpec(value any) (spec, error) {
 		Namespace: or(w.Namespace, defaultNamespace), Inventory: or(w.InventoryNamespace, defaultInventory),
 		Drift: or(w.Drift, driftCorrect), Approve: w.Prune.Approve,
 		Cleanup: or(w.Cleanup, cleanupLeave),
-		Budget: budget{Percent: defaultPercent, Objects: defaultObjects},
+		Budget:  budget{Percent: defaultPercent, Objects: defaultObjects},
 	}
 	if s.Source, err = w.source(); err != nil {
 		return spec{}, err
