@@ -84,6 +84,7 @@ type Config struct {
 	ManagementKubeconfig string
 	AllowInCluster       bool
 	ClusterInterval      time.Duration
+	ClusterWatches       int // sites whose clusters are watched at once
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -172,6 +173,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
 	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
 	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
+	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "watch the clusters of that many sites at once, those that changed last, to notice within seconds what others do there (0: none)")
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -79,6 +80,7 @@ type Scheduler struct {
 	options Options
 	targets map[krm.GVK]target
 	close   func()
+	stirs   stirs
 }
 
 // New makes a Scheduler.
@@ -90,14 +92,14 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Kubernetes.Log = o.Log
+	s := &Scheduler{client: client, runner: runner, options: o}
+	o.Kubernetes.Stir = s.stirs.add
 	clusters := kubernetes.New(o.Kubernetes)
-	return &Scheduler{
-		client: client, runner: runner, options: o, close: clusters.Close,
-		targets: map[krm.GVK]target{
-			git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
-			kubernetes.GVK: clusters,
-		},
+	s.close, s.targets = clusters.Close, map[krm.GVK]target{
+		git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
+		kubernetes.GVK: clusters,
 	}
+	return s
 }
 
 // Close closes the connections to clusters. Run does so when it ends.
@@ -110,7 +112,18 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	loop := &work.Loop{
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,
-		Do: func(ctx context.Context, item tko.WorkItem) work.Result { return s.Look(ctx, tko.SiteID(item.Key)) },
+		Do: func(ctx context.Context, item tko.WorkItem) work.Result {
+			id := tko.SiteID(item.Key)
+			defer s.stirs.enter(id)()
+			return s.Look(ctx, id)
+		},
+	}
+	var extra sync.WaitGroup
+	defer extra.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for range stirred {
+		extra.Go(func() { s.stirs.run(ctx, s) })
 	}
 	return loop.Run(ctx)
 }

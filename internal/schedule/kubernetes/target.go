@@ -49,6 +49,14 @@ type Options struct {
 	MaxConnections int           // that are kept; 1,000 if 0
 	Idle           time.Duration // after which a connection is closed; 2 min if 0
 	Log            *slog.Logger  // nowhere if nil
+
+	// Stir is told of sites whose objects somebody may have changed between two
+	// looks: look at them, at any time. It mustn't wait. Nothing is watched if it
+	// is nil.
+	Stir func(tko.SiteID)
+	// Watched is how many sites are watched at once: those that were changed
+	// last. 200 if 0, none if negative.
+	Watched int
 }
 
 // A Target applies what sites should run to their clusters. It is safe for
@@ -56,6 +64,7 @@ type Options struct {
 type Target struct {
 	options     Options
 	connections *connections
+	watches     *watches
 	probes      chan struct{} // an element for each look at a cluster that was away
 }
 
@@ -85,14 +94,24 @@ func New(o Options) *Target {
 	if o.Idle == 0 {
 		o.Idle = 2 * time.Minute
 	}
+	if o.Watched == 0 {
+		o.Watched = 200
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Target{options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, probes: make(chan struct{}, maxProbes)}
+	return &Target{
+		options: o, connections: &connections{options: o, entries: map[source]*cluster{}},
+		watches: &watches{options: o, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
+	}
 }
 
-// Close closes the connections. Looks that are under way end first.
-func (t *Target) Close() { t.connections.close() }
+// Close ends all watches, and closes the connections. Looks that are under way
+// end first.
+func (t *Target) Close() {
+	t.watches.close()
+	t.connections.close()
+}
 
 // Schedule makes the cluster that a resource of the site's package names hold
 // what these deployments say, and nothing more of what was applied for the
@@ -135,8 +154,10 @@ func (t *Target) deploy(ctx context.Context, s spec, site tko.Site, deployments 
 	err = l.do(ctx)
 	l.log(ctx)
 	if err != nil {
+		t.watches.forget(site.ID, s.Source)
 		return t.unreached(ctx, site, deployments, err)
 	}
+	t.watches.follow(ctx, l)
 	return l.report()
 }
 
