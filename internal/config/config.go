@@ -87,6 +87,7 @@ type Config struct {
 	ClusterInterval      time.Duration
 	Charts               string // folder
 	ChartTimeout         time.Duration
+	ClusterWatches       int // sites whose clusters are watched at once
 
 	GitOps GitOps
 
@@ -124,6 +125,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	c := &Config{Store: "sqlite:tko.db"}
 	flags.StringSliceVar(&c.Roles, "roles", Roles, "what this process does: "+strings.Join(Roles, ", "))
 	flags.Var(&c.Store, "store", `where the state is kept: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
+	flags.Lookup("store").DefValue = string(c.Store) // no secret, unlike what may be set
 	flags.DurationVar(&c.StoreWait, "store-wait", time.Minute, "how long to wait for a database that is not there at the start")
 	flags.StringVar(&c.Data, "data", "localhost:50050", "address of the data controller, for roles that run apart from it")
 
@@ -179,6 +181,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
 	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path; without one there are none")
 	flags.DurationVar(&c.ChartTimeout, "chart-timeout", 5*time.Minute, "limit of a Helm chart's hook, and of an upgrade to become healthy before it is rolled back")
+	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "watch the clusters of that many sites at once, those that changed last, to notice within seconds what others do there (0: none)")
 
 	c.GitOps.flags(flags)
 
