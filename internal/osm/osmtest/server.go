@@ -201,9 +201,11 @@ func problem(status int, code, format string, args ...any) answer {
 	return answer{status: status, body: doc{"code": code, "status": status, "detail": fmt.Sprintf(format, args...)}}
 }
 
-func badRequest(format string, args ...any) answer { return problem(400, "BAD_REQUEST", format, args...) }
-func missing(format string, args ...any) answer    { return problem(404, "NOT_FOUND", format, args...) }
-func conflict(format string, args ...any) answer   { return problem(409, "CONFLICT", format, args...) }
+func badRequest(format string, args ...any) answer {
+	return problem(400, "BAD_REQUEST", format, args...)
+}
+func missing(format string, args ...any) answer  { return problem(404, "NOT_FOUND", format, args...) }
+func conflict(format string, args ...any) answer { return problem(409, "CONFLICT", format, args...) }
 func unprocessable(format string, args ...any) answer {
 	return problem(422, "UNPROCESSABLE_ENTITY", format, args...)
 }
@@ -263,7 +265,10 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, a answer) {
 			data, _ = json.MarshalIndent(a.body, "", "    ")
 		} else {
 			w.Header().Set("Content-Type", "application/yaml; charset=utf-8")
-			data, _ = yaml.Marshal(a.body)
+			frozen, _ := json.Marshal(a.body)
+			var tree any
+			_ = json.Unmarshal(frozen, &tree)
+			data, _ = yaml.Marshal(tree)
 		}
 	}
 	if a.location != "" {
@@ -290,7 +295,7 @@ func pattern(path string) string {
 	return strings.Join(parts, "/")
 }
 
-func (s *Server) answer(c *call) answer {
+func (s *Server) answer(c *call) (a answer) {
 	if len(c.parts) < 3 || c.parts[1] != "v1" {
 		return problem(405, "METHOD_NOT_ALLOWED", "URL %q does not exist", strings.Join(c.parts, "/"))
 	}
@@ -300,6 +305,12 @@ func (s *Server) answer(c *call) answer {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() { // records change when nobody looks
+		if a.body != nil {
+			data, _ := json.Marshal(a.body)
+			a.body = json.RawMessage(data)
+		}
+	}()
 	t, ok := s.tokens[strings.TrimPrefix(c.header.Get("Authorization"), "Bearer ")]
 	if !ok || time.Now().After(t.expires) {
 		return problem(401, "UNAUTHORIZED", "Invalid Token or Authorization HTTP format")
