@@ -35,6 +35,8 @@ type Options struct {
 	Charts map[string][]string
 	// OldCharts takes versions of charts in descriptors, as releases before 19 did.
 	OldCharts bool
+	NoCluster []string // VIM accounts that have no cluster: instantiation is refused
+	Quota     int      // of instances; none if 0; -1 takes none
 	// Padding is added to each record of an instance: real ones are large.
 	Padding int
 }
@@ -49,6 +51,7 @@ const (
 	DropBefore       // the connection breaks, and nothing was done
 	DropAfter        // the connection breaks, and it was done
 	Forbid           // 401, whatever the token
+	Busy             // 409
 )
 
 // A Server is an NBI.
@@ -246,6 +249,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		a = problem(503, "SERVICE_UNAVAILABLE", "it was told to")
 	case fault == Forbid:
 		a = problem(401, "UNAUTHORIZED", "Authorization required")
+	case fault == Busy:
+		a = conflict("ns_instance cannot be 'action' because it is busy")
 	case !ok:
 		a = problem(405, "METHOD_NOT_ALLOWED", "URL does not exist")
 	default:
