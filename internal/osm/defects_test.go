@@ -50,7 +50,9 @@ func file(name, more string) string {
 
 func posts(s *osmtest.Server) map[string]int {
 	all := s.Counts().Requests
-	maps.DeleteFunc(all, func(k string, _ int) bool { return !strings.HasPrefix(k, "POST /nslcm") && !strings.HasPrefix(k, "DELETE") })
+	maps.DeleteFunc(all, func(k string, _ int) bool {
+		return !strings.HasPrefix(k, "POST /nslcm") && !strings.HasPrefix(k, "DELETE")
+	})
 	return all
 }
 
@@ -256,7 +258,9 @@ func TestDefect10ValuesThatLeftAreRemoved(t *testing.T) {
 	old.policy.NoReset = true
 	old.settle(repository(t, map[string]string{"a.osmops.yaml": file("a", "kdu: {name: upf, params: {x: 1, y: 1}}")}))
 	r := old.settle(repository(t, map[string]string{"a.osmops.yaml": file("a", "kdu: {name: upf, params: {x: 2}}")}))
-	if !slices.ContainsFunc(r.Warnings, func(p osm.Problem) bool { return strings.Contains(p.Err.Error(), "upf/upf") && strings.Contains(p.Err.Error(), "y") }) {
+	if !slices.ContainsFunc(r.Warnings, func(p osm.Problem) bool {
+		return strings.Contains(p.Err.Error(), "upf/upf") && strings.Contains(p.Err.Error(), "y")
+	}) {
 		t.Errorf("warnings: %v", r.Warnings)
 	}
 	if _, leaked := old.instance("a").Releases["upf/upf"].Values["kdu_reset_values"]; leaked {

@@ -69,6 +69,7 @@ type Server struct {
 	logins   map[string]time.Time
 	rapid    int // logins that came too early
 	fault    func(method, path string) Fault
+	slow     <-chan struct{}
 	lcm      func(Operation) string
 	requests map[string]int
 	total    int
@@ -179,6 +180,13 @@ func (s *Server) Reset() {
 	s.requests, s.total, s.in, s.out, s.rapid = map[string]int{}, 0, 0, 0, 0
 }
 
+// Slow lets all requests hang until a channel is closed.
+func (s *Server) Slow(until <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = until
+}
+
 // Revoke makes all tokens void.
 func (s *Server) Revoke() {
 	s.mu.Lock()
@@ -239,7 +247,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if s.fault != nil {
 		fault = s.fault(r.Method, "/"+path)
 	}
+	slow := s.slow
 	s.mu.Unlock()
+	if slow != nil {
+		<-slow
+	}
 	if fault == DropBefore {
 		panic(http.ErrAbortHandler)
 	}
