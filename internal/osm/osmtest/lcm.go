@@ -616,3 +616,14 @@ func (s *Server) terminate(c *call, n doc, remove bool) answer {
 	}
 	return answer{status: 202, body: doc{"id": op, "nsName": n["name"]}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
 }
+
+// Rename gives instances of a name another one.
+func (s *Server) Rename(name, to string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.nsrs {
+		if n["name"] == name {
+			n["name"] = to
+		}
+	}
+}
