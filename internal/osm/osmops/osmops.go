@@ -381,9 +381,12 @@ func (m mapping) texts(name string) ([]string, error) {
 		return nil, nil
 	}
 	_, v := m.find(name)
+	if v.Kind != yaml.SequenceNode {
+		return nil, m.wrong(name, "must be a list of texts")
+	}
 	var all []string
 	for _, e := range v.Content {
-		if v.Kind != yaml.SequenceNode || e.Kind != yaml.ScalarNode {
+		if e.Kind != yaml.ScalarNode {
 			return nil, m.wrong(name, "must be a list of texts")
 		}
 		all = append(all, strings.TrimSpace(e.Value))
