@@ -286,7 +286,7 @@ func (l *look) keyOf(ctx context.Context, content map[string]any, namespace stri
 
 func (l *look) helm() *helm.Client {
 	return &helm.Client{
-		Host: l.conn.host, Transport: l.conn.client.Transport, Label: LabelDeployment, Timeout: l.target.options.ChartTimeout,
+		Host: l.conn.host, Transport: l.conn.client.Transport, Label: LabelDeployment, Timeout: l.target.options.ChartTimeout, Request: l.target.options.Timeout,
 		Keep: func(annotations map[string]string) bool { return annotations[AnnotationPrune] == krm.Never },
 	}
 }
@@ -376,7 +376,8 @@ func (l *look) gather(ctx context.Context, charts []*object) error {
 			if err != nil {
 				return err
 			}
-			if !known {
+			if !known { // yet: the next look asks again
+				l.states[c.key].entry.Digest = ""
 				continue
 			}
 			l.hold(c, k, version)

@@ -36,12 +36,13 @@ func TestKilledWithCharts(t *testing.T) {
 		before string           // what is there, if anything
 		dying  []tko.Deployment // what is wanted then
 		after  []string         // what may be wanted by the next one; nothing if empty
+		fails  bool
 	}{
 		"installation":        {dying: deployed("one"), after: []string{"one", "two"}},
 		"upgrade":             {before: "one", dying: deployed("two"), after: []string{"two", "one"}},
-		"upgrade that fails":  {before: "one", dying: deployed("Bad_Name"), after: []string{"two", "one"}},
+		"upgrade that fails":  {before: "one", dying: deployed("Bad_Name"), after: []string{"two", "one"}, fails: true},
 		"removal":             {before: "one", after: []string{"", "two"}},
-		"first that fails":    {dying: deployed("Bad_Name"), after: []string{"one"}},
+		"first that fails":    {dying: deployed("Bad_Name"), after: []string{"one"}, fails: true},
 		"upgrade that breaks": {before: "one", dying: deployed("refused"), after: []string{"two"}},
 	}
 	for name, step := range steps {
@@ -49,7 +50,7 @@ func TestKilledWithCharts(t *testing.T) {
 			t.Parallel()
 			for n, done := int64(0), false; !done; n++ {
 				w := newHelmWorld(t, kubernetes.Options{})
-				w.gate.lost = n%2 == 1 // in turn, and so for each of most steps in one of the cases
+				w.gate.lost = (n%2 == 1) != step.fails // in turn: the other way where the same writes come first
 				w.chart("web", "1.0.0", map[string]string{
 					"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: "of-{{ .Values.mode }}"}}`,
 					"templates/c.yaml": `{{ if eq .Values.mode "refused" }}{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: c, image: i}], nodeName: nowhere}}{{ end }}`,
@@ -96,10 +97,10 @@ func TestKilledInRollback(t *testing.T) {
 		w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webDeployment, "templates/b.yaml": webMap})
 		a, b := deployment("a", release("web", map[string]any{"mode": "one"})), deployment("a", release("web", map[string]any{"mode": "two"}))
 		w.look(a)
-		w.rolledOut(1, progressed)
+		w.rolledOut(progressed)
 		w.look(a)
 		w.look(b)
-		w.rolledOut(2, stuck)
+		w.rolledOut(stuck)
 		w.gate.writes.Store(0)
 		w.gate.last.Store(n)
 		_, _ = w.schedule(t.Context(), b)
@@ -117,7 +118,7 @@ func TestKilledInRollback(t *testing.T) {
 		}
 		same(t, "mode", "one", w.data("web", "mode"))
 		same(t, "mode", "one", w.must("Deployment", "web").Text("spec", "template", "metadata", "labels", "mode"))
-		w.rolledOut(3, progressed)
+		w.rolledOut(progressed)
 		w.quiet(3, b)
 		if all := w.revisions("web"); !strings.HasSuffix(all[len(all)-1], " deployed") {
 			t.Error(all)

@@ -1,6 +1,8 @@
 package kubernetes_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm/helmtest"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -173,6 +176,28 @@ func TestChartNamespace(t *testing.T) {
 	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
 }
 
+// A meta-scheduler that died after an upgrade, before it could write that down,
+// costs no other upgrade.
+func TestChartIsKnown(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/map.yaml": webMap})
+	w.look(deployment("a", release("web", nil)))
+	w.gate.writes.Store(0)
+	w.look(deployment("a", release("web", map[string]any{"mode": "two"})))
+	w.gate.last.Store(w.gate.writes.Swap(0) - 1)
+	three := deployment("a", release("web", map[string]any{"mode": "three"}))
+	if _, err := w.schedule(t.Context(), three); err == nil {
+		t.Fatal("the inventory was written")
+	}
+	w.gate.last.Store(-1)
+	w.gate.dead.Store(false)
+	w.look(three)
+	same(t, "revisions", []string{"1 superseded", "2 superseded", "3 deployed"}, w.revisions("web"))
+	same(t, "mode", "three", w.data("web", "mode"))
+	w.quiet(2, three)
+}
+
 // What the API server refuses of an upgrade is rolled back, and not tried again
 // by itself.
 func TestChartUpgradeFails(t *testing.T) {
@@ -302,9 +327,11 @@ spec:
     spec: {containers: [{name: c, image: "i:1"}]}
 `
 
-func (w *helmWorld) rolledOut(generation int, more string) {
+// rolledOut says of the Deployment what its controller would.
+func (w *helmWorld) rolledOut(more string) {
 	w.t.Helper()
-	w.patch("Deployment", "web", fmt.Sprintf(`{"status": {"observedGeneration": %d, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, %s]}}`, generation, more), "status")
+	generation, _ := w.must("Deployment", "web").Get("metadata", "generation")
+	w.patch("Deployment", "web", fmt.Sprintf(`{"status": {"observedGeneration": %v, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, %s]}}`, generation, more), "status")
 }
 
 const (
@@ -332,22 +359,22 @@ func TestChartUnhealthy(t *testing.T) {
 			same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
 			r = w.look(a)
 			same(t, "a first installation stays", []string{"1 deployed"}, w.revisions("web"))
-			w.rolledOut(1, progressed)
+			w.rolledOut(progressed)
 			r = w.look(a)
 			same(t, "health", "Healthy", r.Deployments["a"].Healthy.Reason)
 
 			// What was healthy once, and is not any more, is not for us to change.
-			w.rolledOut(1, stuck)
+			w.rolledOut(stuck)
 			w.look(a)
 			same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
-			w.rolledOut(1, progressed)
+			w.rolledOut(progressed)
 
 			b := deployment("a", release("web", map[string]any{"mode": "two"}))
 			if !late {
 				r = w.look(b)
 				same(t, "said", "True Applied", said(r)["a"])
 				same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
-				w.rolledOut(2, stuck)
+				w.rolledOut(stuck)
 			}
 			r, err := w.schedule(t.Context(), b)
 			if err == nil || !strings.Contains(err.Error(), `was not upgraded, and is as it was before: Deployment.apps "`+w.ns+`/web": `) {
@@ -356,11 +383,22 @@ func TestChartUnhealthy(t *testing.T) {
 			same(t, "said", "False Invalid", said(r)["a"])
 			same(t, "revisions", []string{"1 superseded", "2 superseded", "3 deployed"}, w.revisions("web"))
 			same(t, "as before", "one", mode())
-			w.rolledOut(3, progressed)
+			w.rolledOut(progressed)
 			r = w.quiet(2, b)
 			same(t, "still said", "False Invalid", said(r)["a"])
 			w.look(a)
 			same(t, "as before", "one", mode())
+			if late {
+				return
+			}
+			c := deployment("a", release("web", map[string]any{"mode": "three"}))
+			w.look(c)
+			w.rolledOut(progressed)
+			w.look(c)
+			w.rolledOut(stuck)
+			r = w.look(c)
+			same(t, "healthy once, and stays", "three", mode())
+			same(t, "health", "Unhealthy", r.Deployments["a"].Healthy.Reason)
 		})
 	}
 }
@@ -432,17 +470,35 @@ func TestChartPrune(t *testing.T) {
 	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
 	same(t, "revisions", []string{}, w.revisions("web"))
 
-	w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: data, annotations: {tko.nephio.org/prune: Never}}}`})
+	w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: data, annotations: {tko.nephio.org/prune: Never}}}`,
+		"templates/c.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, annotations: {helm.sh/resource-policy: keep}}}`})
 	w.look(deployment("a", release("web", nil)))
 	w.look(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
 	same(t, "no upgrade for that", []string{"1 deployed"}, w.revisions("web"))
 	r = w.look()
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
-	same(t, "all of it stays", []string{"data", "web"}, w.there("ConfigMap"))
+	same(t, "all of it stays", []string{"data", "kept", "web"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{}, w.inventory())
 	w.look(deployment("a", release("web", nil)))
 	w.look()
-	same(t, "one stays", []string{"data"}, w.there("ConfigMap"))
+	same(t, "some stay", []string{"data", "kept"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{}, w.inventory())
+}
+
+// A chart may make nothing, and a List.
+func TestChartShapes(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": "{{ if false }}x{{ end }}", "templates/NOTES.txt": "hello"})
+	a := deployment("a", release("web", nil))
+	w.look(a)
+	same(t, "inventory", []string{"a HelmChart web"}, w.inventory())
+	w.quiet(1, a)
+	w.chart("web", "1.0.1", map[string]string{"templates/a.yaml": "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: one}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: two}}]}"})
+	w.look(a)
+	same(t, "inventory", []string{"a ConfigMap one", "a ConfigMap two", "a HelmChart web"}, w.inventory())
+	same(t, "labelled", []string{"one", "two"}, w.there("ConfigMap"))
+	w.quiet(2, a)
 }
 
 // Hooks and tests are Helm's, and so are the definitions of a chart.
@@ -502,8 +558,106 @@ func TestChartOrder(t *testing.T) {
 	r := w.look(a)
 	same(t, "said", "False Waiting", said(r)["a"])
 	same(t, "what is there", []string{"first"}, w.there("ConfigMap"))
-	w.rolledOut(1, progressed)
+	w.rolledOut(progressed)
 	r = w.look(a)
 	same(t, "said", "True Applied", said(r)["a"])
 	same(t, "what is there", []string{"first", "last"}, w.there("ConfigMap"))
+}
+
+// Charts come from repositories and registries, too. One that didn't change is
+// not asked for.
+func TestChartsFromElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	server := helmtest.Serve(t)
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		server.Add("web", version, helmtest.Archive(t, "web", version, map[string]string{"templates/a.yaml": webMap, "values.yaml": "{mode: default, count: 1}"}))
+	}
+	from := func(name, chart, repository, version string) krm.Resource {
+		r := release(name, nil)
+		r["spec"] = map[string]any{"chart": chart, "repository": repository, "version": version}
+		return r
+	}
+	a := deployment("a", from("repository", "web", server.Repository(), "1.0.0"), from("newest", "web", server.Repository(), ""),
+		from("registry", server.Registry()+"/web:1.0.0", "", ""), from("url", server.Repository()+"/web@1.0.0.tgz", "", ""))
+	r := w.look(a)
+	same(t, "said", "4 objects and 4 Helm charts are as they should be", r.Deployments["a"].Scheduled.Message)
+	versions := func() map[string]string {
+		all := map[string]string{}
+		for _, name := range w.there("ConfigMap") {
+			all[name] = w.data(name, "chart")
+		}
+		return all
+	}
+	same(t, "charts", map[string]string{"repository": "1.0.0", "newest": "1.1.0", "registry": "1.0.0", "url": "1.0.0"}, versions())
+	server.Asked()
+	w.quiet(2, a)
+	same(t, "requests for charts", 0, server.Asked())
+
+	// What is away concerns only what needs it.
+	server.Close()
+	a.Package[1] = from("repository", "web", server.Repository(), "1.1.0")
+	a.Package[3] = from("registry", server.Registry()+"/web:1.0.0", "", "")
+	a.Package = append(a.Package, configMap("other", "1"))
+	r, err := w.schedule(t.Context(), a)
+	same(t, "said", "False Failed", said(r)["a"])
+	if err == nil || !strings.Contains(err.Error(), `fetching chart "web" of "`+server.Repository()+`" version "1.1.0"`) {
+		t.Error(err)
+	}
+	same(t, "what is there", []string{"newest", "other", "registry", "repository", "url"}, w.there("ConfigMap"))
+}
+
+// A hook that doesn't end has failed after a time, and keeps nobody from
+// stopping.
+func TestChartHookWaits(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{ChartTimeout: time.Second})
+	// nothing runs jobs here
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: batch/v1, kind: Job, metadata: {name: migrate, annotations: {helm.sh/hook: pre-install}},
+  spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}`})
+	r, err := w.schedule(t.Context(), deployment("a", release("web", nil)))
+	same(t, "said", "False Failed", said(r)["a"])
+	if err == nil || !strings.Contains(err.Error(), "failed pre-install") {
+		t.Error(err)
+	}
+	same(t, "revisions", []string{}, w.revisions("web"))
+
+	w.target.Close()
+	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Charts: w.charts, ChartTimeout: time.Hour})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := w.schedule(ctx, deployment("a", release("web", nil)))
+		ended <- err
+	}()
+	await(t, "the hook to wait", func() bool { return slices.Equal(w.revisions("web"), []string{"1 pending-install"}) })
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	same(t, "nothing more was done", []string{"1 pending-install"}, w.revisions("web"))
+	w.chart("web", "1.0.1", map[string]string{"templates/a.yaml": webMap})
+	w.look(deployment("a", release("web", nil)))
+	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
+}
+
+// The example of the documentation does what it says.
+func TestChartOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	const root = "../../../"
+	text, err := os.ReadFile(root + "docs/kubernetes-sites.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Helm charts\n")
+	_, section, _ = strings.Cut(section, "```yaml\n")
+	example, _, _ := strings.Cut(section, "```\n")
+	pkg, err := krm.Decode(krm.YAML, []byte(example), krm.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, kubernetes.Options{Charts: root + "examples/charts"})
+	w.look(deployment("a", pkg...))
+	same(t, "configuration", "site: lagos\ninterval: 60s\nlabels: {\"mode\":\"live\"}\nscrape: [\"cu\",\"du\"]\n", w.must("ConfigMap", "metrics").Text("data", "agent.yaml"))
+	w.must("Deployment", "metrics")
 }

@@ -37,6 +37,7 @@ type Client struct {
 	Transport http.RoundTripper // that knows the credentials
 	Label     string            // of everything that is made: whose it is
 	Timeout   time.Duration     // of a hook
+	Request   time.Duration     // limit of a request; none if 0
 	Keep      func(annotations map[string]string) bool
 }
 
@@ -75,7 +76,7 @@ type session struct {
 	client *Client
 	config *action.Configuration
 	at     *connection
-	ctx    context.Context //nolint:containedctx // as long as an action
+	ctx    context.Context // as long as an action
 }
 
 // Manager is as whom the API server knows the library in this process.
@@ -85,7 +86,7 @@ var manage = sync.OnceFunc(func() { kube.ManagedFieldsManager = Manager })
 
 func (c *Client) begin(ctx context.Context, namespace string) (*session, error) {
 	manage()
-	at := newConnection(ctx, c.Host, c.Transport, namespace)
+	at := newConnection(ctx, c.Host, c.Transport, c.Request, namespace)
 	config := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
 	config.HookOutputFunc = func(string, string, string) io.Writer { return io.Discard }
 	if err := config.Init(at, namespace, "secret"); err != nil {
