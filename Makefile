@@ -11,7 +11,7 @@ LDFLAGS := -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the programs and the example plugins into bin/
@@ -21,6 +21,11 @@ build: ## build the programs and the example plugins into bin/
 .PHONY: demo
 demo: build ## start TKO with the example catalog and show what happens (ARGS=--once: check and stop)
 	@$(BIN)/tko-demo $(ARGS)
+
+.PHONY: demo-kubernetes
+demo-kubernetes: build ## the same with two real Kubernetes clusters as sites, which are built the first time: minutes
+	@echo 'Kubernetes and etcd are built from their sources the first time: some minutes, and 2 GB on disk.'
+	@programs=$$(test/setup/kube.sh) && $(BIN)/tko-demo -kubernetes "$$programs" $(ARGS)
 
 .PHONY: clean-demo
 clean-demo: ## forget the demo's state

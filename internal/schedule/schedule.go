@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -79,6 +80,7 @@ type Scheduler struct {
 	options Options
 	targets map[krm.GVK]target
 	close   func()
+	stirs   stirs
 }
 
 // New makes a Scheduler.
@@ -90,14 +92,14 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Kubernetes.Log = o.Log
+	s := &Scheduler{client: client, runner: runner, options: o}
+	o.Kubernetes.Stir = s.stirs.add
 	clusters := kubernetes.New(o.Kubernetes)
-	return &Scheduler{
-		client: client, runner: runner, options: o, close: clusters.Close,
-		targets: map[krm.GVK]target{
-			git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
-			kubernetes.GVK: clusters,
-		},
+	s.close, s.targets = clusters.Close, map[krm.GVK]target{
+		git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
+		kubernetes.GVK: clusters,
 	}
+	return s
 }
 
 // Close closes the connections to clusters. Run does so when it ends.
@@ -110,7 +112,18 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	loop := &work.Loop{
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,
-		Do: func(ctx context.Context, item tko.WorkItem) work.Result { return s.Look(ctx, tko.SiteID(item.Key)) },
+		Do: func(ctx context.Context, item tko.WorkItem) work.Result {
+			id := tko.SiteID(item.Key)
+			defer s.stirs.enter(id)()
+			return s.Look(ctx, id)
+		},
+	}
+	var extra sync.WaitGroup
+	defer extra.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for range stirred {
+		extra.Go(func() { s.stirs.run(ctx, s) })
 	}
 	return loop.Run(ctx)
 }
@@ -127,11 +140,18 @@ func (s *Scheduler) Look(ctx context.Context, id tko.SiteID) work.Result {
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
+	if isLeaving(seen.site) {
+		return work.Result{Outcome: tko.WorkDone}
+	}
 	p := decide(seen, s.targets)
 	results := s.act(ctx, seen, p)
+	departed, departErr := s.leave(ctx, seen.site) // before the conditions say that this revision was looked at
 	if ctx.Err() != nil {
 		// cut short: what failed says nothing about the site
 		return work.Result{Outcome: tko.WorkFailed, Err: context.Cause(ctx)}
+	}
+	if departErr != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: departErr}
 	}
 	if err := s.write(ctx, conclude(seen, p, results)); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
@@ -139,14 +159,21 @@ func (s *Scheduler) Look(ctx context.Context, id tko.SiteID) work.Result {
 	if err := s.release(ctx, id, results); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
-	return s.next(p, results)
+	return s.next(p, results, departed)
 }
 
-// next says when to look again.
-func (s *Scheduler) next(p plan, results []result) work.Result {
-	var again time.Duration
-	if len(p.steps) > 0 {
-		again = s.options.Resync
+// isLeaving says whether a site is being deleted, step by step. What it runs
+// stays as it is: deployments that have lost it already were not taken away.
+func isLeaving(site tko.Site) bool {
+	c := conditionIn(site.Stamp, tko.ConditionDeleting)
+	return c != nil && c.Status == tko.ConditionTrue
+}
+
+// next says when to look again: no later than when something that was left
+// wants it.
+func (s *Scheduler) next(p plan, results []result, again time.Duration) work.Result {
+	if r := s.options.Resync; len(p.steps) > 0 && r > 0 && (again == 0 || r < again) {
+		again = r
 	}
 	for _, r := range results {
 		if r.err != nil && !errors.Is(r.err, tko.ErrInvalid) {

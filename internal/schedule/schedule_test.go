@@ -32,13 +32,17 @@ type records struct {
 	writes      int
 	queue       []tko.WorkItem
 	finished    map[string]tko.FinishedWork
-	fail        error // of reading deployments
+	fail        error              // of reading deployments
+	past        map[int64]tko.Site // of a site, by revision
 }
 
-func (r *records) Site(_ context.Context, id tko.SiteID, _ int64) (tko.Site, error) {
+func (r *records) Site(_ context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, ok := r.sites[id]
+	if revision > 0 {
+		s, ok = r.past[revision]
+	}
 	if !ok {
 		return tko.Site{}, tko.NotFound(tko.KindSite, id)
 	}

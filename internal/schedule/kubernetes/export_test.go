@@ -8,3 +8,10 @@ const MaxProbes = maxProbes
 
 // FieldsOf tells what is ours of an object.
 var FieldsOf = fieldsOf
+
+// Watching is how many sites are watched.
+func (t *Target) Watching() int {
+	t.watches.mu.Lock()
+	defer t.watches.mu.Unlock()
+	return len(t.watches.sites)
+}
