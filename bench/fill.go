@@ -287,7 +287,11 @@ func (f *filler) create(ctx context.Context, parent tko.DeploymentID, batch []tk
 			continue
 		}
 		group.Go(func() (err error) {
-			ids[i], err = f.client.CreateDeployment(ctx, tko.NewDeployment{
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			// To its end: one that is given up may yet happen, after the next run has looked.
+			ids[i], err = f.client.CreateDeployment(context.WithoutCancel(ctx), tko.NewDeployment{
 				Parent: parent, Template: child.Template, Site: child.Site, Merge: merge, Metadata: map[string]string{"origin": child.Origin},
 			})
 			if err == nil {

@@ -34,6 +34,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -56,6 +57,7 @@ Large installations keep the state in PostgreSQL and run the roles apart, each i
   tko-server --roles=data --store=postgres://tko@db/tko --listen-grpc='*:50050'
   tko-server --roles=preparer --data=tko-data:50050
   tko-server --roles=meta-scheduler --data=tko-data:50050
+  tko-server --roles=gitops --data=tko-data:50050 --git=https://git.example.com/fleet.git
 
 kubectl speaks TKO through the aggregated API of Kubernetes, which role data serves with --kubernetes: see docs/kubernetes-api.md.
 
@@ -177,11 +179,25 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
 			Kubernetes: kubernetes.Options{
 				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Interval: c.ClusterInterval,
+				Charts: c.Charts, ChartTimeout: c.ChartTimeout,
 				Watched: watched(c.ClusterWatches),
 			},
+			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval},
 			Log: log.With("role", config.RoleMetaScheduler),
 		})
 		controllers.Go(func() error { return m.Run(working) })
+	}
+	if c.Has(config.RoleGitOps) {
+		g, err := s.gitOps(data, worker)
+		if err != nil {
+			return err
+		}
+		if g != nil {
+			controllers.Go(func() error { return g.Run(working) })
+			for _, l := range s.hooks {
+				controllers.Go(func() error { return s.serveHooks(working, l, g) })
+			}
+		}
 	}
 	if err := s.ready(); err != nil {
 		return err
@@ -220,11 +236,11 @@ type server struct {
 	config *config.Config
 	log    *slog.Logger
 
-	grpc, web, logs, debug, health, kube []net.Listener
-	store                                catalog.Store
-	service                              *catalog.Service
-	inProcess                            *bufconn.Listener
-	logServer                            plugin.LogServer
+	grpc, web, logs, debug, health, kube, hooks []net.Listener
+	store                                       catalog.Store
+	service                                     *catalog.Service
+	inProcess                                   *bufconn.Listener
+	logServer                                   plugin.LogServer
 }
 
 // listen opens the sockets first: whoever reads the addresses can connect.
@@ -245,7 +261,7 @@ func (s *server) listen(ctx context.Context) error {
 		s.log.InfoContext(ctx, "plugins that run elsewhere can't log here: another server has the address", "listen_log", s.config.ListenLog)
 		logs = nil
 	}
-	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health))
+	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health), open(s.config.GitOps.Webhook, &s.hooks))
 }
 
 func addresses(listeners []net.Listener) []string {
@@ -449,7 +465,7 @@ func (s *server) ready() error {
 		return nil
 	}
 	text, err := json.Marshal(map[string][]string{
-		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health),
+		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health), "webhook": addresses(s.hooks),
 	})
 	if err != nil {
 		return err
@@ -462,7 +478,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health) {
+	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.hooks) {
 		_ = l.Close()
 	}
 	if s.store != nil {

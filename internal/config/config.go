@@ -20,12 +20,13 @@ const (
 	RoleData          = "data"
 	RolePreparer      = "preparer"
 	RoleMetaScheduler = "meta-scheduler"
+	RoleGitOps        = "gitops"
 )
 
 var toscaSchemes = []string{"file", "http", "https", "git"}
 
 // Roles are all roles, in the order in which they start.
-var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler}
+var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler, RoleGitOps}
 
 // minKeepChanges is the least of --keep-changes: shorter, and those who watch
 // would have to list again after every pause.
@@ -79,12 +80,17 @@ type Config struct {
 	SchedulerConcurrency int
 	GitCache             string
 	GitSecrets           string
+	OSMSecrets           string
 
 	Kubeconfigs          string // folder
 	ManagementKubeconfig string
 	AllowInCluster       bool
 	ClusterInterval      time.Duration
+	Charts               string // folder
+	ChartTimeout         time.Duration
 	ClusterWatches       int // sites whose clusters are watched at once
+
+	GitOps GitOps
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -120,6 +126,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	c := &Config{Store: "sqlite:tko.db"}
 	flags.StringSliceVar(&c.Roles, "roles", Roles, "what this process does: "+strings.Join(Roles, ", "))
 	flags.Var(&c.Store, "store", `where the state is kept: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
+	flags.Lookup("store").DefValue = string(c.Store) // no secret, unlike what may be set
 	flags.DurationVar(&c.StoreWait, "store-wait", time.Minute, "how long to wait for a database that is not there at the start")
 	flags.StringVar(&c.Data, "data", "localhost:50050", "address of the data controller, for roles that run apart from it")
 
@@ -167,13 +174,18 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "sites scheduled at once; those that share a repository share commits")
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
 
+	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to; without one there are none")
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to; without one there are none")
 
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to; without one there are none")
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
 	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
 	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
+	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path; without one there are none")
+	flags.DurationVar(&c.ChartTimeout, "chart-timeout", 5*time.Minute, "limit of a Helm chart's hook, and of an upgrade to become healthy before it is rolled back")
 	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "watch the clusters of that many sites at once, those that changed last, to notice within seconds what others do there (0: none)")
+
+	c.GitOps.flags(flags)
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
@@ -291,7 +303,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for name, d := range map[string]time.Duration{
-		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "cluster-interval": c.ClusterInterval,
+		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "cluster-interval": c.ClusterInterval, "chart-timeout": c.ChartTimeout,
 		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait,
 	} {
 		if d <= 0 {
@@ -312,7 +324,7 @@ func (c *Config) Validate() error {
 			add("--%s is %d: use more than 0", name, n)
 		}
 	}
-	for _, problem := range c.checkKubernetes() {
+	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
 	}
 	for _, scheme := range c.TOSCASchemes {

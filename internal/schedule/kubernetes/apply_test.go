@@ -61,15 +61,6 @@ func TestLife(t *testing.T) {
 	same(t, "inventory", []string{"b ConfigMap other"}, w.inventory())
 }
 
-func TestChartsAreNotForgotten(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, kubernetes.Options{})
-	chart := resource("workload.nephio.org/v1alpha1", "HelmChart", "db")
-	chart["spec"] = map[string]any{"chart": "oci://example.com/db"}
-	r := w.look(deployment("a", configMap("x", "1"), chart))
-	same(t, "said", "1 objects are as they should be, but 1 Helm charts are not installed: a schedule plugin can do that", r.Deployments["a"].Scheduled.Message)
-}
-
 func TestHeldStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})

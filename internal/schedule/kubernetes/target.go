@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -48,6 +49,8 @@ type Options struct {
 	Parallel       int           // requests to one cluster at once; 8 if 0
 	MaxConnections int           // that are kept; 1,000 if 0
 	Idle           time.Duration // after which a connection is closed; 2 min if 0
+	Charts         string        // folder that Helm charts by path are in; there are none if empty
+	ChartTimeout   time.Duration // after which a hook of a chart, or an upgrade that doesn't become healthy, has failed; 5 min if 0
 	Log            *slog.Logger  // nowhere if nil
 
 	// Stir is told of sites whose objects somebody may have changed between two
@@ -64,6 +67,7 @@ type Options struct {
 type Target struct {
 	options     Options
 	connections *connections
+	charts      *helm.Store
 	watches     *watches
 	probes      chan struct{} // an element for each look at a cluster that was away
 }
@@ -94,6 +98,9 @@ func New(o Options) *Target {
 	if o.Idle == 0 {
 		o.Idle = 2 * time.Minute
 	}
+	if o.ChartTimeout == 0 {
+		o.ChartTimeout = 5 * time.Minute
+	}
 	if o.Watched == 0 {
 		o.Watched = 200
 	}
@@ -101,7 +108,7 @@ func New(o Options) *Target {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Target{
-		options: o, connections: &connections{options: o, entries: map[source]*cluster{}},
+		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts}),
 		watches: &watches{options: o, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
 	}
 }

@@ -117,7 +117,7 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		}
 	}
 	var state report.State
-	objects := len(l.wanted.of[id])
+	objects, charts := l.count(id)
 	switch {
 	case len(problems) > 0:
 		worst = max(worst, failing)
@@ -132,10 +132,7 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 	case len(drifted) > 0:
 		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewObjects)}
 	default:
-		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects are as they should be", objects)}
-		if charts := l.wanted.charts[id]; charts > 0 {
-			state.Scheduled.Message += fmt.Sprintf(", but %d Helm charts are not installed: a schedule plugin can do that", charts)
-		}
+		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects%s are as they should be", objects, charts)}
 		if len(corrected) > 0 {
 			state.Scheduled.Note = fmt.Sprintf("corrected at %s: %s", time.Now().UTC().Format(time.RFC3339), firstFew(corrected, fewObjects))
 		}

@@ -54,8 +54,8 @@ type notice struct {
 	at      time.Time
 }
 
-// A place is where a watch looks: objects of a kind in a namespace.
-type place struct {
+// A lookout is where a watch looks: objects of a kind in a namespace.
+type lookout struct {
 	resource  schema.GroupVersionResource
 	namespace string
 	kind      groupKind
@@ -66,7 +66,7 @@ type siteWatch struct {
 	at     watched
 	stir   func(tko.SiteID)
 	conn   *cluster
-	places []place
+	places []lookout
 	stop   context.CancelFunc
 	began  time.Time
 	open   atomic.Int64 // watches
@@ -176,8 +176,8 @@ func (w *watches) close() {
 
 // places are where the look has seen objects, those of the most if there are
 // many, and the objects' versions.
-func (l *look) places() ([]place, map[key]string) {
-	counts, known := map[place]int{}, map[key]string{}
+func (l *look) places() ([]lookout, map[key]string) {
+	counts, known := map[lookout]int{}, map[key]string{}
 	for k, s := range l.states {
 		if s.live == nil {
 			continue
@@ -187,17 +187,17 @@ func (l *look) places() ([]place, map[key]string) {
 		if !ok {
 			continue
 		}
-		p := place{resource: found.resource, kind: groupKind{k.Group, k.Kind}}
+		p := lookout{resource: found.resource, kind: groupKind{k.Group, k.Kind}}
 		if found.namespaced {
 			p.namespace = k.Namespace
 		}
 		counts[p]++
 	}
-	all := make([]place, 0, len(counts))
+	all := make([]lookout, 0, len(counts))
 	for p := range counts {
 		all = append(all, p)
 	}
-	slices.SortFunc(all, func(a, b place) int {
+	slices.SortFunc(all, func(a, b lookout) int {
 		if n := counts[b] - counts[a]; n != 0 {
 			return n
 		}
@@ -209,11 +209,11 @@ func (l *look) places() ([]place, map[key]string) {
 	return all[:min(len(all), maxPlaces)], known
 }
 
-func (p place) text() string { return p.resource.String() + " " + p.namespace }
+func (p lookout) text() string { return p.resource.String() + " " + p.namespace }
 
-// run watches a place until the context ends, or until it is clear that it
+// run watches at a lookout until the context ends, or until it is clear that it
 // can't be watched: the interval does, then.
-func (s *siteWatch) run(ctx context.Context, at metadata.ResourceInterface, p place) {
+func (s *siteWatch) run(ctx context.Context, at metadata.ResourceInterface, p lookout) {
 	pause := watchPause
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -241,7 +241,7 @@ func (s *siteWatch) run(ctx context.Context, at metadata.ResourceInterface, p pl
 }
 
 // read asks for a look when an object isn't as it was looked at.
-func (s *siteWatch) read(ctx context.Context, w watch.Interface, p place) {
+func (s *siteWatch) read(ctx context.Context, w watch.Interface, p lookout) {
 	defer w.Stop()
 	s.open.Add(1)
 	defer s.open.Add(-1)
