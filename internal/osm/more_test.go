@@ -3,6 +3,7 @@ package osm_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -245,9 +246,7 @@ func TestVersionsOfCharts(t *testing.T) {
 			d := osm.Desired{Packages: []osm.Package{vnf("upf_knf", c.chart), ns("upf_ns", "upf")}, Instances: []osm.Instance{instance("a", nil)}}
 			for i := range 3 {
 				params := values("x", i)
-				for k, v := range c.params {
-					params[k] = v
-				}
+				maps.Copy(params, c.params)
 				d.Instances[0] = instance("a", params)
 				r := w.settle(d)
 				got := w.instance("a").Releases["upf/upf"]
