@@ -35,6 +35,7 @@ func TestCost(t *testing.T) {
 		return d
 	}
 	w := newWorld(t, osmtest.Options{Padding: padding})
+	w.quick = true
 	w.policy.Poll = 200 * time.Millisecond
 	w.policy.InFlight = instances
 	theirs := osmtest.Start(t, osmtest.Options{Padding: padding})

@@ -329,7 +329,7 @@ func TestPlan(t *testing.T) {
 func TestMany(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
-	w.policy.InFlight = 200
+	w.policy.InFlight, w.quick = 200, true
 	d := osm.Desired{Packages: packages()}
 	for i := range 200 {
 		d.Instances = append(d.Instances, instance(fmt.Sprintf("a-network-service-with-a-long-name-%d", i), nil))
