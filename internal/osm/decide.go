@@ -103,7 +103,7 @@ func (w *run) decideOn(name string, st *InstanceState) decision {
 			d.verb, d.action, d.kdu, d.paths = upgrade, ActionUpgrade, k, have.changes(k, want.kdus[k].state)
 			d.reason = "its values changed"
 			if st.Adopted {
-				d.reason = "nobody knows its values"
+				d.reason = "it is not known to have these values"
 			}
 			return d.held(st, want.digest, w.policy)
 		}
@@ -209,6 +209,8 @@ func (w *run) decideRemoval(name string, st *InstanceState) decision {
 		return d.as(PhaseRemoving, "it is being terminated")
 	case rec.State == stateTerminating:
 		return d.as(PhaseRemoving, "somebody else terminates it")
+	case slices.Contains(w.desired.Keep, whatInstance+"/"+name):
+		return d.as(PhaseKept, "it is left as it is for now")
 	case !w.policy.Prune:
 		return d.as(PhaseKept, "nobody wants it any more, and the policy is not to prune")
 	case rec.Busy():

@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
@@ -36,7 +37,10 @@ type Records interface {
 // Client is what the meta-scheduler needs of the data controller.
 type Client interface {
 	Records
+	osm.Records
 	work.Client
+	// CallSites calls for looks at sites.
+	CallSites(ctx context.Context, ids []tko.SiteID) error
 }
 
 // Runner runs schedule plugins.
@@ -70,6 +74,7 @@ type Options struct {
 	GitCache    string             // folder for clones of remote repositories; in the user's cache folder if empty
 	GitSecrets  string             // folder of the credentials of repositories; there are none if empty
 	Kubernetes  kubernetes.Options // of clusters; its Log is ours
+	OSM         osm.Options        // its Log is ours
 	Log         *slog.Logger       // nowhere if nil
 }
 
@@ -80,7 +85,7 @@ type Scheduler struct {
 	options Options
 	targets map[krm.GVK]target
 	close   func()
-	stirs   stirs
+	stirs   *stirs
 }
 
 // New makes a Scheduler.
@@ -91,13 +96,14 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.Kubernetes.Log = o.Log
-	s := &Scheduler{client: client, runner: runner, options: o}
-	o.Kubernetes.Stir = s.stirs.add
+	o.Kubernetes.Log, o.OSM.Log = o.Log, o.Log
+	s := &Scheduler{client: client, runner: runner, options: o, stirs: newStirs()}
+	o.Kubernetes.Stir = func(id tko.SiteID) { s.stirs.add(id) }
 	clusters := kubernetes.New(o.Kubernetes)
 	s.close, s.targets = clusters.Close, map[krm.GVK]target{
 		git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
 		kubernetes.GVK: clusters,
+		osm.GVK:        osm.New(client, o.OSM),
 	}
 	return s
 }
@@ -113,18 +119,14 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,
 		Do: func(ctx context.Context, item tko.WorkItem) work.Result {
-			id := tko.SiteID(item.Key)
-			defer s.stirs.enter(id)()
-			return s.Look(ctx, id)
+			return s.Look(tko.WithClaim(ctx, item), tko.SiteID(item.Key))
 		},
 	}
 	var extra sync.WaitGroup
 	defer extra.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for range stirred {
-		extra.Go(func() { s.stirs.run(ctx, s) })
-	}
+	extra.Go(func() { s.stirs.run(ctx, s.client, s.options.Log) })
 	return loop.Run(ctx)
 }
 

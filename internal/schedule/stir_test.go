@@ -75,7 +75,11 @@ func TestClustersAreWatched(t *testing.T) {
 	says(tko.ConditionHealthy, "False InProgress")
 	c.Kubectl(t, "patch", "pod", "p", "-n", ns, "--subresource=status", "-p", `{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`)
 	says(tko.ConditionHealthy, "True Healthy")
-	c.Kubectl(t, "patch", "configmap", "m", "-n", ns, "-p", `{"data": {"mode": "test"}}`)
+	edit := c.Command(c.Kubeconfig, "edit", "configmap", "m", "-n", ns)
+	edit.Env = append(edit.Env, "KUBE_EDITOR=sed -i s/live/test/")
+	if out, err := edit.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	c.Eventually(t, "live", "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.data.mode}")
 	says(tko.ConditionScheduled, `/data/mode is "test", should be "live"`)
 	c.Kubectl(t, "delete", "configmap", "m", "-n", ns)

@@ -15,3 +15,14 @@ func (t *Target) Watching() int {
 	defer t.watches.mu.Unlock()
 	return len(t.watches.sites)
 }
+
+// Watches is how many watches are open.
+func (t *Target) Watches() int {
+	t.watches.mu.Lock()
+	defer t.watches.mu.Unlock()
+	n := 0
+	for _, s := range t.watches.sites {
+		n += int(s.open.Load())
+	}
+	return n
+}

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,11 +14,11 @@ import (
 func TestStir(t *testing.T) {
 	k := key{Kind: "ConfigMap", Name: "x"}
 	other := key{Kind: "ConfigMap", Name: "of-others"}
-	start := func() (s *siteWatch, count *int) {
-		count = new(int)
-		return &siteWatch{known: map[key]string{k: "1"}, news: map[key]notice{}, stir: func(tko.SiteID) { *count++ }}, count
+	start := func() (s *siteWatch, count *atomic.Int64) {
+		count = &atomic.Int64{}
+		return &siteWatch{known: map[key]string{k: "1"}, news: map[key]notice{}, stir: func(tko.SiteID) { count.Add(1) }}, count
 	}
-	expect := func(t *testing.T, what string, got, want int) {
+	expect := func(t *testing.T, what string, got, want int64) {
 		t.Helper()
 		if got != want {
 			t.Errorf("%s: %d looks, want %d", what, got, want)
@@ -29,11 +30,11 @@ func TestStir(t *testing.T) {
 			s.see(k, "1", false) // as it was looked at
 			s.see(other, "7", false)
 			time.Sleep(time.Minute)
-			expect(t, "no news", *count, 0)
+			expect(t, "no news", count.Load(), 0)
 			s.see(k, "2", false)
 			s.see(k, "3", false)
 			time.Sleep(time.Second)
-			expect(t, "two changes", *count, 1)
+			expect(t, "two changes", count.Load(), 1)
 		})
 	})
 	t.Run("own changes", func(t *testing.T) {
@@ -44,12 +45,12 @@ func TestStir(t *testing.T) {
 			s.see(k, "2", false) // before the look that did it says so
 			s.looked(began, map[key]string{k: "2"})
 			time.Sleep(time.Minute)
-			expect(t, "what a look did", *count, 0)
+			expect(t, "what a look did", count.Load(), 0)
 			s.see(k, "3", false)
 			time.Sleep(time.Millisecond)
 			s.looked(time.Now(), map[key]string{k: "4"}) // it has seen more
 			time.Sleep(time.Minute)
-			expect(t, "what a look has seen already", *count, 0)
+			expect(t, "what a look has seen already", count.Load(), 0)
 		})
 	})
 	t.Run("a restless object", func(t *testing.T) {
@@ -58,18 +59,18 @@ func TestStir(t *testing.T) {
 			for n := range 3600 {
 				s.see(k, time.Duration(n+2).String(), false)
 				time.Sleep(time.Second)
-				if *count > 0 {
+				if count.Load() > 0 {
 					s.looked(time.Now(), s.known)
 				}
 			}
-			if *count < 50 || *count > 80 {
-				t.Errorf("%d looks in an hour", *count)
+			if count.Load() < 50 || count.Load() > 80 {
+				t.Errorf("%d looks in an hour", count.Load())
 			}
 			time.Sleep(10 * time.Minute)
-			*count = 0
+			count.Store(0)
 			s.see(k, "later", true)
 			time.Sleep(time.Second)
-			expect(t, "after a rest", *count, 1)
+			expect(t, "after a rest", count.Load(), 1)
 		})
 	})
 	t.Run("over", func(t *testing.T) {
@@ -81,7 +82,7 @@ func TestStir(t *testing.T) {
 			w.end(s)
 			s.broken()
 			time.Sleep(time.Minute)
-			expect(t, "when it is over", *count, 0)
+			expect(t, "when it is over", count.Load(), 0)
 		})
 	})
 }

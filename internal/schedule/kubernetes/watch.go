@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,6 +69,7 @@ type siteWatch struct {
 	places []lookout
 	stop   context.CancelFunc
 	began  time.Time
+	open   atomic.Int64 // watches
 
 	mu    sync.Mutex
 	known map[key]string // the versions of our objects as they were looked at
@@ -241,6 +243,8 @@ func (s *siteWatch) run(ctx context.Context, at metadata.ResourceInterface, p lo
 // read asks for a look when an object isn't as it was looked at.
 func (s *siteWatch) read(ctx context.Context, w watch.Interface, p lookout) {
 	defer w.Stop()
+	s.open.Add(1)
+	defer s.open.Add(-1)
 	for {
 		select {
 		case <-ctx.Done():
