@@ -698,8 +698,8 @@ func TestChartOfTheDocumentation(t *testing.T) {
 // install nothing when they come to their end after all.
 func TestChartEndless(t *testing.T) {
 	t.Parallel()
-	w := newHelmWorld(t, kubernetes.Options{RenderTimeout: 100 * time.Millisecond})
-	w.chart("1.0.0", map[string]string{"templates/a.yaml": `{{ range until 100 }}{{ range until 1000 }}{{ $x := repeat 10000 "x" | sha256sum }}{{ end }}{{ end }}` + webMap})
+	w := newHelmWorld(t, kubernetes.Options{RenderTimeout: 500 * time.Millisecond})
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": `{{ range until 300 }}{{ range until 1000 }}{{ $x := repeat 10000 "x" | sha256sum }}{{ end }}{{ end }}` + webMap})
 	try := func() string {
 		r, err := w.schedule(t.Context(), deployment("a", release("web", nil)))
 		if err == nil || said(r)["a"] != "False Invalid" {
@@ -707,13 +707,11 @@ func TestChartEndless(t *testing.T) {
 		}
 		return err.Error()
 	}
-	const late, still = "takes longer than 100ms", "an earlier try still renders them"
+	const late, still = "takes longer than 500ms", "an earlier try still renders them"
 	if text := try(); !strings.Contains(text, late) {
 		t.Error(text)
 	}
-	if text := try(); !strings.Contains(text, still) {
-		t.Error(text)
-	}
+	await(t, "one that found another", func() bool { return strings.Contains(try(), still) })
 	await(t, "the first one to end", func() bool { return !strings.Contains(try(), still) })
 	same(t, "revisions", []string{}, w.revisions())
 }
