@@ -39,6 +39,8 @@ type Client interface {
 	Records
 	osm.Records
 	work.Client
+	// CallSites calls for looks at sites.
+	CallSites(ctx context.Context, ids []tko.SiteID) error
 }
 
 // Runner runs schedule plugins.
@@ -83,7 +85,7 @@ type Scheduler struct {
 	options Options
 	targets map[krm.GVK]target
 	close   func()
-	stirs   stirs
+	stirs   *stirs
 }
 
 // New makes a Scheduler.
@@ -95,8 +97,8 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Kubernetes.Log, o.OSM.Log = o.Log, o.Log
-	s := &Scheduler{client: client, runner: runner, options: o}
-	o.Kubernetes.Stir = s.stirs.add
+	s := &Scheduler{client: client, runner: runner, options: o, stirs: newStirs()}
+	o.Kubernetes.Stir = func(id tko.SiteID) { s.stirs.add(id) }
 	clusters := kubernetes.New(o.Kubernetes)
 	s.close, s.targets = clusters.Close, map[krm.GVK]target{
 		git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
@@ -117,18 +119,14 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,
 		Do: func(ctx context.Context, item tko.WorkItem) work.Result {
-			id := tko.SiteID(item.Key)
-			defer s.stirs.enter(id)()
-			return s.Look(tko.WithClaim(ctx, item), id)
+			return s.Look(tko.WithClaim(ctx, item), tko.SiteID(item.Key))
 		},
 	}
 	var extra sync.WaitGroup
 	defer extra.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for range stirred {
-		extra.Go(func() { s.stirs.run(ctx, s) })
-	}
+	extra.Go(func() { s.stirs.run(ctx, s.client, s.options.Log) })
 	return loop.Run(ctx)
 }
 

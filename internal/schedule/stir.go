@@ -2,6 +2,8 @@ package schedule
 
 import (
 	"context"
+	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -9,116 +11,71 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// stirred is how many sites that targets want to be looked at, beside the work
-// of the queue, are looked at at once.
-const stirred = 8
+// How long calls for looks are made again after, when one fails.
+const (
+	stirPause    = time.Second
+	maxStirPause = time.Minute
+)
 
-// stirs are sites that a target noticed something about. They are looked at by
-// whoever noticed, and not by way of the queue: the site's item there stays due
-// when it is. Nobody else in this process is at the site meanwhile, and other
-// processes are kept from it as they are when a lease runs out: by what the
-// target records. The zero value works.
+// stirs are sites that a target noticed something about. Looks at them are
+// called for by way of the queue, like all others: so nobody else is at a site
+// meanwhile, in this process or another. Make them with newStirs.
 type stirs struct {
 	mu      sync.Mutex
-	waiting []tko.SiteID
+	waiting map[tko.SiteID]bool
 	wake    chan struct{}
-	within  map[tko.SiteID]chan struct{} // closed when whoever is at the site leaves
-	later   map[tko.SiteID]*time.Timer
 }
 
-// add wants a site to be looked at.
-func (s *stirs) add(id tko.SiteID) {
+func newStirs() *stirs { return &stirs{waiting: map[tko.SiteID]bool{}, wake: make(chan struct{}, 1)} }
+
+// add wants sites to be looked at. It doesn't wait.
+func (s *stirs) add(ids ...tko.SiteID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Contains(s.waiting, id) {
-		return
+	for _, id := range ids {
+		s.waiting[id] = true
 	}
-	s.waiting = append(s.waiting, id)
 	select {
-	case s.signal() <- struct{}{}:
-	default:
+	case s.wake <- struct{}{}:
+	default: // it is awake
 	}
 }
 
-// signal answers the channel that tells of waiting sites; s.mu is held.
-func (s *stirs) signal() chan struct{} {
-	if s.wake == nil {
-		s.wake = make(chan struct{}, stirred)
-	}
-	return s.wake
-}
-
-func (s *stirs) next() (id tko.SiteID, ok bool) {
+func (s *stirs) take() []tko.SiteID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting) == 0 {
-		return "", false
-	}
-	id, s.waiting = s.waiting[0], s.waiting[1:]
-	return id, true
+	ids := slices.Sorted(maps.Keys(s.waiting))
+	clear(s.waiting)
+	return ids
 }
 
-// enter waits until nobody is at a site, and is there until leave is called.
-func (s *stirs) enter(id tko.SiteID) (leave func()) {
-	for {
-		s.mu.Lock()
-		if s.within == nil {
-			s.within, s.later = map[tko.SiteID]chan struct{}{}, map[tko.SiteID]*time.Timer{}
-		}
-		other := s.within[id]
-		if other == nil {
-			mine := make(chan struct{})
-			s.within[id] = mine
-			s.mu.Unlock()
-			return func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				delete(s.within, id)
-				close(mine)
-			}
-		}
-		s.mu.Unlock()
-		<-other
-	}
-}
-
-// run looks at sites until the context ends.
-func (s *stirs) run(ctx context.Context, by *Scheduler) {
-	s.mu.Lock()
-	wake := s.signal()
-	s.mu.Unlock()
+// run calls for looks until the context ends. A call that fails is made again,
+// with what came meanwhile.
+func (s *stirs) run(ctx context.Context, client Client, log *slog.Logger) {
+	pause := stirPause
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-wake:
+		case <-s.wake:
 		}
-		for id, ok := s.next(); ok && ctx.Err() == nil; id, ok = s.next() {
-			s.look(ctx, by, id)
+		ids := s.take()
+		err := client.CallSites(ctx, ids)
+		if err == nil {
+			log.DebugContext(ctx, "called for looks at sites where something happened", "sites", len(ids))
+			pause = stirPause
+			continue
 		}
-	}
-}
-
-// look looks at a site, and again if what it found there wants that soon.
-func (s *stirs) look(ctx context.Context, by *Scheduler, id tko.SiteID) {
-	defer s.enter(id)()
-	by.options.Log.DebugContext(ctx, "looking at a site where something happened", "site", string(id))
-	result := by.Look(ctx, id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.later[id]; t != nil {
-		t.Stop()
-		delete(s.later, id)
-	}
-	const soon = time.Minute // what is later than that is the queue's
-	if result.Retry > 0 && result.Retry < soon && ctx.Err() == nil {
-		s.later[id] = time.AfterFunc(result.Retry, func() {
-			s.mu.Lock()
-			delete(s.later, id)
-			s.mu.Unlock()
-			if ctx.Err() == nil {
-				s.add(id)
-			}
-		})
+		if ctx.Err() != nil {
+			return
+		}
+		log.WarnContext(ctx, "can't call for looks at sites where something happened; it is tried again", "sites", len(ids), "err", err)
+		s.add(ids...)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, maxStirPause)
 	}
 }

@@ -112,7 +112,9 @@ func TestFromPackageToNetworkService(t *testing.T) {
 		return false
 	}
 	run(func() bool { return len(server.Instances()) > 0 }) // it stops in the midst of it
-	run(func() bool { return is(tko.ConditionScheduled, osm.ReasonApplied) && is(tko.ConditionHealthy, osm.ReasonHealthy) })
+	run(func() bool {
+		return is(tko.ConditionScheduled, osm.ReasonApplied) && is(tko.ConditionHealthy, osm.ReasonHealthy)
+	})
 	if all := server.Instances(); len(all) != 1 || all[0].Name != "edge."+string(id) || all[0].State != "READY" {
 		t.Errorf("there is %+v", all)
 	}
