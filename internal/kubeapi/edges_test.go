@@ -261,7 +261,8 @@ func TestDeploymentFields(t *testing.T) {
 	w.fails(400, "status.prepared", "GET", "deployments?fieldSelector=status.prepared=maybe", nil)
 
 	if err := w.SetConditions(t.Context(), tko.KindDeployment, child, []tko.Condition{
-		{Type: tko.ConditionHealthy, Status: tko.ConditionFalse, Reason: "Sick"}, {Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "Waits", Message: "for it"},
+		{Type: tko.ConditionHealthy, Status: tko.ConditionFalse, Reason: "Sick"},
+		{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "Waits", Message: "for it"},
 		{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, ObservedRevision: 7},
 	}); err != nil {
 		t.Fatal(err)
@@ -413,14 +414,14 @@ func TestServing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		response, err := w.client.Do(request)
+		response, err := w.client.Do(request) //nolint:bodyclose // it is closed below
 		if err != nil {
 			t.Fatal(err)
 		}
+		body := response.Body
 		watching = func() error {
-			defer response.Body.Close()
-			_, err := io.Copy(io.Discard, response.Body)
-			return err
+			_, err := io.Copy(io.Discard, body)
+			return errors.Join(err, body.Close())
 		}
 	})
 	if err := watching(); err != nil {

@@ -28,7 +28,6 @@ import (
 	clientrest "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/klog/v2"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
@@ -107,7 +106,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	if o.Bookmarks == 0 {
 		o.Bookmarks = 30 * time.Second
 	}
-	klog.SetSlogLogger(slog.New(quieter{o.Log.Handler()}).With("component", "kubernetes"))
+	logLibraries(o.Log)
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err

@@ -257,7 +257,7 @@ spec:
 `)
 	defer c.Kubectl(t, "delete", "crd/clusters.cluster.x-k8s.io", "namespace/sites", "--wait=false")
 	c.Kubectl(t, "wait", "--for=condition=Established", "--timeout=4m", "crd/clusters.cluster.x-k8s.io")
-	c.Kubectl(t, "-n", "sites", "create", "role", "tko-clusters", "--verb=get,list,create,patch,delete", "--resource=clusters.cluster.x-k8s.io")
+	c.Kubectl(t, "-n", "sites", "create", "role", "tko-clusters", "--verb=get,list,watch,create,patch,delete", "--resource=clusters.cluster.x-k8s.io")
 	c.Kubectl(t, "-n", "sites", "create", "rolebinding", "tko-clusters", "--role=tko-clusters", "--serviceaccount=tko:tko-meta-scheduler")
 	c.Eventually(t, "yes", "-n", "sites", "auth", "can-i", "patch", "clusters.cluster.x-k8s.io", "--as=system:serviceaccount:tko:tko-meta-scheduler")
 }

@@ -313,8 +313,8 @@ func (l *look) deploy(ctx context.Context, o *object, s *state) error {
 		l.took(o, s, state)
 		return nil
 	}
-	var failed *helm.FailedError
-	if !errors.As(err, &failed) {
+	failed, ok := errors.AsType[*helm.FailedError](err)
+	if !ok {
 		return err
 	}
 	if failed.State == nil {
@@ -481,8 +481,7 @@ func (l *look) rollBack(ctx context.Context, o *object) error {
 	s := l.states[o.key]
 	c := &s.entry.Chart
 	deployed, err := l.helm().Rollback(ctx, o.Namespace, o.Name, c.Revision, c.Previous, "the upgrade didn't become healthy")
-	var failed *helm.FailedError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*helm.FailedError](err); ok {
 		p := problemOf(o.String(), false, "was not upgraded, and can't be rolled back to revision %d: %s (%s)", c.Previous, bounded(failed.Reason, maxText), c.Failed)
 		s.problem = &p
 		return nil

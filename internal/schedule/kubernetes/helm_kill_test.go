@@ -24,7 +24,7 @@ func TestKilledWithCharts(t *testing.T) {
 		same(t, "what is there", []string{"of-" + mode, "web"}, w.there("ConfigMap"))
 		same(t, "inventory", []string{"a ConfigMap of-" + mode, "a ConfigMap web", "a HelmChart web"}, w.inventory())
 		same(t, "mode", mode, w.data("web", "mode"))
-		all := w.revisions("web")
+		all := w.revisions()
 		same(t, "nothing is pending", false, slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "pending") }))
 		if len(all) == 0 || !strings.HasSuffix(all[len(all)-1], " deployed") {
 			t.Errorf("the last revision: %v", all)
@@ -51,7 +51,7 @@ func TestKilledWithCharts(t *testing.T) {
 			for n, done := int64(0), false; !done; n++ {
 				w := newHelmWorld(t, kubernetes.Options{})
 				w.gate.lost = (n%2 == 1) != step.fails // in turn: the other way where the same writes come first
-				w.chart("web", "1.0.0", map[string]string{
+				w.chart("1.0.0", map[string]string{
 					"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: "of-{{ .Values.mode }}"}}`,
 					"templates/c.yaml": `{{ if eq .Values.mode "refused" }}{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: c, image: i}], nodeName: nowhere}}{{ end }}`,
 				})
@@ -73,7 +73,7 @@ func TestKilledWithCharts(t *testing.T) {
 					w.look()
 					same(t, "what is there", []string{}, w.there("ConfigMap"))
 					same(t, "inventory", []string{}, w.inventory())
-					same(t, "revisions", []string{}, w.revisions("web"))
+					same(t, "revisions", []string{}, w.revisions())
 				} else {
 					w.look(deployed(after)...)
 					w.look(deployed(after)...)
@@ -94,7 +94,7 @@ func TestKilledInRollback(t *testing.T) {
 	for n, done := int64(0), false; !done; n++ {
 		w := newHelmWorld(t, kubernetes.Options{})
 		w.gate.lost = n%2 == 1
-		w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webDeployment, "templates/b.yaml": webMap})
+		w.chart("1.0.0", map[string]string{"templates/a.yaml": webDeployment, "templates/b.yaml": webMap})
 		a, b := deployment("a", release("web", map[string]any{"mode": "one"})), deployment("a", release("web", map[string]any{"mode": "two"}))
 		w.look(a)
 		w.rolledOut(progressed)
@@ -120,11 +120,11 @@ func TestKilledInRollback(t *testing.T) {
 		same(t, "mode", "one", w.must("Deployment", "web").Text("spec", "template", "metadata", "labels", "mode"))
 		w.rolledOut(progressed)
 		w.quiet(3, b)
-		if all := w.revisions("web"); !strings.HasSuffix(all[len(all)-1], " deployed") {
+		if all := w.revisions(); !strings.HasSuffix(all[len(all)-1], " deployed") {
 			t.Error(all)
 		}
 		if t.Failed() {
-			t.Fatalf("killed at write %d of a rollback, with its answer lost: %t (%s)", n, w.gate.lost, fmt.Sprint(w.revisions("web")))
+			t.Fatalf("killed at write %d of a rollback, with its answer lost: %t (%s)", n, w.gate.lost, fmt.Sprint(w.revisions()))
 		}
 	}
 }

@@ -91,7 +91,7 @@ type wire struct {
 // RoundTrip makes a request, unless the action is over.
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	unbind := context.AfterFunc(w.ctx, func() { cancel(context.Cause(w.ctx)) })
+	unbind := context.AfterFunc(w.ctx, func() { cancel(context.Cause(w.ctx)) }) //nolint:contextcheck // the action's ends the request, too
 	end := func() { unbind(); cancel(nil) }
 	if w.timeout > 0 && r.URL.Query().Get("watch") == "" {
 		late := time.AfterFunc(w.timeout, func() { cancel(context.DeadlineExceeded) })

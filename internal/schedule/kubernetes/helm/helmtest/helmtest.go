@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -160,7 +161,7 @@ func (s *Server) registry(w http.ResponseWriter, name, path string) {
 		case kind == "manifests" && (reference == version || reference == digest(text)):
 			w.Header().Set("Content-Type", manifestType)
 			w.Header().Set("Docker-Content-Digest", digest(text))
-			w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+			w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 			_, _ = w.Write(text)
 			return
 		case kind == "blobs" && reference == digest(archive):
@@ -181,7 +182,7 @@ func (s *Server) answer(w http.ResponseWriter, archive []byte) {
 		archive[len(archive)-1] ^= 1
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Content-Length", fmt.Sprint(len(archive)))
+	w.Header().Set("Content-Length", strconv.Itoa(len(archive)))
 	_, _ = w.Write(archive)
 }
 
