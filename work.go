@@ -6,6 +6,7 @@ import "time"
 const (
 	QueuePrepare  = "prepare"  // keys are deployment IDs
 	QueueSchedule = "schedule" // keys are site IDs
+	QueueGitOps   = "gitops"   // keys are names of sources
 )
 
 // ClaimWork asks for work.

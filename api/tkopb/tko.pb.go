@@ -3517,7 +3517,7 @@ func (x *SetConditions) GetConditions() []*Condition {
 
 type ClaimWork struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"` // prepare, schedule
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"` // prepare, schedule, gitops
 	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
 	MaxItems      uint32                 `protobuf:"varint,3,opt,name=maxItems,proto3" json:"maxItems,omitempty"`
 	Lease         *durationpb.Duration   `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
@@ -4071,6 +4071,927 @@ func (x *Change) GetWhy() string {
 	return ""
 }
 
+type PutEntity struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Kind               string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // template, site, deployment, plugin
+	Id                 string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`     // "type|name" for plugins; empty for deployments that are known by their origin
+	ParentDeploymentId string                 `protobuf:"bytes,3,opt,name=parentDeploymentId,proto3" json:"parentDeploymentId,omitempty"`
+	TemplateId         string                 `protobuf:"bytes,4,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	SiteId             string                 `protobuf:"bytes,5,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Metadata           map[string]string      `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // all of it: what was passed before and isn't here goes
+	PackageFormat      string                 `protobuf:"bytes,7,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
+	Package            []byte                 `protobuf:"bytes,8,opt,name=package,proto3" json:"package,omitempty"` // of a new deployment: merged into the template's
+	Plugin             *Plugin                `protobuf:"bytes,9,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	Origin             string                 `protobuf:"bytes,10,opt,name=origin,proto3" json:"origin,omitempty"` // names a deployment for ever: it is created once
+	DryRun             bool                   `protobuf:"varint,11,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
+	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"` // that must still be the caller's, if given
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *PutEntity) Reset() {
+	*x = PutEntity{}
+	mi := &file_tko_tko_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutEntity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutEntity) ProtoMessage() {}
+
+func (x *PutEntity) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
+func (*PutEntity) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *PutEntity) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PutEntity) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PutEntity) GetParentDeploymentId() string {
+	if x != nil {
+		return x.ParentDeploymentId
+	}
+	return ""
+}
+
+func (x *PutEntity) GetTemplateId() string {
+	if x != nil {
+		return x.TemplateId
+	}
+	return ""
+}
+
+func (x *PutEntity) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *PutEntity) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *PutEntity) GetPackageFormat() string {
+	if x != nil {
+		return x.PackageFormat
+	}
+	return ""
+}
+
+func (x *PutEntity) GetPackage() []byte {
+	if x != nil {
+		return x.Package
+	}
+	return nil
+}
+
+func (x *PutEntity) GetPlugin() *Plugin {
+	if x != nil {
+		return x.Plugin
+	}
+	return nil
+}
+
+func (x *PutEntity) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *PutEntity) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *PutEntity) GetClaim() *WorkItem {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+type PutEntityResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Created       bool                   `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
+	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"` // it was not so already; with dry run: isn't
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutEntityResponse) Reset() {
+	*x = PutEntityResponse{}
+	mi := &file_tko_tko_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutEntityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutEntityResponse) ProtoMessage() {}
+
+func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
+func (*PutEntityResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *PutEntityResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PutEntityResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *PutEntityResponse) GetCreated() bool {
+	if x != nil {
+		return x.Created
+	}
+	return false
+}
+
+func (x *PutEntityResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+type RemoveEntity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	DryRun        bool                   `protobuf:"varint,3,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
+	Claim         *WorkItem              `protobuf:"bytes,4,opt,name=claim,proto3" json:"claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveEntity) Reset() {
+	*x = RemoveEntity{}
+	mi := &file_tko_tko_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveEntity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveEntity) ProtoMessage() {}
+
+func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
+func (*RemoveEntity) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *RemoveEntity) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *RemoveEntity) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RemoveEntity) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *RemoveEntity) GetClaim() *WorkItem {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+type CallSources struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	Missing       bool                   `protobuf:"varint,2,opt,name=missing,proto3" json:"missing,omitempty"` // only those that nobody has called for yet
+	Approve       string                 `protobuf:"bytes,3,opt,name=approve,proto3" json:"approve,omitempty"`  // of one source: the digest of the removal that it asks about
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallSources) Reset() {
+	*x = CallSources{}
+	mi := &file_tko_tko_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallSources) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallSources) ProtoMessage() {}
+
+func (x *CallSources) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
+func (*CallSources) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *CallSources) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *CallSources) GetMissing() bool {
+	if x != nil {
+		return x.Missing
+	}
+	return false
+}
+
+func (x *CallSources) GetApprove() string {
+	if x != nil {
+		return x.Approve
+	}
+	return ""
+}
+
+type GetSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	KnownVersion  int64                  `protobuf:"varint,2,opt,name=knownVersion,proto3" json:"knownVersion,omitempty"` // answered without status and state if it is this one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSource) Reset() {
+	*x = GetSource{}
+	mi := &file_tko_tko_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSource) ProtoMessage() {}
+
+func (x *GetSource) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
+func (*GetSource) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *GetSource) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetSource) GetKnownVersion() int64 {
+	if x != nil {
+		return x.KnownVersion
+	}
+	return 0
+}
+
+// Somewhere that entities come from, and what is known of it.
+type Source struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Updated       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=updated,proto3" json:"updated,omitempty"`
+	Approved      string                 `protobuf:"bytes,4,opt,name=approved,proto3" json:"approved,omitempty"`
+	Status        *SourceStatus          `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
+	State         []byte                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"` // the controller's own
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Source) Reset() {
+	*x = Source{}
+	mi := &file_tko_tko_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Source) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Source) ProtoMessage() {}
+
+func (x *Source) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Source.ProtoReflect.Descriptor instead.
+func (*Source) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *Source) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Source) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Source) GetUpdated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Updated
+	}
+	return nil
+}
+
+func (x *Source) GetApproved() string {
+	if x != nil {
+		return x.Approved
+	}
+	return ""
+}
+
+func (x *Source) GetStatus() *SourceStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *Source) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+type SourceStatus struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Kind              string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // git, GitRepository, OCIRepository, Bucket, ExternalArtifact
+	Url               string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	Ref               string                 `protobuf:"bytes,3,opt,name=ref,proto3" json:"ref,omitempty"`
+	Path              string                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	AttemptedRevision string                 `protobuf:"bytes,5,opt,name=attemptedRevision,proto3" json:"attemptedRevision,omitempty"`
+	AppliedRevision   string                 `protobuf:"bytes,6,opt,name=appliedRevision,proto3" json:"appliedRevision,omitempty"`
+	Asks              string                 `protobuf:"bytes,7,opt,name=asks,proto3" json:"asks,omitempty"` // digest of a removal that waits for approval
+	Holder            string                 `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"`
+	Messages          []string               `protobuf:"bytes,9,rep,name=messages,proto3" json:"messages,omitempty"`
+	Items             []*SourceItem          `protobuf:"bytes,10,rep,name=items,proto3" json:"items,omitempty"`
+	Operations        []*SourceOperation     `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"` // the newest first
+	Conditions        []*Condition           `protobuf:"bytes,12,rep,name=conditions,proto3" json:"conditions,omitempty"` // Ready, Reconciling, Stalled
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *SourceStatus) Reset() {
+	*x = SourceStatus{}
+	mi := &file_tko_tko_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceStatus) ProtoMessage() {}
+
+func (x *SourceStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
+func (*SourceStatus) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *SourceStatus) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SourceStatus) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *SourceStatus) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *SourceStatus) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *SourceStatus) GetAttemptedRevision() string {
+	if x != nil {
+		return x.AttemptedRevision
+	}
+	return ""
+}
+
+func (x *SourceStatus) GetAppliedRevision() string {
+	if x != nil {
+		return x.AppliedRevision
+	}
+	return ""
+}
+
+func (x *SourceStatus) GetAsks() string {
+	if x != nil {
+		return x.Asks
+	}
+	return ""
+}
+
+func (x *SourceStatus) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *SourceStatus) GetMessages() []string {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *SourceStatus) GetItems() []*SourceItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *SourceStatus) GetOperations() []*SourceOperation {
+	if x != nil {
+		return x.Operations
+	}
+	return nil
+}
+
+func (x *SourceStatus) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+type SourceItem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // in the source
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	Digest        string                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	Revision      int64                  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	Pending       bool                   `protobuf:"varint,6,opt,name=pending,proto3" json:"pending,omitempty"` // was about to be created
+	Status        string                 `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceItem) Reset() {
+	*x = SourceItem{}
+	mi := &file_tko_tko_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceItem) ProtoMessage() {}
+
+func (x *SourceItem) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
+func (*SourceItem) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *SourceItem) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SourceItem) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SourceItem) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SourceItem) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *SourceItem) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *SourceItem) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
+}
+
+func (x *SourceItem) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+type SourceOperation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	Revision      string                 `protobuf:"bytes,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Verb          string                 `protobuf:"bytes,3,opt,name=verb,proto3" json:"verb,omitempty"`
+	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	Error         string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceOperation) Reset() {
+	*x = SourceOperation{}
+	mi := &file_tko_tko_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceOperation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceOperation) ProtoMessage() {}
+
+func (x *SourceOperation) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
+func (*SourceOperation) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *SourceOperation) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *SourceOperation) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *SourceOperation) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SourceOperation) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SourceOperation) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type SaveSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        *Source                `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	Claim         *WorkItem              `protobuf:"bytes,2,opt,name=claim,proto3" json:"claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSource) Reset() {
+	*x = SaveSource{}
+	mi := &file_tko_tko_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSource) ProtoMessage() {}
+
+func (x *SaveSource) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
+func (*SaveSource) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *SaveSource) GetSource() *Source {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *SaveSource) GetClaim() *WorkItem {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+type SaveSourceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSourceResponse) Reset() {
+	*x = SaveSourceResponse{}
+	mi := &file_tko_tko_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSourceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSourceResponse) ProtoMessage() {}
+
+func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
+func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *SaveSourceResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type ForgetSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Claim         *WorkItem              `protobuf:"bytes,2,opt,name=claim,proto3" json:"claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetSource) Reset() {
+	*x = ForgetSource{}
+	mi := &file_tko_tko_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetSource) ProtoMessage() {}
+
+func (x *ForgetSource) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
+func (*ForgetSource) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *ForgetSource) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ForgetSource) GetClaim() *WorkItem {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
 var File_tko_tko_proto protoreflect.FileDescriptor
 
 const file_tko_tko_proto_rawDesc = "" +
@@ -4478,7 +5399,93 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x022\xe9\x0f\n" +
+	"\x06STATUS\x10\x02\"\xc8\x03\n" +
+	"\tPutEntity\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
+	"\x12parentDeploymentId\x18\x03 \x01(\tR\x12parentDeploymentId\x12\x1e\n" +
+	"\n" +
+	"templateId\x18\x04 \x01(\tR\n" +
+	"templateId\x12\x16\n" +
+	"\x06siteId\x18\x05 \x01(\tR\x06siteId\x128\n" +
+	"\bmetadata\x18\x06 \x03(\v2\x1c.tko.PutEntity.MetadataEntryR\bmetadata\x12$\n" +
+	"\rpackageFormat\x18\a \x01(\tR\rpackageFormat\x12\x18\n" +
+	"\apackage\x18\b \x01(\fR\apackage\x12#\n" +
+	"\x06plugin\x18\t \x01(\v2\v.tko.PluginR\x06plugin\x12\x16\n" +
+	"\x06origin\x18\n" +
+	" \x01(\tR\x06origin\x12\x16\n" +
+	"\x06dryRun\x18\v \x01(\bR\x06dryRun\x12#\n" +
+	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
+	"\x11PutEntityResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
+	"\acreated\x18\x03 \x01(\bR\acreated\x12\x18\n" +
+	"\achanged\x18\x04 \x01(\bR\achanged\"o\n" +
+	"\fRemoveEntity\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
+	"\x06dryRun\x18\x03 \x01(\bR\x06dryRun\x12#\n" +
+	"\x05claim\x18\x04 \x01(\v2\r.tko.WorkItemR\x05claim\"W\n" +
+	"\vCallSources\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\x12\x18\n" +
+	"\amissing\x18\x02 \x01(\bR\amissing\x12\x18\n" +
+	"\aapprove\x18\x03 \x01(\tR\aapprove\"C\n" +
+	"\tGetSource\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
+	"\fknownVersion\x18\x02 \x01(\x03R\fknownVersion\"\xc9\x01\n" +
+	"\x06Source\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x124\n" +
+	"\aupdated\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x12\x1a\n" +
+	"\bapproved\x18\x04 \x01(\tR\bapproved\x12)\n" +
+	"\x06status\x18\x05 \x01(\v2\x11.tko.SourceStatusR\x06status\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\fR\x05state\"\x87\x03\n" +
+	"\fSourceStatus\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12\x10\n" +
+	"\x03ref\x18\x03 \x01(\tR\x03ref\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12,\n" +
+	"\x11attemptedRevision\x18\x05 \x01(\tR\x11attemptedRevision\x12(\n" +
+	"\x0fappliedRevision\x18\x06 \x01(\tR\x0fappliedRevision\x12\x12\n" +
+	"\x04asks\x18\a \x01(\tR\x04asks\x12\x16\n" +
+	"\x06holder\x18\b \x01(\tR\x06holder\x12\x1a\n" +
+	"\bmessages\x18\t \x03(\tR\bmessages\x12%\n" +
+	"\x05items\x18\n" +
+	" \x03(\v2\x0f.tko.SourceItemR\x05items\x124\n" +
+	"\n" +
+	"operations\x18\v \x03(\v2\x14.tko.SourceOperationR\n" +
+	"operations\x12.\n" +
+	"\n" +
+	"conditions\x18\f \x03(\v2\x0e.tko.ConditionR\n" +
+	"conditions\"\xaa\x01\n" +
+	"\n" +
+	"SourceItem\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x18\n" +
+	"\apending\x18\x06 \x01(\bR\apending\x12\x16\n" +
+	"\x06status\x18\a \x01(\tR\x06status\"\xaf\x01\n" +
+	"\x0fSourceOperation\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\tR\brevision\x12\x12\n" +
+	"\x04verb\x18\x03 \x01(\tR\x04verb\x12\x12\n" +
+	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\"V\n" +
+	"\n" +
+	"SaveSource\x12#\n" +
+	"\x06source\x18\x01 \x01(\v2\v.tko.SourceR\x06source\x12#\n" +
+	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\".\n" +
+	"\x12SaveSourceResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"G\n" +
+	"\fForgetSource\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim2\xe2\x12\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -4515,7 +5522,15 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\trenewWork\x12\x0e.tko.RenewWork\x1a\x16.tko.RenewWorkResponse\x125\n" +
 	"\n" +
 	"finishWork\x12\x0f.tko.FinishWork\x1a\x16.google.protobuf.Empty\x120\n" +
-	"\fwatchChanges\x12\x11.tko.WatchChanges\x1a\v.tko.Change0\x01B+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\fwatchChanges\x12\x11.tko.WatchChanges\x1a\v.tko.Change0\x01\x123\n" +
+	"\tputEntity\x12\x0e.tko.PutEntity\x1a\x16.tko.PutEntityResponse\x126\n" +
+	"\fremoveEntity\x12\x11.tko.RemoveEntity\x1a\x13.tko.DeleteResponse\x127\n" +
+	"\vcallSources\x12\x10.tko.CallSources\x1a\x16.google.protobuf.Empty\x12(\n" +
+	"\tgetSource\x12\x0e.tko.GetSource\x1a\v.tko.Source\x124\n" +
+	"\vlistSources\x12\x16.google.protobuf.Empty\x1a\v.tko.Source0\x01\x126\n" +
+	"\n" +
+	"saveSource\x12\x0f.tko.SaveSource\x1a\x17.tko.SaveSourceResponse\x129\n" +
+	"\fforgetSource\x12\x11.tko.ForgetSource\x1a\x16.google.protobuf.EmptyB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_tko_proto_rawDescOnce sync.Once
@@ -4530,7 +5545,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -4590,156 +5605,196 @@ var file_tko_tko_proto_goTypes = []any{
 	(*FinishedWork)(nil),                         // 55: tko.FinishedWork
 	(*WatchChanges)(nil),                         // 56: tko.WatchChanges
 	(*Change)(nil),                               // 57: tko.Change
-	nil,                                          // 58: tko.Template.MetadataEntry
-	nil,                                          // 59: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 60: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 61: tko.Site.MetadataEntry
-	nil,                                          // 62: tko.ListedSite.MetadataEntry
-	nil,                                          // 63: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 64: tko.Deployment.MetadataEntry
-	nil,                                          // 65: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 66: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 67: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 68: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 69: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 70: tko.Plugin.PropertiesEntry
-	nil,                                          // 71: tko.ProvisionSite.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 72: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 73: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 74: google.protobuf.Empty
+	(*PutEntity)(nil),                            // 58: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 59: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 60: tko.RemoveEntity
+	(*CallSources)(nil),                          // 61: tko.CallSources
+	(*GetSource)(nil),                            // 62: tko.GetSource
+	(*Source)(nil),                               // 63: tko.Source
+	(*SourceStatus)(nil),                         // 64: tko.SourceStatus
+	(*SourceItem)(nil),                           // 65: tko.SourceItem
+	(*SourceOperation)(nil),                      // 66: tko.SourceOperation
+	(*SaveSource)(nil),                           // 67: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 68: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 69: tko.ForgetSource
+	nil,                                          // 70: tko.Template.MetadataEntry
+	nil,                                          // 71: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 72: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 73: tko.Site.MetadataEntry
+	nil,                                          // 74: tko.ListedSite.MetadataEntry
+	nil,                                          // 75: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 76: tko.Deployment.MetadataEntry
+	nil,                                          // 77: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 78: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 79: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 80: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 81: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 82: tko.Plugin.PropertiesEntry
+	nil,                                          // 83: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 84: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 85: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 86: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 87: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	58, // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	72, // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	37, // 2: tko.Template.stamp:type_name -> tko.Stamp
-	59, // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	72, // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	37, // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	60, // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	5,  // 7: tko.ListTemplates.window:type_name -> tko.Window
-	10, // 8: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	61, // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	72, // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	37, // 11: tko.Site.stamp:type_name -> tko.Stamp
-	62, // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	72, // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	37, // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
-	63, // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	5,  // 16: tko.ListSites.window:type_name -> tko.Window
-	16, // 17: tko.ListSites.select:type_name -> tko.SelectSites
-	64, // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	72, // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	72, // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	37, // 21: tko.Deployment.stamp:type_name -> tko.Stamp
-	65, // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	72, // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	72, // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	37, // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	66, // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	67, // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	68, // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	69, // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	5,  // 30: tko.ListDeployments.window:type_name -> tko.Window
-	24, // 31: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	72, // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	70, // 33: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	33, // 34: tko.Plugin.triggers:type_name -> tko.GVK
-	37, // 35: tko.Plugin.stamp:type_name -> tko.Stamp
-	33, // 36: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	5,  // 37: tko.ListPlugins.window:type_name -> tko.Window
-	35, // 38: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	72, // 39: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	72, // 40: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	38, // 41: tko.Stamp.conditions:type_name -> tko.Condition
-	72, // 42: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	24, // 43: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	38, // 44: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	44, // 45: tko.CreateChildren.children:type_name -> tko.Child
-	71, // 46: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	38, // 47: tko.SetConditions.conditions:type_name -> tko.Condition
-	73, // 48: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	73, // 49: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	51, // 50: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	51, // 51: tko.RenewWork.items:type_name -> tko.WorkItem
-	73, // 52: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	51, // 53: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	55, // 54: tko.FinishWork.items:type_name -> tko.FinishedWork
-	51, // 55: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,  // 56: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	73, // 57: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,  // 58: tko.Change.op:type_name -> tko.Change.Op
-	72, // 59: tko.Change.time:type_name -> google.protobuf.Timestamp
-	74, // 60: tko.Data.about:input_type -> google.protobuf.Empty
-	7,  // 61: tko.Data.registerTemplate:input_type -> tko.Template
-	6,  // 62: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	9,  // 63: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	11, // 64: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	10, // 65: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	13, // 66: tko.Data.registerSite:input_type -> tko.Site
-	12, // 67: tko.Data.deleteSite:input_type -> tko.SiteID
-	15, // 68: tko.Data.getSite:input_type -> tko.GetSite
-	17, // 69: tko.Data.listSites:input_type -> tko.ListSites
-	16, // 70: tko.Data.purgeSites:input_type -> tko.SelectSites
-	21, // 71: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	18, // 72: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	23, // 73: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	25, // 74: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	24, // 75: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	26, // 76: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	28, // 77: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	30, // 78: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	34, // 79: tko.Data.registerPlugin:input_type -> tko.Plugin
-	32, // 80: tko.Data.deletePlugin:input_type -> tko.PluginID
-	32, // 81: tko.Data.getPlugin:input_type -> tko.PluginID
-	36, // 82: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	35, // 83: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	39, // 84: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	41, // 85: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	43, // 86: tko.Data.createChildren:input_type -> tko.CreateChildren
-	46, // 87: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	48, // 88: tko.Data.setConditions:input_type -> tko.SetConditions
-	49, // 89: tko.Data.claimWork:input_type -> tko.ClaimWork
-	52, // 90: tko.Data.renewWork:input_type -> tko.RenewWork
-	54, // 91: tko.Data.finishWork:input_type -> tko.FinishWork
-	56, // 92: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	2,  // 93: tko.Data.about:output_type -> tko.AboutResponse
-	3,  // 94: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	4,  // 95: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	7,  // 96: tko.Data.getTemplate:output_type -> tko.Template
-	8,  // 97: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	4,  // 98: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	3,  // 99: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	4,  // 100: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	13, // 101: tko.Data.getSite:output_type -> tko.Site
-	14, // 102: tko.Data.listSites:output_type -> tko.ListedSite
-	4,  // 103: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	22, // 104: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	4,  // 105: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	19, // 106: tko.Data.getDeployment:output_type -> tko.Deployment
-	20, // 107: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	4,  // 108: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	27, // 109: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	29, // 110: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	31, // 111: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	3,  // 112: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	4,  // 113: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	34, // 114: tko.Data.getPlugin:output_type -> tko.Plugin
-	34, // 115: tko.Data.listPlugins:output_type -> tko.Plugin
-	4,  // 116: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	40, // 117: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	42, // 118: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	45, // 119: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	47, // 120: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	74, // 121: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	50, // 122: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	53, // 123: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	74, // 124: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	57, // 125: tko.Data.watchChanges:output_type -> tko.Change
-	93, // [93:126] is the sub-list for method output_type
-	60, // [60:93] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	70,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	85,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	37,  // 2: tko.Template.stamp:type_name -> tko.Stamp
+	71,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	85,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	37,  // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	72,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	5,   // 7: tko.ListTemplates.window:type_name -> tko.Window
+	10,  // 8: tko.ListTemplates.select:type_name -> tko.SelectTemplates
+	73,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	85,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	37,  // 11: tko.Site.stamp:type_name -> tko.Stamp
+	74,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	85,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	37,  // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
+	75,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	5,   // 16: tko.ListSites.window:type_name -> tko.Window
+	16,  // 17: tko.ListSites.select:type_name -> tko.SelectSites
+	76,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	85,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	85,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	37,  // 21: tko.Deployment.stamp:type_name -> tko.Stamp
+	77,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	85,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	85,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	37,  // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	78,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	79,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	80,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	81,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	5,   // 30: tko.ListDeployments.window:type_name -> tko.Window
+	24,  // 31: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	85,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	82,  // 33: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	33,  // 34: tko.Plugin.triggers:type_name -> tko.GVK
+	37,  // 35: tko.Plugin.stamp:type_name -> tko.Stamp
+	33,  // 36: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	5,   // 37: tko.ListPlugins.window:type_name -> tko.Window
+	35,  // 38: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	85,  // 39: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	85,  // 40: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	38,  // 41: tko.Stamp.conditions:type_name -> tko.Condition
+	85,  // 42: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	24,  // 43: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	38,  // 44: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	44,  // 45: tko.CreateChildren.children:type_name -> tko.Child
+	83,  // 46: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	38,  // 47: tko.SetConditions.conditions:type_name -> tko.Condition
+	86,  // 48: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	86,  // 49: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	51,  // 50: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	51,  // 51: tko.RenewWork.items:type_name -> tko.WorkItem
+	86,  // 52: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	51,  // 53: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	55,  // 54: tko.FinishWork.items:type_name -> tko.FinishedWork
+	51,  // 55: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 56: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	86,  // 57: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 58: tko.Change.op:type_name -> tko.Change.Op
+	85,  // 59: tko.Change.time:type_name -> google.protobuf.Timestamp
+	84,  // 60: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	34,  // 61: tko.PutEntity.plugin:type_name -> tko.Plugin
+	51,  // 62: tko.PutEntity.claim:type_name -> tko.WorkItem
+	51,  // 63: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	85,  // 64: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	64,  // 65: tko.Source.status:type_name -> tko.SourceStatus
+	65,  // 66: tko.SourceStatus.items:type_name -> tko.SourceItem
+	66,  // 67: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	38,  // 68: tko.SourceStatus.conditions:type_name -> tko.Condition
+	85,  // 69: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	63,  // 70: tko.SaveSource.source:type_name -> tko.Source
+	51,  // 71: tko.SaveSource.claim:type_name -> tko.WorkItem
+	51,  // 72: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	87,  // 73: tko.Data.about:input_type -> google.protobuf.Empty
+	7,   // 74: tko.Data.registerTemplate:input_type -> tko.Template
+	6,   // 75: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	9,   // 76: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	11,  // 77: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	10,  // 78: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	13,  // 79: tko.Data.registerSite:input_type -> tko.Site
+	12,  // 80: tko.Data.deleteSite:input_type -> tko.SiteID
+	15,  // 81: tko.Data.getSite:input_type -> tko.GetSite
+	17,  // 82: tko.Data.listSites:input_type -> tko.ListSites
+	16,  // 83: tko.Data.purgeSites:input_type -> tko.SelectSites
+	21,  // 84: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	18,  // 85: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	23,  // 86: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	25,  // 87: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	24,  // 88: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	26,  // 89: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	28,  // 90: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	30,  // 91: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	34,  // 92: tko.Data.registerPlugin:input_type -> tko.Plugin
+	32,  // 93: tko.Data.deletePlugin:input_type -> tko.PluginID
+	32,  // 94: tko.Data.getPlugin:input_type -> tko.PluginID
+	36,  // 95: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	35,  // 96: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	39,  // 97: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	41,  // 98: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	43,  // 99: tko.Data.createChildren:input_type -> tko.CreateChildren
+	46,  // 100: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	48,  // 101: tko.Data.setConditions:input_type -> tko.SetConditions
+	49,  // 102: tko.Data.claimWork:input_type -> tko.ClaimWork
+	52,  // 103: tko.Data.renewWork:input_type -> tko.RenewWork
+	54,  // 104: tko.Data.finishWork:input_type -> tko.FinishWork
+	56,  // 105: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	58,  // 106: tko.Data.putEntity:input_type -> tko.PutEntity
+	60,  // 107: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	61,  // 108: tko.Data.callSources:input_type -> tko.CallSources
+	62,  // 109: tko.Data.getSource:input_type -> tko.GetSource
+	87,  // 110: tko.Data.listSources:input_type -> google.protobuf.Empty
+	67,  // 111: tko.Data.saveSource:input_type -> tko.SaveSource
+	69,  // 112: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	2,   // 113: tko.Data.about:output_type -> tko.AboutResponse
+	3,   // 114: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	4,   // 115: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	7,   // 116: tko.Data.getTemplate:output_type -> tko.Template
+	8,   // 117: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	4,   // 118: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	3,   // 119: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	4,   // 120: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	13,  // 121: tko.Data.getSite:output_type -> tko.Site
+	14,  // 122: tko.Data.listSites:output_type -> tko.ListedSite
+	4,   // 123: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	22,  // 124: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	4,   // 125: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	19,  // 126: tko.Data.getDeployment:output_type -> tko.Deployment
+	20,  // 127: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	4,   // 128: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	27,  // 129: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	29,  // 130: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	31,  // 131: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	3,   // 132: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	4,   // 133: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	34,  // 134: tko.Data.getPlugin:output_type -> tko.Plugin
+	34,  // 135: tko.Data.listPlugins:output_type -> tko.Plugin
+	4,   // 136: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	40,  // 137: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	42,  // 138: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	45,  // 139: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	47,  // 140: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	87,  // 141: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	50,  // 142: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	53,  // 143: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	87,  // 144: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	57,  // 145: tko.Data.watchChanges:output_type -> tko.Change
+	59,  // 146: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	4,   // 147: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	87,  // 148: tko.Data.callSources:output_type -> google.protobuf.Empty
+	63,  // 149: tko.Data.getSource:output_type -> tko.Source
+	63,  // 150: tko.Data.listSources:output_type -> tko.Source
+	68,  // 151: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	87,  // 152: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	113, // [113:153] is the sub-list for method output_type
+	73,  // [73:113] is the sub-list for method input_type
+	73,  // [73:73] is the sub-list for extension type_name
+	73,  // [73:73] is the sub-list for extension extendee
+	0,   // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -4755,7 +5810,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   70,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

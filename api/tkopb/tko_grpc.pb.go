@@ -60,6 +60,13 @@ const (
 	Data_RenewWork_FullMethodName                    = "/tko.Data/renewWork"
 	Data_FinishWork_FullMethodName                   = "/tko.Data/finishWork"
 	Data_WatchChanges_FullMethodName                 = "/tko.Data/watchChanges"
+	Data_PutEntity_FullMethodName                    = "/tko.Data/putEntity"
+	Data_RemoveEntity_FullMethodName                 = "/tko.Data/removeEntity"
+	Data_CallSources_FullMethodName                  = "/tko.Data/callSources"
+	Data_GetSource_FullMethodName                    = "/tko.Data/getSource"
+	Data_ListSources_FullMethodName                  = "/tko.Data/listSources"
+	Data_SaveSource_FullMethodName                   = "/tko.Data/saveSource"
+	Data_ForgetSource_FullMethodName                 = "/tko.Data/forgetSource"
 )
 
 // DataClient is the client API for Data service.
@@ -120,6 +127,23 @@ type DataClient interface {
 	// happen, until the client cancels. OutOfRange when changes after the
 	// position are no longer kept: list again and start from the new position.
 	WatchChanges(ctx context.Context, in *WatchChanges, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Change], error)
+	// Writes the whole of an entity, as it shall be, unless it is so already. With
+	// dry run it only says what is wrong.
+	PutEntity(ctx context.Context, in *PutEntity, opts ...grpc.CallOption) (*PutEntityResponse, error)
+	// Deletes an entity as the methods for its kind do; with dry run it counts.
+	RemoveEntity(ctx context.Context, in *RemoveEntity, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Calls for work of the queue gitops, due at once: a source should be looked
+	// at, because it has changed or because somebody approved what it asks for.
+	CallSources(ctx context.Context, in *CallSources, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Reads a source of GitOps, with its state.
+	GetSource(ctx context.Context, in *GetSource, opts ...grpc.CallOption) (*Source, error)
+	// Lists the sources of GitOps by name, without their state.
+	ListSources(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Source], error)
+	// Writes a source, by whoever holds the claim of its work. Aborted if that is
+	// somebody else by now.
+	SaveSource(ctx context.Context, in *SaveSource, opts ...grpc.CallOption) (*SaveSourceResponse, error)
+	// Removes a source of GitOps from the list, and leaves what it owns.
+	ForgetSource(ctx context.Context, in *ForgetSource, opts ...grpc.CallOption) (*emptypb.Empty, error)
 }
 
 type dataClient struct {
@@ -505,6 +529,85 @@ func (c *dataClient) WatchChanges(ctx context.Context, in *WatchChanges, opts ..
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Data_WatchChangesClient = grpc.ServerStreamingClient[Change]
 
+func (c *dataClient) PutEntity(ctx context.Context, in *PutEntity, opts ...grpc.CallOption) (*PutEntityResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PutEntityResponse)
+	err := c.cc.Invoke(ctx, Data_PutEntity_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dataClient) RemoveEntity(ctx context.Context, in *RemoveEntity, opts ...grpc.CallOption) (*DeleteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteResponse)
+	err := c.cc.Invoke(ctx, Data_RemoveEntity_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dataClient) CallSources(ctx context.Context, in *CallSources, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Data_CallSources_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dataClient) GetSource(ctx context.Context, in *GetSource, opts ...grpc.CallOption) (*Source, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Source)
+	err := c.cc.Invoke(ctx, Data_GetSource_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dataClient) ListSources(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Source], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Data_ServiceDesc.Streams[5], Data_ListSources_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[emptypb.Empty, Source]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Data_ListSourcesClient = grpc.ServerStreamingClient[Source]
+
+func (c *dataClient) SaveSource(ctx context.Context, in *SaveSource, opts ...grpc.CallOption) (*SaveSourceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SaveSourceResponse)
+	err := c.cc.Invoke(ctx, Data_SaveSource_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dataClient) ForgetSource(ctx context.Context, in *ForgetSource, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Data_ForgetSource_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DataServer is the server API for Data service.
 // All implementations must embed UnimplementedDataServer
 // for forward compatibility.
@@ -563,6 +666,23 @@ type DataServer interface {
 	// happen, until the client cancels. OutOfRange when changes after the
 	// position are no longer kept: list again and start from the new position.
 	WatchChanges(*WatchChanges, grpc.ServerStreamingServer[Change]) error
+	// Writes the whole of an entity, as it shall be, unless it is so already. With
+	// dry run it only says what is wrong.
+	PutEntity(context.Context, *PutEntity) (*PutEntityResponse, error)
+	// Deletes an entity as the methods for its kind do; with dry run it counts.
+	RemoveEntity(context.Context, *RemoveEntity) (*DeleteResponse, error)
+	// Calls for work of the queue gitops, due at once: a source should be looked
+	// at, because it has changed or because somebody approved what it asks for.
+	CallSources(context.Context, *CallSources) (*emptypb.Empty, error)
+	// Reads a source of GitOps, with its state.
+	GetSource(context.Context, *GetSource) (*Source, error)
+	// Lists the sources of GitOps by name, without their state.
+	ListSources(*emptypb.Empty, grpc.ServerStreamingServer[Source]) error
+	// Writes a source, by whoever holds the claim of its work. Aborted if that is
+	// somebody else by now.
+	SaveSource(context.Context, *SaveSource) (*SaveSourceResponse, error)
+	// Removes a source of GitOps from the list, and leaves what it owns.
+	ForgetSource(context.Context, *ForgetSource) (*emptypb.Empty, error)
 	mustEmbedUnimplementedDataServer()
 }
 
@@ -671,6 +791,27 @@ func (UnimplementedDataServer) FinishWork(context.Context, *FinishWork) (*emptyp
 }
 func (UnimplementedDataServer) WatchChanges(*WatchChanges, grpc.ServerStreamingServer[Change]) error {
 	return status.Error(codes.Unimplemented, "method WatchChanges not implemented")
+}
+func (UnimplementedDataServer) PutEntity(context.Context, *PutEntity) (*PutEntityResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutEntity not implemented")
+}
+func (UnimplementedDataServer) RemoveEntity(context.Context, *RemoveEntity) (*DeleteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveEntity not implemented")
+}
+func (UnimplementedDataServer) CallSources(context.Context, *CallSources) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method CallSources not implemented")
+}
+func (UnimplementedDataServer) GetSource(context.Context, *GetSource) (*Source, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSource not implemented")
+}
+func (UnimplementedDataServer) ListSources(*emptypb.Empty, grpc.ServerStreamingServer[Source]) error {
+	return status.Error(codes.Unimplemented, "method ListSources not implemented")
+}
+func (UnimplementedDataServer) SaveSource(context.Context, *SaveSource) (*SaveSourceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SaveSource not implemented")
+}
+func (UnimplementedDataServer) ForgetSource(context.Context, *ForgetSource) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetSource not implemented")
 }
 func (UnimplementedDataServer) mustEmbedUnimplementedDataServer() {}
 func (UnimplementedDataServer) testEmbeddedByValue()              {}
@@ -1252,6 +1393,125 @@ func _Data_WatchChanges_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Data_WatchChangesServer = grpc.ServerStreamingServer[Change]
 
+func _Data_PutEntity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutEntity)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).PutEntity(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_PutEntity_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).PutEntity(ctx, req.(*PutEntity))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Data_RemoveEntity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveEntity)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).RemoveEntity(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_RemoveEntity_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).RemoveEntity(ctx, req.(*RemoveEntity))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Data_CallSources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CallSources)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).CallSources(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_CallSources_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).CallSources(ctx, req.(*CallSources))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Data_GetSource_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSource)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).GetSource(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_GetSource_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).GetSource(ctx, req.(*GetSource))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Data_ListSources_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(emptypb.Empty)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(DataServer).ListSources(m, &grpc.GenericServerStream[emptypb.Empty, Source]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Data_ListSourcesServer = grpc.ServerStreamingServer[Source]
+
+func _Data_SaveSource_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SaveSource)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).SaveSource(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_SaveSource_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).SaveSource(ctx, req.(*SaveSource))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Data_ForgetSource_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetSource)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).ForgetSource(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_ForgetSource_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).ForgetSource(ctx, req.(*ForgetSource))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Data_ServiceDesc is the grpc.ServiceDesc for Data service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1371,6 +1631,30 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "finishWork",
 			Handler:    _Data_FinishWork_Handler,
 		},
+		{
+			MethodName: "putEntity",
+			Handler:    _Data_PutEntity_Handler,
+		},
+		{
+			MethodName: "removeEntity",
+			Handler:    _Data_RemoveEntity_Handler,
+		},
+		{
+			MethodName: "callSources",
+			Handler:    _Data_CallSources_Handler,
+		},
+		{
+			MethodName: "getSource",
+			Handler:    _Data_GetSource_Handler,
+		},
+		{
+			MethodName: "saveSource",
+			Handler:    _Data_SaveSource_Handler,
+		},
+		{
+			MethodName: "forgetSource",
+			Handler:    _Data_ForgetSource_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -1396,6 +1680,11 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "watchChanges",
 			Handler:       _Data_WatchChanges_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "listSources",
+			Handler:       _Data_ListSources_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -56,6 +56,7 @@ Large installations keep the state in PostgreSQL and run the roles apart, each i
   tko-server --roles=data --store=postgres://tko@db/tko --listen-grpc='*:50050'
   tko-server --roles=preparer --data=tko-data:50050
   tko-server --roles=meta-scheduler --data=tko-data:50050
+  tko-server --roles=gitops --data=tko-data:50050 --git=https://git.example.com/fleet.git
 
 kubectl speaks TKO through the aggregated API of Kubernetes, which role data serves with --kubernetes: see docs/kubernetes-api.md.
 
@@ -182,6 +183,18 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		})
 		controllers.Go(func() error { return m.Run(working) })
 	}
+	if c.Has(config.RoleGitOps) {
+		g, err := s.gitOps(data, worker)
+		if err != nil {
+			return err
+		}
+		if g != nil {
+			controllers.Go(func() error { return g.Run(working) })
+			for _, l := range s.hooks {
+				controllers.Go(func() error { return s.serveHooks(working, l, g) })
+			}
+		}
+	}
 	if err := s.ready(); err != nil {
 		return err
 	}
@@ -219,11 +232,11 @@ type server struct {
 	config *config.Config
 	log    *slog.Logger
 
-	grpc, web, logs, debug, health, kube []net.Listener
-	store                                catalog.Store
-	service                              *catalog.Service
-	inProcess                            *bufconn.Listener
-	logServer                            plugin.LogServer
+	grpc, web, logs, debug, health, kube, hooks []net.Listener
+	store                                       catalog.Store
+	service                                     *catalog.Service
+	inProcess                                   *bufconn.Listener
+	logServer                                   plugin.LogServer
 }
 
 // listen opens the sockets first: whoever reads the addresses can connect.
@@ -244,7 +257,7 @@ func (s *server) listen(ctx context.Context) error {
 		s.log.InfoContext(ctx, "plugins that run elsewhere can't log here: another server has the address", "listen_log", s.config.ListenLog)
 		logs = nil
 	}
-	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health))
+	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health), open(s.config.GitOps.Webhook, &s.hooks))
 }
 
 func addresses(listeners []net.Listener) []string {
@@ -448,7 +461,7 @@ func (s *server) ready() error {
 		return nil
 	}
 	text, err := json.Marshal(map[string][]string{
-		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health),
+		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health), "webhook": addresses(s.hooks),
 	})
 	if err != nil {
 		return err
@@ -461,7 +474,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health) {
+	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.hooks) {
 		_ = l.Close()
 	}
 	if s.store != nil {

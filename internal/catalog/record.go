@@ -104,6 +104,8 @@ type Put struct {
 	Plugin   tko.Plugin
 	Attached []byte // compact JSON of the transport's own, or nil
 
+	Origin string // of a new deployment: there is one of it at most
+
 	Require Requirement
 	DryRun  bool // derive and validate, and write nothing
 	// Permit, if not nil, may refuse what the record becomes. before has
@@ -117,10 +119,10 @@ type Put struct {
 // CommitDeployment.
 func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool, err error) {
 	if p.Key.Kind == tko.KindDeployment && p.Key.ID == "" {
-		if r, err = s.putNewDeployment(ctx, p); err == nil && !p.DryRun {
+		if r, created, err = s.putNewDeployment(ctx, p); err == nil && !p.DryRun {
 			r = s.written(ctx, r)
 		}
-		return r, true, err
+		return r, created, err
 	}
 	wrote := false
 	err = retry(ctx, func() error {
@@ -188,46 +190,51 @@ func (s *Service) written(ctx context.Context, r Record) Record {
 	return r
 }
 
-func (s *Service) putNewDeployment(ctx context.Context, p Put) (Record, error) {
+func (s *Service) putNewDeployment(ctx context.Context, p Put) (r Record, created bool, err error) {
 	if p.Parent != "" && !isDeploymentID(tko.DeploymentID(p.Parent)) {
-		return Record{}, explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: p.Parent}})
+		return Record{}, false, explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: p.Parent}})
 	}
 	base, err := s.base(ctx, nil, p.Template)
 	if err != nil {
-		return Record{}, err
+		return Record{}, false, err
 	}
 	n, err := s.newRecord(ctx, nil, base, tko.NewDeployment{
 		Parent: tko.DeploymentID(p.Parent), Template: tko.TemplateID(p.Template), Site: tko.SiteID(p.Site), Metadata: p.Metadata, Merge: p.Package,
 	})
 	if err != nil {
-		return Record{}, err
+		return Record{}, false, err
 	}
 	if err := n.record.attach(p.Attached); err != nil {
-		return Record{}, err
+		return Record{}, false, err
 	}
 	if p.Parent != "" {
 		n.requires = append(n.requires, deploymentKey(tko.DeploymentID(p.Parent)))
 	}
 	ids, err := s.ids.next(1)
 	if err != nil {
-		return Record{}, err
+		return Record{}, false, err
 	}
+	n.record.Origin = p.Origin
 	w := n.write(ctx, ids[0])
 	w.Record.Created = time.Now().UTC()
 	if p.Permit != nil {
 		if err := p.Permit(Record{}, w.Record); err != nil {
-			return Record{}, err
+			return Record{}, false, err
 		}
 	}
 	if p.DryRun {
-		return w.Record, s.requireAll(ctx, w.Requires)
+		return w.Record, true, s.requireAll(ctx, w.Requires)
 	}
 	outcomes, err := s.commit(ctx, w)
 	if err != nil {
-		return Record{}, err
+		return Record{}, false, err
+	}
+	if outcomes[0].Existed {
+		r, err := s.get(ctx, Fields{Package: true}, outcomes[0].Key)
+		return r, false, err
 	}
 	w.Record.Revision, w.Record.Position = outcomes[0].Revision, outcomes[0].Position
-	return w.Record, nil
+	return w.Record, true, nil
 }
 
 // requireAll is what the store would say of references.

@@ -125,6 +125,11 @@ func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, erro
 
 // commit writes, and puts the store's refusals into the user's words.
 func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error) {
+	if claim, ok := tko.ClaimOf(ctx); ok {
+		for i := range writes {
+			writes[i].Claim = &claim
+		}
+	}
 	outcomes, err := s.store.Commit(ctx, writes...)
 	if err != nil {
 		return nil, explain(err)

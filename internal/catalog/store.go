@@ -25,6 +25,7 @@ type Store interface {
 	Writer
 	Tokens
 	Queue
+	Sources
 	Feed
 	Lifecycle
 }
@@ -182,6 +183,9 @@ type Write struct {
 	// says that one of them has moved on.
 	Epoch    *int64
 	MadeFrom []Version
+	// Claim, if not nil, is of work that must still be the caller's: ErrConflict
+	// if it isn't. As long as the commit goes on, nobody else claims it.
+	Claim *tko.WorkItem
 }
 
 // A Version is a record as it was.
@@ -291,6 +295,25 @@ type Queue interface {
 	// once, or within [WakeDelay] if it failed. backoff says when a failed one
 	// comes back that got none.
 	FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error
+	// CallForWork calls for work of a queue, due at once; only for keys that have
+	// no item, if missing is set.
+	CallForWork(ctx context.Context, queue string, keys []string, missing bool) error
+}
+
+// Sources keep what is known of the sources of GitOps.
+type Sources interface {
+	// Source answers one. ErrNotFound if it isn't there.
+	Source(ctx context.Context, name string) (tko.Source, error)
+	// Sources answers all, sorted by name, without their State.
+	Sources(ctx context.Context) ([]tko.Source, error)
+	// SaveSource writes a source but for Approved, whether or not it is there,
+	// and answers its new version. ErrConflict if the claim isn't the caller's
+	// any more.
+	SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error)
+	// ApproveSource sets Approved. ErrNotFound if the source isn't there.
+	ApproveSource(ctx context.Context, name, digest string) error
+	// ForgetSource removes a source, if it is there. Errors as SaveSource.
+	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
 }
 
 // A Feed tells what changed.

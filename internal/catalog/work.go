@@ -87,8 +87,8 @@ func checkClaim(claim *tko.ClaimWork) error {
 }
 
 func checkQueue(queue string) error {
-	if queue != tko.QueuePrepare && queue != tko.QueueSchedule {
-		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule)
+	if queue != tko.QueuePrepare && queue != tko.QueueSchedule && queue != tko.QueueGitOps {
+		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s, %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps)
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ const (
 	exitConflict    = 4
 	exitUnavailable = 5
 	exitDenied      = 6
+	exitChanges     = 7
 	exitInterrupted = 130
 )
 
@@ -102,6 +103,8 @@ func (a *app) fail(ctx context.Context, err error) int {
 	case ctx.Err() != nil:
 		fmt.Fprintln(a.streams.Err, "tko: interrupted")
 		return exitInterrupted
+	case errors.Is(err, errChanges):
+		return exitChanges
 	case errors.Is(err, errUsage):
 		code = exitUsage
 	case errors.Is(err, errUnavailable):

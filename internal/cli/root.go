@@ -15,7 +15,7 @@ capitals, with _ for -. For example TKO_GRPC_ADDRESS.
 
 Exit codes: 0 done, 1 failed, 2 the command or its input is wrong, 3 not found,
 4 somebody else is changing it, 5 the server can't be reached, 6 denied,
-130 interrupted.`
+7 there would be changes (where --exit-code asks for that), 130 interrupted.`
 
 func (a *app) rootCommand() *cobra.Command {
 	root := group("tko", "Compose, check and roll out what runs at very many sites")
@@ -31,7 +31,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(),
-		a.kubeCommand(), a.completionCommand(),
+		a.gitopsCommand(), a.kubeCommand(), a.completionCommand(),
 	)
 	complete(root, "format", fixed(formats...))
 	complete(root, "colorize", fixed("true", "false", "force"))

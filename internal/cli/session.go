@@ -25,6 +25,7 @@ type (
 		deployments
 		modifications
 		plugins
+		sources
 		instance
 	}
 	templates interface {
@@ -61,6 +62,13 @@ type (
 		Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
 		DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error)
 		PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error)
+	}
+	sources interface {
+		Source(ctx context.Context, name string) (tko.Source, error)
+		Sources(ctx context.Context) ([]tko.Source, error)
+		CallSources(ctx context.Context, names []string, missing bool, approve string) error
+		PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
+		RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
 	}
 	instance interface {
 		About(ctx context.Context) (tko.About, error)

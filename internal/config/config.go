@@ -20,12 +20,13 @@ const (
 	RoleData          = "data"
 	RolePreparer      = "preparer"
 	RoleMetaScheduler = "meta-scheduler"
+	RoleGitOps        = "gitops"
 )
 
 var toscaSchemes = []string{"file", "http", "https", "git"}
 
 // Roles are all roles, in the order in which they start.
-var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler}
+var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler, RoleGitOps}
 
 // minKeepChanges is the least of --keep-changes: shorter, and those who watch
 // would have to list again after every pause.
@@ -84,6 +85,8 @@ type Config struct {
 	ManagementKubeconfig string
 	AllowInCluster       bool
 	ClusterInterval      time.Duration
+
+	GitOps GitOps
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -172,6 +175,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
 	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
 	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
+
+	c.GitOps.flags(flags)
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
@@ -310,7 +315,7 @@ func (c *Config) Validate() error {
 			add("--%s is %d: use more than 0", name, n)
 		}
 	}
-	for _, problem := range c.checkKubernetes() {
+	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
 	}
 	for _, scheme := range c.TOSCASchemes {

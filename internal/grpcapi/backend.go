@@ -16,6 +16,8 @@ type Backend interface {
 	Entities
 	Deployments
 	Work
+	Putter
+	Sources
 }
 
 // Entities are what can be registered, read, selected and removed.
@@ -103,4 +105,20 @@ type Work interface {
 	FinishWork(ctx context.Context, items []tko.FinishedWork) error
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
+}
+
+// A Putter writes whole entities, as they shall be, and removes them. What it
+// does depends on the claim in the context, if there is one.
+type Putter interface {
+	PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
+	RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
+}
+
+// Sources are what is known of the sources of GitOps.
+type Sources interface {
+	CallSources(ctx context.Context, names []string, missing bool, approve string) error
+	Source(ctx context.Context, name string) (tko.Source, error)
+	Sources(ctx context.Context) ([]tko.Source, error)
+	SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error)
+	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
 }

@@ -139,3 +139,27 @@ func (a *alternating) Head(ctx context.Context) (int64, error) { return a.next()
 func (a *alternating) Signal() <-chan struct{}                 { return a.next().Signal() }
 func (a *alternating) Backend() string                         { return a.next().Backend() }
 func (a *alternating) Close() error                            { return nil }
+
+func (a *alternating) CallForWork(ctx context.Context, queue string, keys []string, missing bool) error {
+	return a.next().CallForWork(ctx, queue, keys, missing)
+}
+
+func (a *alternating) Source(ctx context.Context, name string) (tko.Source, error) {
+	return a.next().Source(ctx, name)
+}
+
+func (a *alternating) Sources(ctx context.Context) ([]tko.Source, error) {
+	return a.next().Sources(ctx)
+}
+
+func (a *alternating) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (int64, error) {
+	return a.next().SaveSource(ctx, s, claim)
+}
+
+func (a *alternating) ApproveSource(ctx context.Context, name, digest string) error {
+	return a.next().ApproveSource(ctx, name, digest)
+}
+
+func (a *alternating) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
+	return a.next().ForgetSource(ctx, name, claim)
+}

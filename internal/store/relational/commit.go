@@ -73,6 +73,11 @@ func checkWrite(w *catalog.Write) error {
 		"origin", r.Origin, "author", r.Author.Who, "reason", r.Author.Why, "token", w.Token); err != nil {
 		return err
 	}
+	if w.Claim != nil {
+		if err := checkItem(*w.Claim); err != nil {
+			return err
+		}
+	}
 	for _, key := range w.Requires {
 		if err := checkTexts("kind", string(key.Kind), "ID", key.ID); err != nil {
 			return err

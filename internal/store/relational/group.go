@@ -22,6 +22,7 @@ type group struct {
 	origins map[originKey]string // IDs
 	tokens  map[string]modification
 	held    map[string]time.Time // deployments that somebody has a token of, until
+	claims  map[claimName]bool   // of work, that still are good
 
 	base    map[catalog.Key]*row // of what is to be written: as the database has it
 	changes []change
@@ -52,6 +53,9 @@ type modification struct {
 	expires    time.Time
 }
 
+// A claimName is a claim of work.
+type claimName struct{ queue, key, claim string }
+
 // A change is one entry of the log.
 type change struct {
 	op     tko.Op
@@ -62,7 +66,7 @@ type change struct {
 func newGroup(s *Store) *group {
 	return &group{
 		store: s, left: s.pace.step(), state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
-		tokens: map[string]modification{}, held: map[string]time.Time{}, base: map[catalog.Key]*row{}, written: map[catalog.Digest]bool{},
+		tokens: map[string]modification{}, held: map[string]time.Time{}, base: map[catalog.Key]*row{}, claims: map[claimName]bool{}, written: map[catalog.Digest]bool{},
 	}
 }
 
@@ -143,6 +147,13 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			return err
 		},
 	}
+	claims := lockItems("w.queue, w.key, w.claim", nil, func(from Row) error {
+		var c claimName
+		err := from.Scan(&c.queue, &c.key, &c.claim)
+		g.claims[c] = true
+		return err
+	})
+	claimed := map[claimName]bool{}
 	need := func(key catalog.Key, written bool) {
 		if _, ok := g.state[key]; !ok {
 			g.state[key] = nil
@@ -172,12 +183,16 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			if w.Token != "" {
 				tokens.Rows = append(tokens.Rows, []any{w.Token})
 			}
+			if c := w.Claim; c != nil && !claimed[claimOf(*c)] {
+				claimed[claimOf(*c)] = true
+				claims.Rows = append(claims.Rows, []any{c.Queue, c.Key, c.Claim})
+			}
 			if w.Record.Kind == tko.KindDeployment && w.Op == tko.OpWritten && w.Expect != catalog.Absent {
 				held.Rows = append(held.Rows, []any{w.Record.ID})
 			}
 		}
 	}
-	err := tx.Run(ctx, lockHead(&g.head, &g.now), keys, entities, origins, tokens, held)
+	err := tx.Run(ctx, lockHead(&g.head, &g.now), keys, entities, origins, tokens, held, claims)
 	g.known = g.store.knownSince(g.head.collected)
 	return fault("read what the commit depends on", err)
 }
@@ -249,6 +264,9 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	key := w.Record.Key
 	if err := g.checkToken(w); err != nil {
 		return err
+	}
+	if w.Claim != nil && !g.claims[claimOf(*w.Claim)] {
+		return errClaimLost(*w.Claim)
 	}
 	switch {
 	case current == nil && w.Expect > catalog.Absent, current == nil && w.Op == tko.OpStatus:

@@ -106,7 +106,7 @@ func guessable(calls []*call) bool {
 	for _, c := range calls {
 		for i := range c.writes {
 			w := &c.writes[i]
-			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 {
+			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil {
 				return false
 			}
 		}

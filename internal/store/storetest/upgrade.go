@@ -46,6 +46,7 @@ func RunOlder(t *testing.T, older Older) {
 		`UPDATE entity SET conditions = '[{"Type":"Healthy","Status":"True","LastTransition":"2026-01-02T03:04:05.000006Z","ObservedRevision":1}]' WHERE id = 'a'`,
 		"DROP INDEX entity_by_metaset",
 		"DROP TABLE metaset_pair",
+		"DROP TABLE source",
 		"DELETE FROM goose_db_version WHERE version_id > 30",
 	} {
 		older.Run(t, statement)

@@ -829,3 +829,180 @@ class Change(_message.Message):
     who: str
     why: str
     def __init__(self, position: _Optional[int] = ..., kind: _Optional[str] = ..., id: _Optional[str] = ..., op: _Optional[_Union[Change.Op, str]] = ..., revision: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class PutEntity(_message.Message):
+    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARENTDEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    PLUGIN_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    id: str
+    parentDeploymentId: str
+    templateId: str
+    siteId: str
+    metadata: _containers.ScalarMap[str, str]
+    packageFormat: str
+    package: bytes
+    plugin: Plugin
+    origin: str
+    dryRun: bool
+    claim: WorkItem
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ...) -> None: ...
+
+class PutEntityResponse(_message.Message):
+    __slots__ = ("id", "revision", "created", "changed")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    revision: int
+    created: bool
+    changed: bool
+    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ...) -> None: ...
+
+class RemoveEntity(_message.Message):
+    __slots__ = ("kind", "id", "dryRun", "claim")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    id: str
+    dryRun: bool
+    claim: WorkItem
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ...) -> None: ...
+
+class CallSources(_message.Message):
+    __slots__ = ("names", "missing", "approve")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    APPROVE_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    missing: bool
+    approve: str
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., missing: _Optional[bool] = ..., approve: _Optional[str] = ...) -> None: ...
+
+class GetSource(_message.Message):
+    __slots__ = ("name", "knownVersion")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KNOWNVERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    knownVersion: int
+    def __init__(self, name: _Optional[str] = ..., knownVersion: _Optional[int] = ...) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ("name", "version", "updated", "approved", "status", "state")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    updated: _timestamp_pb2.Timestamp
+    approved: str
+    status: SourceStatus
+    state: bytes
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., approved: _Optional[str] = ..., status: _Optional[_Union[SourceStatus, _Mapping]] = ..., state: _Optional[bytes] = ...) -> None: ...
+
+class SourceStatus(_message.Message):
+    __slots__ = ("kind", "url", "ref", "path", "attemptedRevision", "appliedRevision", "asks", "holder", "messages", "items", "operations", "conditions")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTEDREVISION_FIELD_NUMBER: _ClassVar[int]
+    APPLIEDREVISION_FIELD_NUMBER: _ClassVar[int]
+    ASKS_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    url: str
+    ref: str
+    path: str
+    attemptedRevision: str
+    appliedRevision: str
+    asks: str
+    holder: str
+    messages: _containers.RepeatedScalarFieldContainer[str]
+    items: _containers.RepeatedCompositeFieldContainer[SourceItem]
+    operations: _containers.RepeatedCompositeFieldContainer[SourceOperation]
+    conditions: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, kind: _Optional[str] = ..., url: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ..., attemptedRevision: _Optional[str] = ..., appliedRevision: _Optional[str] = ..., asks: _Optional[str] = ..., holder: _Optional[str] = ..., messages: _Optional[_Iterable[str]] = ..., items: _Optional[_Iterable[_Union[SourceItem, _Mapping]]] = ..., operations: _Optional[_Iterable[_Union[SourceOperation, _Mapping]]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+
+class SourceItem(_message.Message):
+    __slots__ = ("kind", "name", "id", "digest", "revision", "pending", "status")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    id: str
+    digest: str
+    revision: int
+    pending: bool
+    status: str
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[int] = ..., pending: _Optional[bool] = ..., status: _Optional[str] = ...) -> None: ...
+
+class SourceOperation(_message.Message):
+    __slots__ = ("time", "revision", "verb", "kind", "name", "error")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    time: _timestamp_pb2.Timestamp
+    revision: str
+    verb: str
+    kind: str
+    name: str
+    error: str
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., revision: _Optional[str] = ..., verb: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+
+class SaveSource(_message.Message):
+    __slots__ = ("source", "claim")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    source: Source
+    claim: WorkItem
+    def __init__(self, source: _Optional[_Union[Source, _Mapping]] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ...) -> None: ...
+
+class SaveSourceResponse(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class ForgetSource(_message.Message):
+    __slots__ = ("name", "claim")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    claim: WorkItem
+    def __init__(self, name: _Optional[str] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+)
+
+// gitOpsSources are those that the settings name.
+func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
+	var all []gitops.Settings
+	if c.Sources != "" {
+		read, err := gitops.ReadSettings(c.Sources)
+		if err != nil {
+			return nil, err
+		}
+		all = read
+	}
+	for _, text := range c.Git {
+		name, address, ok := strings.Cut(text, "=")
+		if !ok || strings.ContainsAny(name, "/:@") {
+			name, address = "", text
+		}
+		all = append(all, gitops.Settings{
+			Name: name, Path: c.Path, Interval: c.Interval.String(), Prune: &c.Prune,
+			Budget: &gitops.BudgetSettings{Percent: c.BudgetPercent, Entities: c.BudgetEntities},
+			Git: gitops.GitSettings{
+				URL: address, Ref: c.Ref, Username: c.Username, PasswordFile: c.PasswordFile, TokenFile: c.TokenFile,
+				SSHKeyFile: c.SSHKeyFile, KnownHostsFile: c.KnownHostsFile, CAFile: c.CAFile,
+			},
+		})
+	}
+	specs := make([]gitops.Spec, len(all))
+	seen := map[string]bool{}
+	for i, settings := range all {
+		spec, err := settings.Spec(c.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if seen[spec.Name] {
+			return nil, tko.Errorf(tko.ErrInvalid, "two sources have the name %q: name them with --git NAME=URL", spec.Name)
+		}
+		seen[spec.Name] = true
+		specs[i] = spec
+	}
+	return specs, nil
+}
+
+// gitOps is the role gitops; nil if it has nothing to do.
+func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller, error) {
+	c := &s.config.GitOps
+	specs, err := gitOpsSources(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(specs) == 0 {
+		return nil, nil
+	}
+	tree.Sweep(c.Dir)
+	return gitops.New(data, gitops.Options{
+		Worker: worker, Sources: specs, Lease: s.config.WorkLease, Connections: c.Connections, Log: s.log.With("role", config.RoleGitOps),
+	}), nil
+}
+
+// serveHooks serves webhooks until the context ends.
+func (s *server) serveHooks(ctx context.Context, l net.Listener, controller *gitops.Controller) error {
+	secret := func() (config.Secret, error) {
+		text, err := os.ReadFile(s.config.GitOps.WebhookSecret)
+		return config.Secret(strings.TrimSpace(string(text))), err
+	}
+	handler := gitops.Hooks(secret, controller.Names, controller.Call, s.log)
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

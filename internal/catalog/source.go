@@ -1,0 +1,138 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// The bounds of what is kept of sources.
+const (
+	maxSourceName  = 253
+	maxSourceState = 64 << 20
+)
+
+// PutEntity writes the whole of an entity, as it shall be, unless it is so
+// already. A deployment is named by its ID, or by its origin: then it is
+// created, unless there is one.
+func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
+	put := Put{
+		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
+		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun,
+	}
+	switch {
+	case !slices.Contains([]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}, p.Kind):
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment or plugin", string(p.Kind))
+	case p.Kind == tko.KindDeployment && p.ID == "":
+		if err := checkOrigin(p.Origin); err != nil {
+			return tko.PutResult{}, err
+		}
+		put.Origin = originOf("named", p.Origin)
+	case p.Origin != "":
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%s %q has an ID, and an origin %q: only new deployments have an origin", p.Kind, p.ID, p.Origin)
+	case p.Kind == tko.KindDeployment:
+		if err := CheckKey(put.Key); err != nil {
+			return tko.PutResult{}, err
+		}
+	}
+	var current Record
+	if p.ID != "" {
+		var err error
+		if current, err = s.get(ctx, Fields{}, put.Key); err != nil {
+			return tko.PutResult{}, err
+		}
+		put.Attached = current.Attached()
+	}
+	r, created, err := s.PutRecord(ctx, put)
+	if err != nil {
+		return tko.PutResult{}, err
+	}
+	changed := created || r.Revision != current.Revision && p.ID != ""
+	if p.DryRun && !created {
+		changed = !sameContent(current, r)
+	}
+	return tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed}, nil
+}
+
+// RemoveEntity deletes an entity and what goes with it; with dryRun it counts.
+// An unknown one is an ErrNotFound.
+func (s *Service) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
+	_, deleted, err := s.RemoveRecord(ctx, Key{Kind: kind, ID: id}, Requirement{}, dryRun)
+	return deleted, err
+}
+
+func checkSourceName(name string) error {
+	if name == "" || len(name) > maxSourceName || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }) || !storable(name) {
+		return tko.Errorf(tko.ErrInvalid, "source %.40q: use a name of 1 to %d visible characters", name, maxSourceName)
+	}
+	return nil
+}
+
+// CallSources calls for a look at sources; only at those that nobody has
+// called for yet, if missing is set. approve, if not empty, is of one source:
+// the digest of the removal that it asks about.
+func (s *Service) CallSources(ctx context.Context, names []string, missing bool, approve string) error {
+	for _, name := range names {
+		if err := checkSourceName(name); err != nil {
+			return err
+		}
+	}
+	if approve != "" {
+		if len(names) != 1 {
+			return tko.Errorf(tko.ErrInvalid, "a removal is approved for one source, not for %d", len(names))
+		}
+		source, err := s.store.Source(ctx, names[0])
+		if err != nil {
+			return err
+		}
+		if source.Status.Asks != approve {
+			return tko.Errorf(tko.ErrConflict, "source %q doesn't ask about the removal %.40q: look at its status again", names[0], approve)
+		}
+		if err := s.store.ApproveSource(ctx, names[0], approve); err != nil {
+			return err
+		}
+		s.log.InfoContext(ctx, "approved a removal", "source", names[0], "digest", approve, "who", author(ctx).Who)
+	}
+	return s.store.CallForWork(ctx, tko.QueueGitOps, names, missing)
+}
+
+// Source answers a source, with its state. An unknown one is an ErrNotFound.
+func (s *Service) Source(ctx context.Context, name string) (tko.Source, error) {
+	if err := checkSourceName(name); err != nil {
+		return tko.Source{}, err
+	}
+	return s.store.Source(ctx, name)
+}
+
+// Sources answers all sources by name, without their state.
+func (s *Service) Sources(ctx context.Context) ([]tko.Source, error) { return s.store.Sources(ctx) }
+
+// SaveSource writes a source, by whoever holds the claim of its work, and
+// answers its version. ErrConflict if that is somebody else by now.
+func (s *Service) SaveSource(ctx context.Context, source tko.Source, claim tko.WorkItem) (int64, error) {
+	if err := errors.Join(checkSourceName(source.Name), checkSourceClaim(source.Name, claim)); err != nil {
+		return 0, err
+	}
+	if len(source.State) > maxSourceState {
+		return 0, tko.Errorf(tko.ErrInvalid, "the state of source %q has %d bytes: use at most %d", source.Name, len(source.State), maxSourceState)
+	}
+	return s.store.SaveSource(ctx, source, claim)
+}
+
+// ForgetSource removes a source and leaves what it owns. Errors as SaveSource.
+func (s *Service) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
+	if err := errors.Join(checkSourceName(name), checkSourceClaim(name, claim)); err != nil {
+		return err
+	}
+	return s.store.ForgetSource(ctx, name, claim)
+}
+
+func checkSourceClaim(name string, claim tko.WorkItem) error {
+	if claim.Queue != tko.QueueGitOps || claim.Key != name {
+		return tko.Errorf(tko.ErrInvalid, "source %q is saved with a claim of %.40s %.40q: claim its own work", name, claim.Queue, claim.Key)
+	}
+	return checkItem(claim)
+}

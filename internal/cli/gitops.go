@@ -1,0 +1,361 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops"
+)
+
+// errChanges says that a plan changes something, to scripts that asked for that.
+var errChanges = errors.New("there are changes")
+
+func (a *app) gitopsCommand() *cobra.Command {
+	return group("gitops", "Sources that TKO is kept in step with",
+		a.gitopsStatus(), a.gitopsPlan(), a.gitopsSync(), a.gitopsApprove())
+}
+
+var sourceView = view[tko.Source]{
+	id: func(s tko.Source) string { return s.Name },
+	row: func(s tko.Source) map[string]any {
+		row := map[string]any{
+			"name": s.Name, "kind": s.Status.Kind, "url": s.Status.URL, "ref": s.Status.Ref, "path": s.Status.Path,
+			"attemptedRevision": s.Status.Attempted, "appliedRevision": s.Status.Applied, "asks": s.Status.Asks,
+			"messages": listValue(s.Status.Messages), "inventory": itemRows(s.Status.Items), "operations": operationRows(s.Status.Operations),
+		}
+		stampRow(row, tko.Stamp{Updated: s.Updated, Conditions: s.Status.Conditions})
+		return row
+	},
+	columns: []column[tko.Source]{
+		{name: "NAME", text: func(s tko.Source) string { return s.Name }},
+		{name: "READY", text: func(s tko.Source) string { return status(s.Status.Conditions, tko.ConditionReady) }},
+		{name: "APPLIED", text: func(s tko.Source) string { return shortRevision(s.Status.Applied) }},
+		{name: "ATTEMPTED", text: func(s tko.Source) string { return shortRevision(s.Status.Attempted) }},
+		{name: "OWNS", text: func(s tko.Source) string { return strconv.Itoa(len(s.Status.Items)) }},
+		{name: "CHANGED", age: func(s tko.Source) time.Time { return s.Updated }},
+		{name: "KIND", wide: true, text: func(s tko.Source) string { return s.Status.Kind }},
+		{name: "URL", wide: true, text: func(s tko.Source) string { return s.Status.URL }},
+		{name: "HOLDER", wide: true, text: func(s tko.Source) string { return s.Status.Holder }},
+		{name: "MESSAGE", text: sourceMessage},
+	},
+}
+
+func sourceMessage(s tko.Source) string {
+	for _, c := range s.Status.Conditions {
+		if c.Type == tko.ConditionReady && c.Status != tko.ConditionTrue {
+			return c.Message
+		}
+	}
+	if len(s.Status.Messages) > 0 {
+		return s.Status.Messages[0]
+	}
+	return ""
+}
+
+// shortRevision is a revision for people: its name, and the start of its hash.
+func shortRevision(revision string) string {
+	const most = 12
+	for i, c := range revision {
+		if c == ':' && len(revision)-i > most {
+			return revision[:i+1+most]
+		}
+	}
+	return revision
+}
+
+func itemRows(items []tko.SourceItem) []any {
+	rows := make([]any, len(items))
+	for i, item := range items {
+		row := map[string]any{"kind": item.Kind, "name": item.Name}
+		for key, value := range map[string]string{"id": item.ID, "digest": item.Digest, "status": item.Status} {
+			if value != "" {
+				row[key] = value
+			}
+		}
+		if item.Revision != 0 {
+			row["revision"] = item.Revision
+		}
+		if item.Pending {
+			row["pending"] = true
+		}
+		rows[i] = row
+	}
+	return rows
+}
+
+func operationRows(operations []tko.SourceOperation) []any {
+	rows := make([]any, len(operations))
+	for i, o := range operations {
+		row := map[string]any{"time": o.Time.UTC().Format(time.RFC3339Nano), "revision": o.Revision, "verb": o.Verb, "kind": o.Kind, "name": o.Name}
+		if o.Error != "" {
+			row["error"] = o.Error
+		}
+		rows[i] = row
+	}
+	return rows
+}
+
+func (a *app) gitopsStatus() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status [NAME]",
+		Short: "How sources are, or all about one",
+		Long: `How sources are: the revision that is applied, the one that was tried last, and
+what is in the way. With a name, all about that source: its conditions, what it
+owns, and what was done for it last.`,
+		Example:           "  tko gitops status\n  tko gitops status fleet -o yaml",
+		Args:              arguments(0, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			var sources []tko.Source
+			if len(args) > 0 {
+				source, err := call(ctx, s, func(ctx context.Context) (tko.Source, error) { return s.Source(ctx, args[0]) })
+				if err != nil {
+					return err
+				}
+				if f := a.format(); f == formatTable || f == formatWide {
+					return a.printSource(source, f == formatWide)
+				}
+				sources = []tko.Source{source}
+			} else {
+				var err error
+				if sources, err = call(ctx, s, s.Sources); err != nil {
+					return err
+				}
+			}
+			return list(ctx, s, sourceView, func(context.Context) iter.Seq2[tko.Source, error] { return sequence(sources) })
+		}),
+	}
+}
+
+func sequence[T any](items []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, item := range items {
+			if !yield(item, nil) {
+				return
+			}
+		}
+	}
+}
+
+// printSource tells people all about a source.
+func (a *app) printSource(s tko.Source, wide bool) error {
+	text := func(name, s string) fact { return fact{name, name, s, s} }
+	facts := []fact{
+		text("Source", s.Name), text("Kind", s.Status.Kind), text("URL", s.Status.URL), text("Applied", s.Status.Applied), text("Attempted", s.Status.Attempted),
+	}
+	for _, c := range s.Status.Conditions {
+		facts = append(facts, text(c.Type, fmt.Sprintf("%s (%s) %s", c.Status, c.Reason, c.Message)))
+	}
+	for _, message := range s.Status.Messages {
+		facts = append(facts, text("Note", message))
+	}
+	if err := a.printFacts(slices.DeleteFunc(facts, func(f fact) bool { return f.text == "" })); err != nil {
+		return err
+	}
+	if len(s.Status.Items) > 0 {
+		fmt.Fprintln(a.out)
+		items := table[tko.SourceItem]{app: a, wide: wide, columns: itemColumns}
+		for _, item := range s.Status.Items {
+			if err := items.add(item); err != nil {
+				return err
+			}
+		}
+		if err := items.end(); err != nil {
+			return err
+		}
+	}
+	if len(s.Status.Operations) == 0 {
+		return nil
+	}
+	fmt.Fprintln(a.out)
+	operations := table[tko.SourceOperation]{app: a, wide: wide, columns: operationColumns}
+	for _, o := range s.Status.Operations {
+		if err := operations.add(o); err != nil {
+			return err
+		}
+	}
+	return operations.end()
+}
+
+var itemColumns = []column[tko.SourceItem]{
+	{name: "OWNS", text: func(i tko.SourceItem) string { return i.Kind }},
+	{name: "NAME", text: func(i tko.SourceItem) string { return i.Name }},
+	{name: "ID", text: func(i tko.SourceItem) string { return i.ID }},
+	{name: "STATUS", text: func(i tko.SourceItem) string { return i.Status }},
+	{name: "DIGEST", wide: true, text: func(i tko.SourceItem) string { return i.Digest }},
+}
+
+var operationColumns = []column[tko.SourceOperation]{
+	{name: "DONE", age: func(o tko.SourceOperation) time.Time { return o.Time }},
+	{name: "VERB", text: func(o tko.SourceOperation) string { return o.Verb }},
+	{name: "KIND", text: func(o tko.SourceOperation) string { return o.Kind }},
+	{name: "NAME", text: func(o tko.SourceOperation) string { return o.Name }},
+	{name: "REVISION", text: func(o tko.SourceOperation) string { return shortRevision(o.Revision) }},
+	{name: "ERROR", text: func(o tko.SourceOperation) string { return o.Error }},
+}
+
+func (a *app) gitopsSync() *cobra.Command {
+	return &cobra.Command{
+		Use:               "sync NAME…",
+		Short:             "Have sources looked at now",
+		Example:           "  tko gitops sync fleet",
+		Args:              arguments(1, -1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			for _, name := range args {
+				if _, err := call(ctx, s, func(ctx context.Context) (tko.Source, error) { return s.Source(ctx, name) }); err != nil {
+					return err
+				}
+			}
+			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.CallSources(ctx, args, false, "") })
+			return err
+		}),
+	}
+}
+
+func (a *app) gitopsApprove() *cobra.Command {
+	return &cobra.Command{
+		Use:   "approve NAME DIGEST",
+		Short: "Agree to a removal that is beyond a source's budget",
+		Long: `Agree to a removal that is beyond a source's budget. The source's status says
+what would be removed, and its digest: what has changed by then has another.`,
+		Example:           "  tko gitops approve fleet 8f14e45fceea167a",
+		Args:              arguments(2, 2),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, s.CallSources(ctx, args[:1], false, args[1])
+			})
+			if err == nil {
+				a.notice("approved what source %q asked for", args[0])
+			}
+			return err
+		}),
+	}
+}
+
+// A planned is a change that a plan would make.
+type planned struct{ verb, kind, name, file, reason string }
+
+var plannedView = view[planned]{
+	id: func(p planned) string { return p.verb + " " + p.kind + " " + p.name },
+	row: func(p planned) map[string]any {
+		row := map[string]any{"verb": p.verb, "kind": p.kind, "name": p.name}
+		for key, value := range map[string]string{"file": p.file, "reason": p.reason} {
+			if value != "" {
+				row[key] = value
+			}
+		}
+		return row
+	},
+	columns: []column[planned]{
+		{name: "VERB", text: func(p planned) string { return p.verb }},
+		{name: "KIND", text: func(p planned) string { return p.kind }},
+		{name: "NAME", text: func(p planned) string { return p.name }},
+		{name: "FILE", text: func(p planned) string { return p.file }},
+		{name: "REASON", text: func(p planned) string { return p.reason }},
+	},
+}
+
+func (a *app) gitopsPlan() *cobra.Command {
+	var dir, name, connection string
+	var exitCode bool
+	o := gitops.PreviewOptions{}
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "What a working tree would change, without changing it",
+		Long: `What a working tree would change if it were the next revision of a source,
+without changing anything: made for pull requests. The server validates what it
+would be given. Network services in Open Source MANO are looked at if a
+connection file is given.
+
+With --exit-code the exit code is 7 if something would change, and 0 if not.
+A tree that is wrong is 2, as the input of every command.`,
+		Example:           "  tko gitops plan --dir . --name fleet\n  tko gitops plan --dir ./fleet --path sites --exit-code",
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			root, err := os.OpenRoot(dir)
+			if err != nil {
+				return tko.Errorf(errUsage, "--dir: %w", err)
+			}
+			defer func() { _ = root.Close() }()
+			if o.Name = name; name == "" {
+				absolute, err := filepath.Abs(dir)
+				if err != nil {
+					return err
+				}
+				o.Name = filepath.Base(absolute)
+			}
+			if connection != "" {
+				o.Connection = func() ([]byte, error) { return os.ReadFile(connection) } //nolint:gosec // the user names the file
+			}
+			preview, err := callLong(ctx, s, func(ctx context.Context) (*gitops.Preview, error) { return gitops.Look(ctx, s, root.FS(), o) })
+			if err != nil {
+				return err
+			}
+			return a.printPreview(ctx, s, preview, exitCode)
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&dir, "dir", ".", "`folder` of the working tree")
+	f.StringVar(&name, "name", "", "`name` of the source (default: that of the folder)")
+	f.StringVar(&o.Path, "path", "", "`folder` of the manifests in it (default: everything)")
+	f.BoolVar(&o.Prune, "prune", true, "the source removes what left it")
+	f.BoolVar(&o.Adopt, "adopt", false, "the source takes over what is there already")
+	f.StringVar(&connection, "connection", "", "connection `file` of the Open Source MANO that the tree is for")
+	f.BoolVar(&exitCode, "exit-code", false, "exit with 7 if something would change")
+	return cmd
+}
+
+func (a *app) printPreview(ctx context.Context, s *session, preview *gitops.Preview, exitCode bool) error {
+	var rows []planned
+	for _, action := range preview.Plan.Actions {
+		reason := action.Reason
+		if action.With > 0 {
+			reason = fmt.Sprintf("and %d below it", action.With)
+		}
+		rows = append(rows, planned{action.Verb, string(action.Kind), action.Name, action.File, reason})
+	}
+	for _, action := range preview.Plan.Held {
+		rows = append(rows, planned{action.Verb, string(action.Kind), action.Name, action.File, "waits for an approval"})
+	}
+	var refused []error
+	if preview.OSM != nil {
+		for _, change := range preview.OSM.Changes {
+			rows = append(rows, planned{change.Action, gitops.OSMKind(change.What), change.Name, change.Source, change.Reason})
+		}
+		for _, p := range preview.OSM.Refused {
+			refused = append(refused, fmt.Errorf("%s: %s %q: %w", p.Source, gitops.OSMKind(p.What), p.Name, p.Err))
+		}
+		for _, p := range preview.OSM.Warnings {
+			a.notice("%s: %s %q: %v", p.Source, gitops.OSMKind(p.What), p.Name, p.Err)
+		}
+	}
+	if preview.Unasked {
+		a.notice("the tree is for Open Source MANO, too: give --connection to see what it would change there")
+	}
+	for _, message := range preview.Plan.Messages {
+		a.notice("%s", message)
+	}
+	if err := list(ctx, s, plannedView, func(context.Context) iter.Seq2[planned, error] { return sequence(rows) }); err != nil {
+		return err
+	}
+	if err := errors.Join(refused...); err != nil {
+		return tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	if len(rows) > 0 && exitCode {
+		return errChanges
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// GitOps are the settings of the role gitops.
+type GitOps struct {
+	Git      []string // URL, or NAME=URL
+	Ref      string   // of all of them, as what follows
+	Path     string
+	Interval time.Duration
+	Prune    bool
+
+	BudgetPercent  int
+	BudgetEntities int
+
+	Username       string
+	PasswordFile   string
+	TokenFile      string
+	SSHKeyFile     string
+	KnownHostsFile string
+	CAFile         string
+
+	Sources     string   // file
+	Dir         string   // for the files of revisions
+	Connections []string // folders of OSM's connection files
+
+	Webhook       string // host:port, or "" for none
+	WebhookSecret string // file
+}
+
+func (g *GitOps) flags(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&g.Git, "git", nil, "git repository to keep TKO in step with, as URL or NAME=URL; more than one may be given. No credentials in it: see --git-token-file")
+	flags.StringVar(&g.Ref, "git-ref", "", "branch, tag or commit of those repositories (default: what their HEAD names)")
+	flags.StringVar(&g.Path, "git-path", "", "folder of the manifests in them (default: everything)")
+	flags.DurationVar(&g.Interval, "git-interval", time.Minute, "how often to ask whether they have something new; one request each")
+	flags.BoolVar(&g.Prune, "git-prune", true, "remove from TKO what left a repository")
+	flags.IntVar(&g.BudgetPercent, "git-budget-percent", 50, "a removal of more than that part of what a repository owns, and of more than --git-budget-entities, waits for tko gitops approve")
+	flags.IntVar(&g.BudgetEntities, "git-budget-entities", 20, "see --git-budget-percent")
+	flags.StringVar(&g.Username, "git-username", "", "user name for the repositories")
+	flags.StringVar(&g.PasswordFile, "git-password-file", "", "file with the password for that user")
+	flags.StringVar(&g.TokenFile, "git-token-file", "", "file with a token for the repositories")
+	flags.StringVar(&g.SSHKeyFile, "git-ssh-key-file", "", "file with an SSH key for the repositories, without a passphrase")
+	flags.StringVar(&g.KnownHostsFile, "git-known-hosts-file", "", "file of the SSH hosts that may see the key used")
+	flags.StringVar(&g.CAFile, "git-ca-file", "", "file of certificates that the repositories' servers are signed by (default: the system's)")
+	flags.StringVar(&g.Sources, "gitops-sources", "", "YAML file of more sources, each with settings of its own: see docs/gitops.md")
+	flags.StringVar(&g.Dir, "gitops-dir", "", "folder for the files of revisions (default: that of temporary files)")
+	flags.StringSliceVar(&g.Connections, "osm-connections", []string{"/etc/osmops"}, "folders of connection files that repositories for Open Source MANO may name; no others are read")
+	flags.StringVar(&g.Webhook, "listen-webhook", "", "address of webhooks, POST /hook/NAME, that have a source looked at at once (port 50058 by convention); empty for none")
+	flags.StringVar(&g.WebhookSecret, "webhook-secret-file", "", "file with the secret that webhooks are signed with")
+}
+
+// check says what doesn't make sense.
+func (g *GitOps) check(here bool) []string {
+	var wrong []string
+	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	if !here && (len(g.Git) > 0 || g.Sources != "" || g.Webhook != "") {
+		add("--git, --gitops-sources and --listen-webhook are the role gitops': add it to --roles")
+	}
+	if g.Interval < time.Second {
+		add("--git-interval is %s: use at least 1s", g.Interval)
+	}
+	if g.BudgetPercent < 0 || g.BudgetPercent > 100 || g.BudgetEntities < 0 {
+		add("--git-budget-percent is %d and --git-budget-entities %d: use 0 to 100, and 0 or more", g.BudgetPercent, g.BudgetEntities)
+	}
+	if g.Webhook == "" {
+		return wrong
+	}
+	if _, _, err := net.SplitHostPort(g.Webhook); err != nil {
+		add("--listen-webhook is %q: use host:port", g.Webhook)
+	}
+	if g.WebhookSecret == "" {
+		add("--listen-webhook needs --webhook-secret-file: unsigned webhooks are refused")
+	}
+	return wrong
+}

@@ -1,0 +1,270 @@
+package gitops
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/work"
+)
+
+// Client is what the controller needs of the data controller.
+type Client interface {
+	plan.Client
+	work.Client
+	Records
+}
+
+// Records are the sources, as the data controller keeps them.
+type Records interface {
+	// CallSources calls for a look at sources, or, with missing, at those that
+	// nobody has called for yet.
+	CallSources(ctx context.Context, names []string, missing bool, approve string) error
+	// SourceUnless answers a source, without status and state if its version is
+	// the one that is known; ErrNotFound if there is none.
+	SourceUnless(ctx context.Context, name string, known int64) (tko.Source, error)
+	// SaveSource writes a source; ErrConflict if the claim is lost.
+	SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error)
+	// ForgetSource removes a source; ErrConflict if the claim is lost.
+	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
+	// About answers the position of the newest change.
+	About(ctx context.Context) (tko.About, error)
+}
+
+// A Fetcher reads revisions from somewhere. It is used by one goroutine at a
+// time.
+type Fetcher interface {
+	// Revision is the one that is there now: asked often, so it costs little.
+	Revision(ctx context.Context) (string, error)
+	// Fetch gets the files of a revision, which are the caller's to close.
+	Fetch(ctx context.Context, revision string) (*tree.Tree, error)
+}
+
+// A Spec is a source as somebody asked for it.
+type Spec struct {
+	Name           string
+	Kind, URL, Ref string // for people who read the status
+	From           Fetcher
+	Path           string        // of the manifests in it
+	Interval       time.Duration // between looks; 1 min if 0
+	Resync         time.Duration // between looks at TKO though the revision is the same; 10 min if 0
+	Suspend        bool
+	Prune          bool
+	Adopt          bool
+	Budget         plan.Budget
+	OSM            OSM
+	// Forget ends the source: what it owns goes (Prune) or stays, and then the
+	// source.
+	Forget bool
+	// DependsOn are sources that must be ready first.
+	DependsOn []string
+	// Generation changes whenever what was asked for does.
+	Generation string
+	// Optional says that a revision that holds nothing for us is no failure.
+	Optional bool
+}
+
+// Options are the settings of a Controller. The zero value works.
+type Options struct {
+	Worker      string
+	Sources     []Spec
+	Concurrency int           // sources at the same time; 64 if 0
+	Lease       time.Duration // of the work; the loop's default if 0
+	Connections []string      // folders of files that say how to reach an OSM; there are none if empty
+	// Changed, if not nil, is told how a source is whenever that was saved.
+	Changed func(ctx context.Context, s tko.Source)
+	// Decrypt, if not nil, decrypts files of a revision that are encrypted.
+	Decrypt func(t *tree.Tree) *tree.Tree
+	Log     *slog.Logger // nowhere if nil
+}
+
+// A Controller is the role gitops.
+type Controller struct {
+	client  Client
+	options Options
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	sources map[string]*source
+	wake    chan struct{}
+}
+
+// A source is a Spec and what is remembered of it.
+type source struct {
+	looking sync.Mutex // a look at it: one at a time, also when a claim was lost
+	spec    Spec       // guarded by the controller's mu
+
+	record   tko.Source // as it is kept, at Version
+	tree     *tree.Tree
+	revision string // of tree
+	position int64  // of TKO, when it was as it should be
+	checked  time.Time
+}
+
+// New makes a controller. Sources may be added while it runs.
+func New(client Client, o Options) *Controller {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = 64
+	}
+	c := &Controller{client: client, options: o, log: o.Log, sources: map[string]*source{}, wake: make(chan struct{}, 1)}
+	for _, s := range o.Sources {
+		c.Set(s)
+	}
+	return c
+}
+
+// Set adds a source, or changes one, and has it looked at soon.
+func (c *Controller) Set(s Spec) {
+	if s.Interval <= 0 {
+		s.Interval = time.Minute
+	}
+	if s.Resync <= 0 {
+		s.Resync = 10 * time.Minute
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old := c.sources[s.Name]; old != nil {
+		old.spec = s
+	} else {
+		c.sources[s.Name] = &source{spec: s}
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Drop forgets that a source was asked for here. What is known of it stays
+// with the data controller.
+func (c *Controller) Drop(name string) {
+	c.mu.Lock()
+	s := c.sources[name]
+	delete(c.sources, name)
+	c.mu.Unlock()
+	if s != nil {
+		s.looking.Lock()
+		defer s.looking.Unlock()
+		s.forget()
+	}
+}
+
+// Names are the sources that are asked for here, sorted.
+func (c *Controller) Names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.sources))
+}
+
+// Call has sources looked at now, by whoever holds them.
+func (c *Controller) Call(ctx context.Context, names ...string) error {
+	return c.client.CallSources(ctx, names, false, "")
+}
+
+func (c *Controller) find(name string) (*source, Spec) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sources[name]
+	if s == nil {
+		return nil, Spec{}
+	}
+	return s, s.spec
+}
+
+// announceAgain is how often the sources are called for, in case that their
+// work was given up by a controller that doesn't know them.
+const announceAgain = time.Minute
+
+// Run works until the context ends. An error says that the data controller
+// refuses the work.
+func (c *Controller) Run(ctx context.Context) error {
+	defer c.close()
+	var wait sync.WaitGroup
+	announcing, stop := context.WithCancel(ctx)
+	wait.Go(func() { c.announce(announcing) })
+	defer wait.Wait()
+	defer stop()
+	loop := &work.Loop{
+		Client: c.client, Queue: tko.QueueGitOps, Worker: c.options.Worker, Concurrency: c.options.Concurrency, Lease: c.options.Lease,
+		Log: c.log, Do: c.do,
+	}
+	return loop.Run(ctx)
+}
+
+func (c *Controller) close() {
+	for _, name := range c.Names() {
+		c.Drop(name)
+	}
+}
+
+// announce has every source be looked at by somebody.
+func (c *Controller) announce(ctx context.Context) {
+	known := map[string]string{} // generations that were called for
+	for {
+		var fresh []string
+		names := c.Names()
+		for _, name := range names {
+			_, spec := c.find(name)
+			if generation := spec.Generation + "."; known[name] != generation {
+				known[name] = generation
+				fresh = append(fresh, name)
+			}
+		}
+		for name := range known {
+			if !slices.Contains(names, name) {
+				delete(known, name)
+			}
+		}
+		err := c.client.CallSources(ctx, names, true, "")
+		if err == nil && len(fresh) > 0 {
+			err = c.client.CallSources(ctx, fresh, false, "")
+		}
+		wait := announceAgain
+		if err != nil && ctx.Err() == nil {
+			c.log.WarnContext(ctx, "sources could not be called for", "err", err)
+			clear(known)
+			wait = 5 * time.Second
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// do looks at a source.
+func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
+	s, spec := c.find(item.Key)
+	if s == nil {
+		// Whoever knows it calls for it again.
+		return work.Result{Outcome: tko.WorkDone}
+	}
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	l := &look{controller: c, source: s, spec: spec, claim: item, log: c.log.With("source", spec.Name)}
+	return l.do(tko.WithClaim(ctx, item))
+}
+
+// around spreads looks, so that they don't come together.
+func around(d time.Duration) time.Duration {
+	return d - d/20 + rand.N(d/10+1) //nolint:gosec // spreads load, hides nothing
+}
+
+// forget closes the files that are kept.
+func (s *source) forget() {
+	if s.tree != nil {
+		_ = s.tree.Close()
+		s.tree, s.revision = nil, ""
+	}
+}

@@ -1,0 +1,479 @@
+package gitops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/work"
+)
+
+// The reasons of a source's conditions, as users of Flux know them.
+const (
+	ReasonSucceeded   = "ReconciliationSucceeded"
+	ReasonFailed      = "ReconciliationFailed"
+	ReasonFetchFailed = "ArtifactFailed"
+	ReasonInvalid     = "BuildFailed"
+	ReasonProgressing = "Progressing"
+	ReasonApproval    = "WaitsForApproval"
+	ReasonSuspended   = "Suspended"
+	ReasonDependency  = "DependencyNotReady"
+	ReasonNothing     = "NothingForUs"
+)
+
+// kept is what the controller keeps in a source's State.
+type kept struct {
+	Generation string   `json:"generation,omitempty"` // of the spec that was applied
+	OSM        *osmKept `json:"osm,omitempty"`
+}
+
+// A look is one at one source, with a claim of its work.
+type look struct {
+	controller *Controller
+	source     *source
+	spec       Spec
+	claim      tko.WorkItem
+	log        *slog.Logger
+
+	status tko.SourceStatus
+	state  kept
+}
+
+// do looks, keeps how it went, and says when to look again.
+func (l *look) do(ctx context.Context) work.Result {
+	err := l.load(ctx)
+	if err != nil {
+		return work.Result{Err: err}
+	}
+	if l.spec.Forget {
+		return l.leave(ctx)
+	}
+	again, err := l.reconcile(ctx)
+	switch {
+	case errors.Is(err, errClaim) || ctx.Err() != nil:
+		l.source.record = tko.Source{} // what is kept is somebody else's by now
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		return work.Result{Err: err}
+	case err == nil:
+		return work.Result{Outcome: tko.WorkLater, Retry: again}
+	}
+	known := (*conditionError)(nil)
+	if !errors.As(err, &known) {
+		known = &conditionError{reason: ReasonFailed, err: err}
+	}
+	l.failed(known)
+	if saveErr := l.save(ctx); saveErr != nil {
+		return work.Result{Err: errors.Join(err, saveErr)}
+	}
+	if known.wait > 0 {
+		return work.Result{Outcome: tko.WorkLater, Retry: known.wait}
+	}
+	return work.Result{Err: err}
+}
+
+// A conditionError is a failure, and how it is said.
+type conditionError struct {
+	reason  string
+	err     error
+	stalled bool          // nothing helps but a change
+	wait    time.Duration // look again after that; with back-off if 0
+}
+
+func (e *conditionError) Error() string { return e.err.Error() }
+func (e *conditionError) Unwrap() error { return e.err }
+
+// errClaim says that somebody else may be working on the source.
+var errClaim = errors.New("the claim of the source was lost")
+
+// load reads how the source is.
+func (l *look) load(ctx context.Context) error {
+	s := l.source
+	now, err := l.controller.client.SourceUnless(ctx, l.spec.Name, s.record.Version)
+	switch {
+	case errors.Is(err, tko.ErrNotFound):
+		s.record = tko.Source{Name: l.spec.Name}
+	case err != nil:
+		return err
+	case s.record.Version != 0 && now.Version == s.record.Version:
+		s.record.Approved = now.Approved
+	default:
+		s.record = now
+	}
+	l.status = s.record.Status
+	l.status.Items = slices.Clone(l.status.Items)
+	l.status.Conditions = slices.Clone(l.status.Conditions)
+	l.status.Kind, l.status.URL, l.status.Ref, l.status.Path = l.spec.Kind, l.spec.URL, l.spec.Ref, l.spec.Path
+	l.state = kept{}
+	if len(s.record.State) > 0 {
+		if err := json.Unmarshal(s.record.State, &l.state); err != nil {
+			return fmt.Errorf("the state of source %q can't be read: %w", l.spec.Name, err)
+		}
+	}
+	return nil
+}
+
+// save keeps how the source is, if that is news.
+func (l *look) save(ctx context.Context) error {
+	s := l.source
+	l.status.Holder = l.controller.options.Worker
+	state, err := json.Marshal(l.state)
+	if err != nil {
+		return err
+	}
+	next := tko.Source{Name: l.spec.Name, Status: l.status, State: state, Approved: s.record.Approved}
+	if same(s.record, next) {
+		return nil
+	}
+	version, err := l.controller.client.SaveSource(ctx, next, l.claim)
+	if errors.Is(err, tko.ErrConflict) {
+		return fmt.Errorf("%w: %w", errClaim, err)
+	}
+	if err != nil {
+		return fmt.Errorf("keep how source %q is: %w", l.spec.Name, err)
+	}
+	next.Version, next.Updated = version, time.Now().UTC()
+	s.record = next
+	s.record.Status.Items = slices.Clone(next.Status.Items)
+	s.record.Status.Conditions = slices.Clone(next.Status.Conditions)
+	if l.controller.options.Changed != nil {
+		l.controller.options.Changed(ctx, next)
+	}
+	return nil
+}
+
+// same says whether there is nothing new to keep. Who looked is not.
+func same(a, b tko.Source) bool {
+	if a.Version == 0 {
+		return false
+	}
+	a.Status.Holder = b.Status.Holder
+	x, errX := json.Marshal(a.Status)
+	y, errY := json.Marshal(b.Status)
+	return errX == nil && errY == nil && string(x) == string(y) && string(a.State) == string(b.State)
+}
+
+// reconcile makes TKO as the source says, and answers when to look again.
+func (l *look) reconcile(ctx context.Context) (again time.Duration, err error) {
+	if l.spec.Suspend {
+		l.say(tko.ConditionUnknown, ReasonSuspended, "the source is suspended")
+		return around(l.spec.Interval), l.save(ctx)
+	}
+	if err := l.dependencies(ctx); err != nil {
+		return 0, err
+	}
+	revision, err := l.spec.From.Revision(ctx)
+	if err != nil {
+		return 0, l.fetchFailed(ctx, err)
+	}
+	if l.settled(ctx, revision) {
+		return around(l.spec.Interval), l.save(ctx)
+	}
+	if err := l.at(ctx, revision); err != nil {
+		return 0, l.fetchFailed(ctx, err)
+	}
+	l.status.Attempted = revision
+	return l.apply(ctx, revision)
+}
+
+// fetchFailed is a failure to read the source. Somebody who stops us is none.
+func (l *look) fetchFailed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	e := &conditionError{reason: ReasonFetchFailed, err: err, stalled: errors.Is(err, tko.ErrInvalid)}
+	if e.stalled {
+		e.wait = around(l.spec.Interval)
+	}
+	if again := (*AgainError)(nil); errors.As(err, &again) {
+		e.wait = again.After
+	}
+	return e
+}
+
+// An AgainError is one of a Fetcher that knows when to ask again.
+type AgainError struct {
+	After time.Duration
+	Err   error
+}
+
+func (e *AgainError) Error() string { return e.Err.Error() }
+func (e *AgainError) Unwrap() error { return e.Err }
+
+// dependencies says what must be ready first.
+func (l *look) dependencies(ctx context.Context) error {
+	for _, name := range l.spec.DependsOn {
+		s, err := l.controller.client.SourceUnless(ctx, name, 0)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return err
+		}
+		ready := slices.ContainsFunc(s.Status.Conditions, func(c tko.Condition) bool {
+			return c.Type == tko.ConditionReady && c.Status == tko.ConditionTrue
+		})
+		if !ready {
+			return &conditionError{reason: ReasonDependency, err: fmt.Errorf("source %q isn't ready", name), wait: dependencyWait}
+		}
+	}
+	return nil
+}
+
+// dependencyWait is how soon a dependency is looked at again.
+const dependencyWait = 30 * time.Second
+
+// settled says whether everything is as the revision says, as far as we know
+// without asking much.
+func (l *look) settled(ctx context.Context, revision string) bool {
+	s := l.source
+	if l.status.Applied != revision || l.state.Generation != l.spec.Generation || l.status.Asks != "" || l.state.OSM.busy() {
+		return false
+	}
+	if !s.checked.IsZero() && time.Since(s.checked) < l.spec.Resync {
+		return true
+	}
+	if l.state.OSM != nil {
+		return false
+	}
+	about, err := l.controller.client.About(ctx)
+	if err != nil || s.checked.IsZero() || about.Position != s.position {
+		return false
+	}
+	s.checked = time.Now()
+	return true
+}
+
+// at has the files of a revision.
+func (l *look) at(ctx context.Context, revision string) error {
+	s := l.source
+	if s.tree != nil && s.revision == revision {
+		return nil
+	}
+	t, err := l.spec.From.Fetch(ctx, revision)
+	if err != nil {
+		return err
+	}
+	if l.controller.options.Decrypt != nil {
+		t = l.controller.options.Decrypt(t)
+	}
+	s.forget()
+	s.tree, s.revision = t, revision
+	return nil
+}
+
+// rounds bounds how often a revision is looked at again because something was
+// found half done.
+const rounds = 3
+
+func (l *look) apply(ctx context.Context, revision string) (again time.Duration, err error) {
+	manifests, err := manifest.Read(l.source.tree, l.spec.Path)
+	osm, osmErr := l.readOSM()
+	if err := errors.Join(err, osmErr); err != nil {
+		return 0, l.invalid(err)
+	}
+	if len(manifests) == 0 && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil && l.spec.Optional {
+		l.say(tko.ConditionTrue, ReasonNothing, "the revision holds nothing for TKO")
+		l.done(revision)
+		return around(l.spec.Interval), l.save(ctx)
+	}
+	about, err := l.controller.client.About(ctx) // before we look: what comes later is seen the next time
+	if err != nil {
+		return 0, err
+	}
+	var p *plan.Plan
+	for range rounds {
+		if p, err = plan.Make(ctx, l.controller.client, manifests, l.status.Items, l.policy()); err != nil {
+			if errors.Is(err, tko.ErrInvalid) {
+				return 0, l.invalid(err)
+			}
+			return 0, err
+		}
+		l.status.Messages = nil
+		l.keepItems(p.Items)
+		if len(p.Actions) == 0 {
+			break
+		}
+		if err := l.carryOut(ctx, p, revision); err != nil {
+			return 0, err
+		}
+	}
+	if l.source.position = about.Position; p != nil && len(p.Actions) > 0 {
+		l.source.position = -1
+	}
+	l.status.Messages, l.status.Asks = p.Messages, p.Asks
+	again, pending, err := l.applyOSM(ctx, osm, revision)
+	if err != nil {
+		return 0, err
+	}
+	if p.Asks != "" {
+		l.say(tko.ConditionFalse, ReasonApproval, strings.Join(p.Messages, "; "))
+		l.source.checked = time.Now()
+		return around(l.spec.Interval), l.save(ctx)
+	}
+	if pending != "" {
+		return again, l.save(ctx)
+	}
+	l.done(revision)
+	l.say(tko.ConditionTrue, ReasonSucceeded, "applied revision "+revision)
+	return again, l.save(ctx)
+}
+
+func (l *look) policy() plan.Policy {
+	return plan.Policy{Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved}
+}
+
+// invalid is a revision that has to change. It isn't tried again before the
+// interval is over, as what it refers to may come.
+func (l *look) invalid(err error) error {
+	return &conditionError{reason: ReasonInvalid, err: err, stalled: true, wait: around(l.spec.Interval)}
+}
+
+// carryOut does what is planned, and keeps what was done.
+func (l *look) carryOut(ctx context.Context, p *plan.Plan, revision string) error {
+	l.progress(fmt.Sprintf("applying revision %s: %d changes", revision, len(p.Actions)))
+	l.log.InfoContext(ctx, "applying", "revision", revision, "changes", len(p.Actions))
+	operations, err := p.Apply(ctx, l.controller.client, revision, func(ctx context.Context, items []tko.SourceItem) error {
+		l.keepItems(items)
+		return l.save(ctx)
+	})
+	l.note(operations...)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, errClaim) {
+		return err
+	}
+	if errors.Is(err, tko.ErrInvalid) {
+		return l.invalid(err)
+	}
+	return err
+}
+
+// keepItems replaces the entities in the inventory, and leaves what isn't.
+func (l *look) keepItems(items []tko.SourceItem) {
+	rest := slices.DeleteFunc(slices.Clone(l.status.Items), func(i tko.SourceItem) bool { return slices.Contains(manifest.Order, tko.Kind(i.Kind)) })
+	l.status.Items = append(slices.Clone(items), rest...)
+}
+
+// maxOperations is how many operations a source remembers.
+const maxOperations = 20
+
+func (l *look) note(operations ...tko.SourceOperation) {
+	operations = slices.Clone(operations)
+	slices.Reverse(operations)
+	l.status.Operations = append(operations, l.status.Operations...)
+	l.status.Operations = l.status.Operations[:min(maxOperations, len(l.status.Operations))]
+}
+
+// done notes that all of a revision is applied.
+func (l *look) done(revision string) {
+	l.status.Attempted, l.status.Applied, l.status.Asks = revision, revision, ""
+	l.state.Generation = l.spec.Generation
+	l.source.checked = time.Now()
+}
+
+// leave ends a source that nobody asks for any more.
+func (l *look) leave(ctx context.Context) work.Result {
+	p, err := plan.Make(ctx, l.controller.client, nil, l.status.Items, l.policy())
+	if err == nil && p.Asks != "" {
+		l.status.Asks, l.status.Messages = p.Asks, p.Messages
+		l.say(tko.ConditionFalse, ReasonApproval, strings.Join(p.Messages, "; "))
+		return work.Result{Outcome: tko.WorkLater, Retry: around(l.spec.Interval), Err: l.save(ctx)}
+	}
+	if err == nil {
+		err = l.carryOut(ctx, p, "the end of the source")
+	}
+	if err == nil {
+		var again time.Duration
+		again, _, err = l.applyOSM(ctx, nil, "the end of the source")
+		if err == nil && l.state.OSM.owns() && l.spec.Prune {
+			return work.Result{Outcome: tko.WorkLater, Retry: again, Err: l.save(ctx)}
+		}
+	}
+	if err == nil {
+		err = l.controller.client.ForgetSource(ctx, l.spec.Name, l.claim)
+	}
+	if err != nil {
+		l.failed(&conditionError{reason: ReasonFailed, err: err})
+		return work.Result{Err: errors.Join(err, l.save(ctx))}
+	}
+	l.controller.gone(ctx, l.source, l.spec.Name)
+	return work.Result{Outcome: tko.WorkDone}
+}
+
+// gone forgets a source whose end was reached.
+func (c *Controller) gone(ctx context.Context, s *source, name string) {
+	s.forget()
+	s.record = tko.Source{}
+	c.mu.Lock()
+	if c.sources[name] == s {
+		delete(c.sources, name)
+	}
+	c.mu.Unlock()
+	if c.options.Changed != nil {
+		c.options.Changed(ctx, tko.Source{Name: name})
+	}
+}
+
+// maxMessage is how much of a failure is told.
+const maxMessage = 4000
+
+// say sets Ready, and that nothing else is going on.
+func (l *look) say(status, reason, message string) {
+	l.condition(tko.ConditionReady, status, reason, message)
+	l.remove(tko.ConditionReconciling)
+	l.remove(tko.ConditionStalled)
+}
+
+func (l *look) progress(message string) {
+	l.condition(tko.ConditionReconciling, tko.ConditionTrue, ReasonProgressing, message)
+	l.condition(tko.ConditionReady, tko.ConditionUnknown, ReasonProgressing, message)
+	l.remove(tko.ConditionStalled)
+}
+
+func (l *look) failed(e *conditionError) {
+	l.say(tko.ConditionFalse, e.reason, e.Error())
+	if e.stalled {
+		l.condition(tko.ConditionStalled, tko.ConditionTrue, e.reason, e.Error())
+	} else if e.wait == 0 {
+		l.condition(tko.ConditionReconciling, tko.ConditionTrue, "ProgressingWithRetry", "it is tried again")
+	}
+}
+
+func (l *look) condition(typ, status, reason, message string) {
+	message = short(message)
+	c := tko.Condition{Type: typ, Status: status, Reason: reason, Message: message, LastTransition: time.Now().UTC().Truncate(time.Microsecond)}
+	i := slices.IndexFunc(l.status.Conditions, func(c tko.Condition) bool { return c.Type == typ })
+	if i < 0 {
+		l.status.Conditions = append(l.status.Conditions, c)
+		slices.SortFunc(l.status.Conditions, func(a, b tko.Condition) int { return strings.Compare(a.Type, b.Type) })
+		return
+	}
+	if l.status.Conditions[i].Status == status {
+		c.LastTransition = l.status.Conditions[i].LastTransition
+	}
+	l.status.Conditions[i] = c
+}
+
+func (l *look) remove(typ string) {
+	l.status.Conditions = slices.DeleteFunc(l.status.Conditions, func(c tko.Condition) bool { return c.Type == typ })
+}
+
+func short(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	end := maxMessage
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}

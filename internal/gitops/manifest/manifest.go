@@ -1,0 +1,392 @@
+package manifest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// What manifests are, and what they can say to us.
+const (
+	Group      = "tko.nephio.org"
+	APIVersion = Group + "/v1alpha1"
+	// AnnotationAdopt set to "true" lets a source take over an entity that is
+	// there already and differs.
+	AnnotationAdopt = "gitops.tko.nephio.org/adopt"
+	// AnnotationPrune set to "disabled" keeps the entity when its manifest
+	// leaves.
+	AnnotationPrune = "gitops.tko.nephio.org/prune"
+)
+
+// MaxName is how long the name of a Deployment's manifest may be.
+const MaxName = 120
+
+// The bounds of what is read.
+const (
+	maxFile  = 32 << 20
+	maxFiles = 100_000
+)
+
+// A Manifest is an entity that should be.
+type Manifest struct {
+	File string
+	// Name is the ID, "type|name" of a plugin; of a deployment, the name of the
+	// manifest.
+	Name string
+	// Put is what it should be. A deployment has no ID and no origin yet.
+	Put    tko.Put
+	Digest string // of all that it says
+	Adopt  bool   // take over what is there already
+	Keep   bool   // don't prune
+}
+
+// String names it in messages.
+func (m Manifest) String() string { return fmt.Sprintf("%s: %s %q", m.File, m.Put.Kind, m.Name) }
+
+// Read reads the manifests below a folder, "." or "" for all, sorted in the
+// order in which they can be applied: plugins, templates, sites, deployments,
+// each by name. What isn't of our group is passed over. The error is an
+// ErrInvalid, names files, and is joined of one for each that is wrong.
+func Read(fsys fs.FS, folder string) ([]Manifest, error) {
+	folder = path.Clean(folder)
+	if folder = strings.TrimPrefix(folder, "/"); folder == "" {
+		folder = "."
+	}
+	if !fs.ValidPath(folder) {
+		return nil, tko.Errorf(tko.ErrInvalid, "the path %q leads out of the source", folder)
+	}
+	if info, err := fs.Stat(fsys, folder); err != nil || !info.IsDir() {
+		return nil, tko.Errorf(tko.ErrInvalid, "there is no folder %q in this revision", folder)
+	}
+	var manifests []Manifest
+	var wrong []error
+	files := 0
+	err := fs.WalkDir(fsys, folder, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if d.IsDir() {
+			if name != folder && strings.HasPrefix(d.Name(), ".") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if files++; files > maxFiles {
+			return tko.Errorf(tko.ErrInvalid, "there are more than %d files: use a path that holds fewer", maxFiles)
+		}
+		if ext := path.Ext(name); !d.Type().IsRegular() || ext != ".yaml" && ext != ".yml" {
+			return nil
+		}
+		found, err := readFile(fsys, name)
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+		manifests = append(manifests, found...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(manifests, compare)
+	for i := 1; i < len(manifests); i++ {
+		a, b := manifests[i-1], manifests[i]
+		if a.Put.Kind == b.Put.Kind && a.Name == b.Name {
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: %s %q is in %s, too: remove one", b.File, b.Put.Kind, b.Name, a.File))
+		}
+	}
+	return manifests, errors.Join(wrong...)
+}
+
+// Order is that in which kinds are applied.
+var Order = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment}
+
+func compare(a, b Manifest) int {
+	if d := slices.Index(Order, a.Put.Kind) - slices.Index(Order, b.Put.Kind); d != 0 {
+		return d
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+func readFile(fsys fs.FS, name string) ([]Manifest, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if info.Size() > maxFile {
+		return nil, tko.Errorf(tko.ErrInvalid, "%s has %d bytes: use at most %d", name, info.Size(), maxFile)
+	}
+	data, err := fs.ReadFile(fsys, name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if !bytes.Contains(data, []byte(Group)) {
+		return nil, nil
+	}
+	resources, err := krm.Decode(krm.YAML, data, krm.Limits{})
+	if err != nil {
+		if !ours(data) {
+			return nil, nil // a Helm template, say, that mentions us
+		}
+		return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
+	}
+	var manifests []Manifest
+	var wrong []error
+	for _, r := range resources {
+		gvk := r.GVK()
+		if gvk.Group != Group {
+			continue
+		}
+		m, err := read(r)
+		if err != nil {
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: %s %q: %w", name, gvk.Kind, r.Name(), err))
+			continue
+		}
+		if m == nil {
+			continue
+		}
+		m.File = name
+		manifests = append(manifests, *m)
+	}
+	return manifests, errors.Join(wrong...)
+}
+
+// ours says whether a file has a manifest of ours at its margin.
+func ours(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		line = bytes.TrimPrefix(bytes.TrimSpace(bytes.ReplaceAll(line, []byte(`"`), nil)), []byte("- "))
+		if bytes.HasPrefix(line, []byte("apiVersion: "+Group+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// read reads a manifest; nil for one of the group that is for somebody else.
+func read(r krm.Resource) (*Manifest, error) {
+	gvk := r.GVK()
+	if gvk.Kind == "GitOps" {
+		return nil, nil // how the source is read, not what it holds
+	}
+	if gvk.APIVersion() != APIVersion {
+		return nil, fmt.Errorf("the version %q isn't known: use %s", gvk.Version, APIVersion)
+	}
+	m := &Manifest{}
+	var err error
+	switch gvk.Kind {
+	case "Template":
+		err = m.template(r)
+	case "Site":
+		err = m.site(r)
+	case "Deployment":
+		err = m.deployment(r)
+	case "Plugin":
+		err = m.plugin(r)
+	default:
+		return nil, fmt.Errorf("the kind %q isn't known: use Template, Site, Deployment or Plugin", gvk.Kind)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.Put.Metadata, err = labels(r); err != nil {
+		return nil, err
+	}
+	if m.Put.Kind == tko.KindPlugin && len(m.Put.Metadata) > 0 {
+		return nil, errors.New("metadata.labels: plugins have no metadata")
+	}
+	if m.Adopt, err = flag(r, AnnotationAdopt, "true", "false"); err != nil {
+		return nil, err
+	}
+	if m.Keep, err = flag(r, AnnotationPrune, "disabled", "enabled"); err != nil {
+		return nil, err
+	}
+	m.Digest, err = digest(m.Put)
+	return m, err
+}
+
+func digest(p tko.Put) (string, error) {
+	content, _, err := krm.DigestOf(p.Package)
+	if err != nil {
+		return "", err
+	}
+	p.Package = nil
+	rest, err := json.Marshal(p)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append(rest, content[:]...))
+	return hex.EncodeToString(sum[:16]), nil
+}
+
+func flag(r krm.Resource, name, yes, no string) (bool, error) {
+	switch value := r.Annotation(name); value {
+	case yes:
+		return true, nil
+	case "", no:
+		return false, nil
+	default:
+		return false, fmt.Errorf("the annotation %s is %q: use %q or %q", name, value, yes, no)
+	}
+}
+
+// labels are the metadata: keys and values are escaped as in Kubernetes.
+func labels(r krm.Resource) (map[string]string, error) {
+	value, ok := r.Get("metadata", "labels")
+	if !ok || value == nil {
+		return nil, nil
+	}
+	pairs, ok := value.(map[string]any)
+	if !ok {
+		return nil, errors.New("metadata.labels is no map")
+	}
+	metadata := make(map[string]string, len(pairs))
+	for key, value := range pairs {
+		text, ok := value.(string)
+		if !ok {
+			return nil, fmt.Errorf("metadata.labels: %q is no string: quote it", key)
+		}
+		k, err := tko.FromKubeName(key)
+		if err != nil {
+			return nil, fmt.Errorf("metadata.labels: %q: %w", key, err)
+		}
+		if text != "" {
+			if text, err = tko.FromKubeName(text); err != nil {
+				return nil, fmt.Errorf("metadata.labels: the value of %q: %w", key, err)
+			}
+		}
+		metadata[k] = text
+	}
+	return metadata, nil
+}
+
+// identity is the ID that a manifest says, in its spec or by its name.
+func identity(r krm.Resource, spec map[string]any, field string) (string, error) {
+	id, err := text(spec, field)
+	if err != nil {
+		return "", err
+	}
+	name := r.Name()
+	if name == "" && id == "" {
+		return "", fmt.Errorf("it has neither metadata.name nor spec.%s", field)
+	}
+	if name == "" {
+		return id, nil
+	}
+	named, err := tko.FromKubeName(name)
+	switch {
+	case err == nil && (id == "" || id == named):
+		return named, nil
+	case id != "" && name == id:
+		return id, nil
+	case id == "":
+		return "", fmt.Errorf("metadata.name: %w", err)
+	}
+	escaped, err := tko.KubeName(id)
+	if err != nil {
+		return "", err
+	}
+	return "", fmt.Errorf("metadata.name and spec.%s are of different ones: the name of %q is %q", field, id, escaped)
+}
+
+func (m *Manifest) template(r krm.Resource) error {
+	spec, err := specOf(r, "templateId", "package")
+	if err != nil {
+		return err
+	}
+	if m.Name, err = identity(r, spec, "templateId"); err != nil {
+		return err
+	}
+	m.Put.Kind, m.Put.ID = tko.KindTemplate, m.Name
+	if m.Put.Package, err = packageOf(spec); err != nil {
+		return err
+	}
+	return tko.CheckID("template ID", m.Name)
+}
+
+func (m *Manifest) site(r krm.Resource) error {
+	spec, err := specOf(r, "siteId", "templateId", "package")
+	if err != nil {
+		return err
+	}
+	if m.Name, err = identity(r, spec, "siteId"); err != nil {
+		return err
+	}
+	m.Put.Kind, m.Put.ID = tko.KindSite, m.Name
+	template, err := text(spec, "templateId")
+	if err != nil {
+		return err
+	}
+	m.Put.Template = tko.TemplateID(template)
+	if m.Put.Package, err = packageOf(spec); err != nil {
+		return err
+	}
+	return tko.CheckID("site ID", m.Name)
+}
+
+func (m *Manifest) deployment(r krm.Resource) error {
+	spec, err := specOf(r, "deploymentId", "parentDeploymentId", "templateId", "siteId", "package")
+	if err != nil {
+		return err
+	}
+	m.Name = r.Name()
+	if m.Name == "" || len(m.Name) > MaxName || strings.ContainsFunc(m.Name, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return fmt.Errorf("metadata.name is what the deployment stays the same by: use 1 to %d visible ASCII characters", MaxName)
+	}
+	for field, to := range map[string]*string{
+		"deploymentId": new(string), "parentDeploymentId": (*string)(&m.Put.Parent), "templateId": (*string)(&m.Put.Template), "siteId": (*string)(&m.Put.Site),
+	} {
+		if *to, err = text(spec, field); err != nil {
+			return err
+		}
+		if field == "deploymentId" && *to != "" {
+			return errors.New("spec.deploymentId is TKO's to give: leave it out, metadata.name says which deployment it is")
+		}
+	}
+	m.Put.Kind = tko.KindDeployment
+	if m.Put.Package, err = packageOf(spec); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (m *Manifest) plugin(r krm.Resource) error {
+	spec, err := specOf(r, "type", "pluginId", "executor", "arguments", "properties", "triggers")
+	if err != nil {
+		return err
+	}
+	p := &m.Put.Plugin
+	for field, to := range map[string]*string{"type": &p.Type, "pluginId": &p.Name, "executor": &p.Executor} {
+		if *to, err = text(spec, field); err != nil {
+			return err
+		}
+	}
+	if p.Type == "" || p.Name == "" {
+		named, err := tko.FromKubeName(r.Name())
+		typ, name, ok := tko.SplitPluginID(named)
+		if err != nil || !ok || p.Type != "" && p.Type != typ || p.Name != "" && p.Name != name {
+			return errors.New("it has no spec.type and spec.pluginId, and metadata.name isn't type|pluginId, escaped")
+		}
+		p.Type, p.Name = typ, name
+	}
+	if p.Arguments, err = texts(spec, "arguments"); err != nil {
+		return err
+	}
+	if p.Properties, err = pairs(spec, "properties"); err != nil {
+		return err
+	}
+	if p.Triggers, err = triggers(spec); err != nil {
+		return err
+	}
+	m.Name = p.ID()
+	m.Put.Kind, m.Put.ID = tko.KindPlugin, m.Name
+	return p.Check()
+}

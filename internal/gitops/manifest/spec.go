@@ -1,0 +1,160 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// specOf is the spec of a manifest, in which there may be the given fields.
+func specOf(r krm.Resource, fields ...string) (map[string]any, error) {
+	for key := range r {
+		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec", "status"}, key) {
+			return nil, fmt.Errorf("the field %q isn't known: use metadata and spec", key)
+		}
+	}
+	if metadata, ok := r["metadata"].(map[string]any); ok {
+		if _, ok := metadata["namespace"]; ok {
+			return nil, fmt.Errorf("metadata.namespace: there are no namespaces, leave it out")
+		}
+	}
+	value, ok := r["spec"]
+	if !ok || value == nil {
+		return map[string]any{}, nil
+	}
+	spec, ok := value.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("spec is no map")
+	}
+	for key := range spec {
+		if !slices.Contains(fields, key) {
+			return nil, fmt.Errorf("spec.%s isn't known: use %q", key, fields)
+		}
+	}
+	return spec, nil
+}
+
+func text(spec map[string]any, field string) (string, error) {
+	switch value := spec[field].(type) {
+	case nil:
+		return "", nil
+	case string:
+		return value, nil
+	default:
+		return "", fmt.Errorf("spec.%s is no string: quote it", field)
+	}
+}
+
+func list(spec map[string]any, field string) ([]any, error) {
+	value, ok := spec[field]
+	if !ok || value == nil {
+		return nil, nil
+	}
+	items, ok := value.([]any)
+	if !ok {
+		return nil, fmt.Errorf("spec.%s is no list", field)
+	}
+	return items, nil
+}
+
+func texts(spec map[string]any, field string) ([]string, error) {
+	items, err := list(spec, field)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for i, item := range items {
+		value, ok := item.(string)
+		if !ok {
+			return nil, fmt.Errorf("spec.%s[%d] is no string: quote it", field, i)
+		}
+		all = append(all, value)
+	}
+	return all, nil
+}
+
+func pairs(spec map[string]any, field string) (map[string]string, error) {
+	value, ok := spec[field]
+	if !ok || value == nil {
+		return nil, nil
+	}
+	m, ok := value.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("spec.%s is no map", field)
+	}
+	all := make(map[string]string, len(m))
+	for key, value := range m {
+		text, ok := value.(string)
+		if !ok {
+			return nil, fmt.Errorf("spec.%s.%s is no string: quote it", field, key)
+		}
+		all[key] = text
+	}
+	return all, nil
+}
+
+func triggers(spec map[string]any) ([]krm.GVK, error) {
+	items, err := list(spec, "triggers")
+	if err != nil {
+		return nil, err
+	}
+	var all []krm.GVK
+	for i, item := range items {
+		m, ok := item.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("spec.triggers[%d] is no map of group, version and kind", i)
+		}
+		var gvk krm.GVK
+		for key, value := range m {
+			text, ok := value.(string)
+			switch {
+			case !ok:
+				return nil, fmt.Errorf("spec.triggers[%d].%s is no string", i, key)
+			case key == "group":
+				gvk.Group = text
+			case key == "version":
+				gvk.Version = text
+			case key == "kind":
+				gvk.Kind = text
+			default:
+				return nil, fmt.Errorf("spec.triggers[%d].%s isn't known: use group, version and kind", i, key)
+			}
+		}
+		all = append(all, gvk)
+	}
+	return all, nil
+}
+
+// packageOf is spec.package.resources.
+func packageOf(spec map[string]any) (krm.Package, error) {
+	value, ok := spec["package"]
+	if !ok || value == nil {
+		return nil, nil
+	}
+	m, ok := value.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("spec.package is no map")
+	}
+	for key := range m {
+		if key != "resources" {
+			return nil, fmt.Errorf("spec.package.%s isn't known: use resources", key)
+		}
+	}
+	items, err := list(m, "resources")
+	if err != nil {
+		return nil, fmt.Errorf("spec.package.resources is no list")
+	}
+	var p krm.Package
+	for i, item := range items {
+		r, ok := item.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("spec.package.resources[%d] is no map", i)
+		}
+		p = append(p, krm.Resource(r))
+	}
+	if err := p.Check(); err != nil {
+		return nil, fmt.Errorf("spec.package: %w", err)
+	}
+	return p, nil
+}

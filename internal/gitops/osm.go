@@ -1,0 +1,316 @@
+package gitops
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/osmops"
+)
+
+// OSM is what a source may do in Open Source MANO.
+type OSM struct{ Policy osm.Policy }
+
+// defaultInstances is the budget of removals where none is given: beyond both
+// that many and half of all, somebody is asked.
+const (
+	defaultInstances = 20
+	defaultPercent   = 50
+)
+
+func (s OSMSettings) spec(prune bool) (OSM, error) {
+	p := osm.Policy{
+		Prune: prune, Broken: osm.Broken(s.Broken), Replace: s.Replace, NoReset: s.NoReset,
+		Budget: osm.Budget{Instances: defaultInstances, Percent: defaultPercent},
+	}
+	if s.Prune != nil {
+		p.Prune = *s.Prune
+	}
+	if !slices.Contains([]osm.Broken{"", osm.BrokenKeep, osm.BrokenRecreate}, p.Broken) {
+		return OSM{}, tko.Errorf(tko.ErrInvalid, "osm.broken is %q: use %s or %s", s.Broken, osm.BrokenKeep, osm.BrokenRecreate)
+	}
+	if s.Instances != nil {
+		p.Budget.Instances = *s.Instances
+	}
+	if s.Percent != nil {
+		p.Budget.Percent = *s.Percent
+	}
+	if p.Budget.Instances < 0 || p.Budget.Percent < 0 || p.Budget.Percent > 100 {
+		return OSM{}, tko.Errorf(tko.ErrInvalid, "osm: use 0 to 100 percent, and 0 instances or more")
+	}
+	return OSM{Policy: p}, nil
+}
+
+// osmKept is what is kept of an OSM between looks.
+type osmKept struct {
+	Connection string    `json:"connection"` // file, for when the revision says no more
+	State      osm.State `json:"state"`
+	Pending    bool      `json:"pending,omitempty"` // something is in flight, or waits
+}
+
+func (k *osmKept) busy() bool { return k != nil && k.Pending }
+
+func (k *osmKept) owns() bool {
+	return k != nil && len(k.State.Instances)+len(k.State.Packages) > 0
+}
+
+// osmWanted is what a revision holds for an OSM.
+type osmWanted struct {
+	repository *osmops.Repository
+	connection func(ctx context.Context) (osmops.Connection, error)
+}
+
+// readOSM reads and checks what the revision holds for an OSM; nil for nothing.
+func (l *look) readOSM() (*osmWanted, error) {
+	fsys := l.source.tree
+	if !osmops.Holds(fsys) {
+		return nil, nil
+	}
+	r, err := osmops.Read(fsys)
+	if err != nil {
+		return nil, err
+	}
+	w := &osmWanted{repository: r}
+	if filepath.IsAbs(r.ConnectionFile) {
+		w.connection = l.secretConnection(r.ConnectionFile)
+		return w, r.Desired.Check()
+	}
+	data, err := readAll(func() (io.ReadCloser, error) { return fsys.Open(r.ConnectionFile) })
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%s: connectionFile %q: %w", osmops.ConfigFile, r.ConnectionFile, err)
+	}
+	w.connection = func(context.Context) (osmops.Connection, error) { return osmops.ParseConnection(data) }
+	return w, r.Desired.Check()
+}
+
+// maxConnection is more than any connection file has.
+const maxConnection = 1 << 20
+
+func readAll(open func() (io.ReadCloser, error)) ([]byte, error) {
+	file, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxConnection))
+	return bytes.Clone(data), err
+}
+
+// secretConnection reads a connection file outside of the source: only in the
+// folders that the operator allowed, because whoever writes the repository
+// chooses the file.
+func (l *look) secretConnection(name string) func(context.Context) (osmops.Connection, error) {
+	return func(context.Context) (osmops.Connection, error) {
+		clean := filepath.Clean(name)
+		for _, folder := range l.controller.options.Connections {
+			relative, err := filepath.Rel(filepath.Clean(folder), clean)
+			if err != nil || !filepath.IsLocal(relative) || relative == "." {
+				continue
+			}
+			data, err := readAll(func() (io.ReadCloser, error) {
+				// Files of mounted secrets are links within their folder.
+				return os.OpenInRoot(folder, relative)
+			})
+			if err != nil {
+				return osmops.Connection{}, fmt.Errorf("connectionFile %q: %w", name, errors.Join(err))
+			}
+			return osmops.ParseConnection(data)
+		}
+		return osmops.Connection{}, tko.Errorf(tko.ErrDenied, "connectionFile %q is in none of the folders that this controller may read (%s): see --osm-connections",
+			name, strings.Join(l.controller.options.Connections, ", "))
+	}
+}
+
+// applyOSM makes an OSM as the revision says. Without one in the revision, what
+// was there before it goes. pending says what isn't as it should be yet: then the
+// conditions are set.
+func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (again time.Duration, pending string, err error) {
+	again = around(l.spec.Interval)
+	if w == nil && l.state.OSM == nil {
+		return again, "", nil
+	}
+	if w != nil && (l.state.OSM == nil || l.state.OSM.Connection != w.repository.ConnectionFile) {
+		if l.state.OSM.owns() && l.state.OSM.Connection != w.repository.ConnectionFile {
+			l.log.WarnContext(ctx, "the connection file has another name", "was", l.state.OSM.Connection, "is", w.repository.ConnectionFile)
+		}
+		if l.state.OSM == nil {
+			l.state.OSM = &osmKept{}
+		}
+		l.state.OSM.Connection = w.repository.ConnectionFile
+	}
+	k := l.state.OSM
+	var desired osm.Desired
+	if w != nil {
+		desired = w.repository.Desired
+		l.status.Messages = append(l.status.Messages, w.repository.Warnings...)
+	} else {
+		if !k.owns() {
+			l.state.OSM = nil
+			l.osmItems(osm.Report{})
+			return again, "", nil
+		}
+		if !filepath.IsAbs(k.Connection) {
+			return 0, "", &conditionError{reason: ReasonInvalid, stalled: true, wait: again, err: tko.Errorf(tko.ErrInvalid,
+				"%s left the source, and with it the connection to the OSM where %d instances are: put it back, remove the files of the instances first, and then it",
+				osmops.ConfigFile, len(k.State.Instances))}
+		}
+		w = &osmWanted{connection: l.secretConnection(k.Connection)}
+	}
+	connection, err := w.connection(ctx)
+	if err != nil {
+		reason := &conditionError{reason: "AccessDenied", stalled: errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrInvalid), err: err}
+		if reason.stalled {
+			reason.wait = again
+		}
+		return 0, "", reason
+	}
+	client, err := osm.NewClient(connection.Endpoint(w.connection), osm.Options{Log: l.log})
+	if err != nil {
+		return 0, "", l.invalid(err)
+	}
+	report, err := l.reconciler(client).Apply(ctx, desired, k.State, l.osmPolicy())
+	if errors.Is(err, errClaim) {
+		return 0, "", err
+	}
+	return l.osmReport(report, revision, err)
+}
+
+func (l *look) osmPolicy() osm.Policy {
+	p := l.spec.OSM.Policy
+	if l.spec.Forget {
+		p.Prune = l.spec.Prune
+	}
+	p.Approve = l.source.record.Approved
+	return p
+}
+
+func (l *look) reconciler(client *osm.Client) *osm.Reconciler {
+	return &osm.Reconciler{
+		Client: client, Log: l.log,
+		Keep: func(ctx context.Context, s osm.State, _ []string) error {
+			l.state.OSM.State, l.state.OSM.Pending = s, true
+			return l.save(ctx)
+		},
+	}
+}
+
+// osmReport says how the OSM is.
+func (l *look) osmReport(report osm.Report, revision string, err error) (again time.Duration, pending string, _ error) {
+	k := l.state.OSM
+	k.State = report.State
+	l.osmItems(report)
+	now := time.Now().UTC()
+	var operations []tko.SourceOperation
+	for _, change := range report.Changes {
+		operations = append(operations, tko.SourceOperation{Time: now, Revision: revision, Verb: change.Action, Kind: osmKind(change.What), Name: change.Name})
+	}
+	for _, name := range report.Removed {
+		operations = append(operations, tko.SourceOperation{Time: now, Revision: revision, Verb: "removed", Kind: "NsInstance", Name: name})
+	}
+	l.note(operations...)
+	for _, p := range report.Warnings {
+		l.status.Messages = append(l.status.Messages, strings.TrimSpace(fmt.Sprintf("%s %s %q: %v", p.Source, osmKind(p.What), p.Name, p.Err)))
+	}
+	again = around(l.spec.Interval)
+	if report.Again > 0 {
+		again = min(again, report.Again)
+	}
+	if k.Pending = err != nil || !report.Settled(); err != nil {
+		if errors.Is(err, tko.ErrInvalid) {
+			return 0, "", l.invalid(err)
+		}
+		return 0, "", err
+	}
+	if report.Approval != nil {
+		l.status.Asks = report.Approval.Key
+		message := fmt.Sprintf("%d network services would be removed or made anew, which is more than the budget allows: %s. To agree: tko gitops approve %s %s",
+			len(report.Approval.Instances), strings.Join(report.Approval.Instances[:min(5, len(report.Approval.Instances))], ", "), l.spec.Name, report.Approval.Key)
+		l.status.Messages = append(l.status.Messages, message)
+		l.say(tko.ConditionFalse, ReasonApproval, message)
+		return again, message, nil
+	}
+	if pending = firstPending(report); pending == "" {
+		return again, "", nil
+	}
+	if failing := firstWith(report, osm.PhaseStalled, osm.PhaseFailed); failing != "" {
+		l.say(tko.ConditionFalse, ReasonFailed, failing)
+		if firstWith(report, osm.PhaseStalled) != "" && firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving, osm.PhaseFailed) == "" {
+			l.condition(tko.ConditionStalled, tko.ConditionTrue, ReasonFailed, failing)
+		}
+	} else {
+		l.progress(pending)
+	}
+	return again, pending, nil
+}
+
+func firstPending(r osm.Report) string {
+	return firstWith(r, osm.PhaseStalled, osm.PhaseFailed, osm.PhaseProgressing, osm.PhaseRemoving)
+}
+
+// firstWith names what is in one of the phases, and says how many there are.
+func firstWith(r osm.Report, phases ...string) string {
+	var found []string
+	for _, all := range []map[string]osm.Status{r.Packages, r.Instances} {
+		for name, s := range all {
+			if slices.Contains(phases, s.Phase) {
+				found = append(found, strings.TrimSpace(fmt.Sprintf("%s %s is %s: %s", s.Source, name, s.Phase, s.Message)))
+			}
+		}
+	}
+	slices.Sort(found)
+	const most = 3
+	text := strings.Join(found[:min(most, len(found))], "; ")
+	if more := len(found) - most; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
+func osmKind(what string) string {
+	switch what {
+	case "vnf":
+		return "VnfPackage"
+	case "ns":
+		return "NsPackage"
+	default:
+		return "NsInstance"
+	}
+}
+
+// osmItems puts what is in the OSM into the inventory.
+func (l *look) osmItems(report osm.Report) {
+	l.status.Items = slices.DeleteFunc(l.status.Items, func(i tko.SourceItem) bool {
+		return slices.Contains([]string{"VnfPackage", "NsPackage", "NsInstance"}, i.Kind)
+	})
+	var items []tko.SourceItem
+	for name, s := range report.Packages {
+		what, id, _ := strings.Cut(name, "/")
+		items = append(items, tko.SourceItem{Kind: osmKind(what), Name: id, ID: s.ID, Status: phase(s)})
+	}
+	for name, s := range report.Instances {
+		items = append(items, tko.SourceItem{Kind: "NsInstance", Name: name, ID: s.ID, Status: phase(s)})
+	}
+	slices.SortFunc(items, func(a, b tko.SourceItem) int {
+		if d := strings.Compare(b.Kind, a.Kind); d != 0 { // VNF packages first, instances last
+			return d
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	l.status.Items = append(l.status.Items, items...)
+}
+
+func phase(s osm.Status) string {
+	if s.Message == "" {
+		return s.Phase
+	}
+	return s.Phase + ": " + short(s.Message)
+}

@@ -1,0 +1,136 @@
+package repository
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/plumbing/transport/http"
+	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
+	"github.com/skeema/knownhosts"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+func (c Credentials) check() error {
+	n := 0
+	for _, file := range []string{c.PasswordFile, c.TokenFile, c.SSHKeyFile} {
+		if file != "" {
+			n++
+		}
+	}
+	switch {
+	case n > 1:
+		return tko.Errorf(tko.ErrInvalid, "the credentials name more than one of password, token and SSH key: use one")
+	case c.SSHKeyFile != "" && c.KnownHostsFile == "":
+		return tko.Errorf(tko.ErrInvalid, "an SSH key needs a file of known hosts: nobody else may see it used")
+	case c.PasswordFile != "" && c.Username == "":
+		return tko.Errorf(tko.ErrInvalid, "a password needs a user name")
+	}
+	return nil
+}
+
+// auth is how to log in, and what must never be shown.
+type auth struct {
+	method transport.AuthMethod
+	secret string
+}
+
+func (a auth) hide(err error) error {
+	if err == nil || a.secret == "" || !strings.Contains(err.Error(), a.secret) {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), a.secret, "[secret]"))
+}
+
+// maxSecret is more than any secret has.
+const maxSecret = 1 << 20
+
+func secret(name string) (string, error) {
+	file, err := os.Open(name) //nolint:gosec // the operator names the file
+	if err != nil {
+		return "", fmt.Errorf("the credentials: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxSecret))
+	if err != nil {
+		return "", fmt.Errorf("the credentials: %w", err)
+	}
+	text := strings.TrimSpace(string(data))
+	if text == "" {
+		return "", fmt.Errorf("the credentials: %s is empty", name)
+	}
+	return text, nil
+}
+
+func (r *Repository) auth() (auth, error) {
+	c := r.options.Credentials
+	switch {
+	case c.SSHKeyFile != "":
+		return r.sshAuth()
+	case c.PasswordFile != "":
+		password, err := secret(c.PasswordFile)
+		return auth{&http.BasicAuth{Username: c.Username, Password: password}, password}, err
+	case c.TokenFile != "":
+		token, err := secret(c.TokenFile)
+		user := c.Username
+		if user == "" {
+			user = "git" // hosts that take tokens as passwords don't mind the user's name
+		}
+		return auth{&http.BasicAuth{Username: user, Password: token}, token}, err
+	}
+	return auth{}, nil
+}
+
+func (r *Repository) sshAuth() (auth, error) {
+	c := r.options.Credentials
+	key, err := secret(c.SSHKeyFile)
+	if err != nil {
+		return auth{}, err
+	}
+	signer, err := ssh.ParsePrivateKey([]byte(key + "\n"))
+	if err != nil {
+		return auth{}, tko.Errorf(tko.ErrInvalid, "%s holds no private key without a passphrase", c.SSHKeyFile)
+	}
+	known, err := knownhosts.NewDB(c.KnownHostsFile)
+	if err != nil {
+		return auth{}, fmt.Errorf("the known hosts: %w", err)
+	}
+	ep, err := transport.NewEndpoint(r.options.URL)
+	if err != nil {
+		return auth{}, tko.Errorf(tko.ErrInvalid, "the URL of the repository can't be read")
+	}
+	user, port := ep.User, ep.Port
+	if user == "" {
+		user = c.Username
+	}
+	if user == "" {
+		user = gitssh.DefaultUsername
+	}
+	if port == 0 {
+		port = gitssh.DefaultPort
+	}
+	return auth{method: &sshAuth{config: ssh.ClientConfig{
+		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, Timeout: 30 * time.Second,
+		HostKeyCallback: known.HostKeyCallback(), HostKeyAlgorithms: known.HostKeyAlgorithms(net.JoinHostPort(ep.Host, strconv.Itoa(port))),
+	}}}, nil
+}
+
+// sshAuth is a key together with the hosts that may see it used.
+type sshAuth struct{ config ssh.ClientConfig }
+
+func (*sshAuth) Name() string   { return gitssh.PublicKeysName }
+func (*sshAuth) String() string { return gitssh.PublicKeysName }
+
+// ClientConfig answers a copy: the caller changes it.
+func (a *sshAuth) ClientConfig() (*ssh.ClientConfig, error) {
+	c := a.config
+	return &c, nil
+}

@@ -1,0 +1,294 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/config"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/go-git/go-git/v5/storage/memory"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/source"
+)
+
+// Options are the settings of a Repository. URL is required.
+type Options struct {
+	URL string // https://, http://, ssh:// or user@host:path; file:// on this machine. Without credentials
+	// Ref is a branch, a tag, a whole reference (refs/…) or a commit; the
+	// repository's HEAD if empty.
+	Ref         string
+	Credentials Credentials
+	CAFile      string // certificates, in PEM, that an https server's is signed by; the system's if empty
+	Limits      tree.Limits
+	Dir         string        // for the files of revisions; that of temporary files if empty
+	Timeout     time.Duration // of an answer; 1 min if 0. A transfer has ten times that
+}
+
+// Credentials are files, which are read at each connection, so that they may
+// change.
+type Credentials struct {
+	Username       string
+	PasswordFile   string
+	TokenFile      string
+	SSHKeyFile     string
+	KnownHostsFile string
+}
+
+// A Repository is polled.
+type Repository struct{ options Options }
+
+var scp = regexp.MustCompile(`^[^@:/\s]+@[^:/\s]+:[^\s]+$`)
+
+// New checks the settings and asks nobody. The error is an ErrInvalid.
+func New(o Options) (*Repository, error) {
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	if !scp.MatchString(o.URL) {
+		u, err := url.Parse(o.URL)
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository can't be read") // it may show a secret
+		}
+		if _, has := u.User.Password(); has {
+			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository at %q has a password in it: put it into a file, and name that", u.Host)
+		}
+		if u.User != nil && u.Scheme != "ssh" {
+			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository at %q has a user or token in it: put that into a file, and name it", u.Host)
+		}
+		switch u.Scheme {
+		case "https", "http", "ssh", "file":
+		default:
+			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository has the scheme %q: use https, http, ssh or file", u.Scheme)
+		}
+	}
+	return &Repository{options: o}, o.Credentials.check()
+}
+
+// Revision is what the repository is at, as NAME@sha1:COMMIT, in one request.
+func (r *Repository) Revision(ctx context.Context) (string, error) {
+	if plumbing.IsHash(r.options.Ref) {
+		return "sha1:" + r.options.Ref, nil
+	}
+	auth, err := r.auth()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Timeout, fmt.Errorf("it did not answer within %s", r.options.Timeout))
+	defer cancel()
+	ca, err := r.ca()
+	if err != nil {
+		return "", err
+	}
+	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.method, CABundle: ca})
+	if err != nil {
+		return "", auth.hide(told(ctx, err))
+	}
+	name, hash, err := choose(refs, r.options.Ref)
+	if err != nil {
+		return "", err
+	}
+	return name.Short() + "@sha1:" + hash.String(), nil
+}
+
+func (r *Repository) remote() *config.RemoteConfig {
+	return &config.RemoteConfig{Name: "origin", URLs: []string{r.options.URL}}
+}
+
+func (r *Repository) ca() ([]byte, error) {
+	if r.options.CAFile == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(r.options.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("the file of certificates: %w", err)
+	}
+	return data, nil
+}
+
+// choose is what the user calls ref.
+func choose(refs []*plumbing.Reference, ref string) (plumbing.ReferenceName, plumbing.Hash, error) {
+	names := map[plumbing.ReferenceName]*plumbing.Reference{}
+	for _, r := range refs {
+		names[r.Name()] = r
+	}
+	wanted := []plumbing.ReferenceName{plumbing.NewBranchReferenceName(ref), plumbing.NewTagReferenceName(ref), plumbing.ReferenceName(ref)}
+	if ref == "" {
+		wanted = []plumbing.ReferenceName{plumbing.HEAD}
+	}
+	for _, name := range wanted {
+		found := names[name]
+		if found != nil && found.Type() == plumbing.SymbolicReference {
+			found = names[found.Target()]
+		}
+		if found == nil {
+			continue
+		}
+		hash := found.Hash()
+		if peeled := names[found.Name()+"^{}"]; peeled != nil {
+			hash = peeled.Hash()
+		}
+		return found.Name(), hash, nil
+	}
+	if ref == "" {
+		return "", plumbing.ZeroHash, errors.New("the repository is empty, or its HEAD names no branch: name one")
+	}
+	return "", plumbing.ZeroHash, fmt.Errorf("the repository has no branch or tag %q", ref)
+}
+
+// told is what people can do something about.
+func told(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, transport.ErrRepositoryNotFound):
+		return errors.New("there is no such repository, or it wants credentials")
+	case errors.Is(err, transport.ErrEmptyRemoteRepository):
+		return errors.New("the repository is empty")
+	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
+		return errors.New("the repository wants other credentials")
+	}
+	return err
+}
+
+// Fetch gets the files of a revision. What it answers is the caller's to close.
+func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
+	_, commit, ok := strings.Cut(revision, "sha1:")
+	if !ok || !plumbing.IsHash(commit) {
+		return nil, tko.Errorf(tko.ErrInvalid, "%q is no revision of a git repository", revision)
+	}
+	auth, err := r.auth()
+	if err != nil {
+		return nil, err
+	}
+	ca, err := r.ca()
+	if err != nil {
+		return nil, err
+	}
+	limit := 10 * r.options.Timeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not end within %s", limit))
+	defer cancel()
+	dir, err := os.MkdirTemp(r.options.Dir, "tko-gitops-objects-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	limits := r.options.Limits.OrDefault()
+	objects, exceeded := source.Limited(osfs.New(dir), 2*limits.Bytes)
+	storage := filesystem.NewStorage(objects, cache.NewObjectLRUDefault())
+	defer func() { _ = storage.Close() }()
+	repository, err := git.Init(storage, nil)
+	if err != nil {
+		return nil, err
+	}
+	hash := plumbing.NewHash(commit)
+	if err := r.fetch(ctx, repository, hash, git.FetchOptions{Auth: auth.method, CABundle: ca}); err != nil {
+		if exceeded() {
+			return nil, tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", 2*limits.Bytes)
+		}
+		return nil, auth.hide(told(ctx, err))
+	}
+	return r.checkout(ctx, repository, hash)
+}
+
+// fetch gets one commit without its history. A server that gives no commits by
+// their hashes is asked for the branch or tag.
+func (r *Repository) fetch(ctx context.Context, repository *git.Repository, hash plumbing.Hash, o git.FetchOptions) error {
+	if _, err := repository.CreateRemote(r.remote()); err != nil {
+		return err
+	}
+	o.Depth, o.Tags, o.Force = 1, git.NoTags, true
+	const to = ":refs/tko/revision"
+	o.RefSpecs = []config.RefSpec{config.RefSpec(hash.String() + to)}
+	err := repository.FetchContext(ctx, &o)
+	if _, found := repository.CommitObject(hash); err == nil && found == nil {
+		return nil
+	}
+	if ctx.Err() != nil || plumbing.IsHash(r.options.Ref) {
+		return err
+	}
+	refs, listErr := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: o.Auth, CABundle: o.CABundle})
+	if listErr != nil {
+		return listErr
+	}
+	name, now, err := choose(refs, r.options.Ref)
+	if err != nil {
+		return err
+	}
+	if now != hash {
+		return errors.New("the repository has moved on meanwhile")
+	}
+	o.RefSpecs = []config.RefSpec{config.RefSpec("+" + name.String() + to)}
+	if err := repository.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
+		return err
+	}
+	_, err = repository.CommitObject(hash)
+	return err
+}
+
+// checkout copies the regular files of a commit.
+func (r *Repository) checkout(ctx context.Context, repository *git.Repository, hash plumbing.Hash) (_ *tree.Tree, err error) {
+	commit, err := repository.CommitObject(hash)
+	if err != nil {
+		return nil, err
+	}
+	files, err := commit.Tree()
+	if err != nil {
+		return nil, err
+	}
+	w, err := tree.Create(r.options.Dir, r.options.Limits)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = w.Discard()
+		}
+	}()
+	walker := object.NewTreeWalker(files, true, nil)
+	defer walker.Close()
+	for {
+		name, entry, err := walker.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return w.Tree(), nil
+		case err != nil:
+			return nil, err
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case entry.Mode != filemode.Regular && entry.Mode != filemode.Executable && entry.Mode != filemode.Deprecated:
+			continue // links and submodules
+		}
+		if err := add(w, repository, name, entry.Hash); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func add(w *tree.Writer, repository *git.Repository, name string, hash plumbing.Hash) error {
+	blob, err := repository.BlobObject(hash)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	content, err := blob.Reader()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	defer func() { _ = content.Close() }()
+	return w.Add(name, content)
+}

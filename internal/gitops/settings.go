@@ -1,0 +1,160 @@
+package gitops
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/repository"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+)
+
+// Settings are a source as operators write it, in a file.
+type Settings struct {
+	Name     string      `json:"name"`
+	Git      GitSettings `json:"git"`
+	Path     string      `json:"path,omitempty"`
+	Interval string      `json:"interval,omitempty"` // 1m
+	Resync   string      `json:"resync,omitempty"`   // 10m
+	Suspend  bool        `json:"suspend,omitempty"`
+	Prune    *bool       `json:"prune,omitempty"` // true
+	Adopt    bool        `json:"adopt,omitempty"`
+
+	Budget    *BudgetSettings `json:"budget,omitempty"` // 50 %, 20 entities
+	DependsOn []string        `json:"dependsOn,omitempty"`
+	OSM       OSMSettings     `json:"osm,omitempty"`
+}
+
+// BudgetSettings say how much may be removed without asking: what is beyond
+// both is not.
+type BudgetSettings struct {
+	Percent  int `json:"percent"`
+	Entities int `json:"entities"`
+}
+
+// GitSettings say where a repository is.
+type GitSettings struct {
+	URL            string `json:"url"`
+	Ref            string `json:"ref,omitempty"`
+	Username       string `json:"username,omitempty"`
+	PasswordFile   string `json:"passwordFile,omitempty"`
+	TokenFile      string `json:"tokenFile,omitempty"`
+	SSHKeyFile     string `json:"sshKeyFile,omitempty"`
+	KnownHostsFile string `json:"knownHostsFile,omitempty"`
+	CAFile         string `json:"caFile,omitempty"`
+	MaxBytes       int64  `json:"maxBytes,omitempty"`
+	MaxFiles       int    `json:"maxFiles,omitempty"`
+}
+
+// OSMSettings are what a source may do in Open Source MANO.
+type OSMSettings struct {
+	Prune     *bool  `json:"prune,omitempty"`     // as the source's
+	Broken    string `json:"broken,omitempty"`    // Keep or Recreate
+	Replace   bool   `json:"replace,omitempty"`   // make instances anew whose NSD or VIM account changed
+	NoReset   bool   `json:"noReset,omitempty"`   // the server doesn't know kdu_reset_values
+	Instances *int   `json:"instances,omitempty"` // budget of removals
+	Percent   *int   `json:"percent,omitempty"`
+}
+
+// ReadSettings reads a file of sources. The error is an ErrInvalid.
+func ReadSettings(file string) ([]Settings, error) {
+	data, err := os.ReadFile(file) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the file of sources: %w", err)
+	}
+	var read struct {
+		Sources []Settings `json:"sources"`
+	}
+	if err := yaml.UnmarshalStrict(data, &read); err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the file of sources %q: %w", file, err)
+	}
+	return read.Sources, nil
+}
+
+// NameOf is the name of a source whose URL is all that is known: the last part
+// of its path.
+func NameOf(address string) string {
+	p := address
+	if u, err := url.Parse(address); err == nil && u.Scheme != "" {
+		p = u.Path
+	} else if _, after, ok := strings.Cut(address, ":"); ok {
+		p = after
+	}
+	name := strings.TrimSuffix(path.Base(strings.TrimRight(p, "/")), ".git")
+	if name == "." || name == "/" {
+		return ""
+	}
+	return name
+}
+
+// Spec is the source that is asked for. dir is for the files of its revisions.
+func (s Settings) Spec(dir string) (Spec, error) {
+	if s.Name == "" {
+		s.Name = NameOf(s.Git.URL)
+	}
+	fail := func(format string, args ...any) (Spec, error) {
+		return Spec{}, tko.Errorf(tko.ErrInvalid, "source %q: %w", s.Name, tko.Errorf(tko.ErrInvalid, format, args...))
+	}
+	if s.Name == "" || strings.ContainsFunc(s.Name, func(c rune) bool { return c <= ' ' || c > '~' }) || len(s.Name) > 253 {
+		return fail("use a name of 1 to 253 visible ASCII characters")
+	}
+	if s.Git.URL == "" {
+		return fail("git.url is missing")
+	}
+	repo, err := repository.New(repository.Options{
+		URL: s.Git.URL, Ref: s.Git.Ref, CAFile: s.Git.CAFile, Dir: dir, Limits: tree.Limits{Bytes: s.Git.MaxBytes, Files: s.Git.MaxFiles},
+		Credentials: repository.Credentials{
+			Username: s.Git.Username, PasswordFile: s.Git.PasswordFile, TokenFile: s.Git.TokenFile,
+			SSHKeyFile: s.Git.SSHKeyFile, KnownHostsFile: s.Git.KnownHostsFile,
+		},
+	})
+	if err != nil {
+		return fail("%w", err)
+	}
+	spec := Spec{
+		Name: s.Name, Kind: "git", URL: s.Git.URL, Ref: s.Git.Ref, From: repo, Path: s.Path, Suspend: s.Suspend, Prune: s.Prune == nil || *s.Prune,
+		Adopt: s.Adopt, Budget: plan.DefaultBudget, DependsOn: s.DependsOn,
+	}
+	for name, d := range map[string]struct {
+		text  string
+		least time.Duration
+		to    *time.Duration
+	}{"interval": {s.Interval, time.Second, &spec.Interval}, "resync": {s.Resync, time.Second, &spec.Resync}} {
+		if d.text == "" {
+			continue
+		}
+		if *d.to, err = time.ParseDuration(d.text); err != nil || *d.to < d.least {
+			return fail("%s is %q: use a time of at least %s, such as 1m", name, d.text, d.least)
+		}
+	}
+	if s.Budget != nil {
+		if s.Budget.Percent < 0 || s.Budget.Percent > 100 || s.Budget.Entities < 0 {
+			return fail("budget: use 0 to 100 percent, and 0 entities or more")
+		}
+		spec.Budget = plan.Budget{Percent: s.Budget.Percent, Entities: s.Budget.Entities}
+	}
+	if spec.OSM, err = s.OSM.spec(spec.Prune); err != nil {
+		return fail("%w", err)
+	}
+	spec.Generation, err = generation(s)
+	return spec, err
+}
+
+// generation changes with what was asked for.
+func generation(of any) (string, error) {
+	text, err := json.Marshal(of)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8]), nil
+}

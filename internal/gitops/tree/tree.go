@@ -1,0 +1,126 @@
+// Package tree keeps the files of a revision, in a folder of their own: a
+// bounded number of regular files, and nothing that leads out of it. Start
+// reading at [Writer].
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// Limits bound a revision.
+type Limits struct {
+	Bytes int64 // of all files; 256 MiB if 0
+	Files int   // 100,000 if 0
+}
+
+// OrDefault are the limits, with what is 0 filled in.
+func (l Limits) OrDefault() Limits {
+	if l.Bytes == 0 {
+		l.Bytes = 256 << 20
+	}
+	if l.Files == 0 {
+		l.Files = 100_000
+	}
+	return l
+}
+
+// A Tree is a revision's files. Whoever gets one closes it.
+type Tree struct {
+	fs.FS
+	dir  string
+	root *os.Root
+}
+
+// Close forgets the files.
+func (t *Tree) Close() error {
+	return errors.Join(t.root.Close(), os.RemoveAll(t.dir))
+}
+
+// A Writer makes a tree.
+type Writer struct {
+	tree   *Tree
+	limits Limits
+	bytes  int64
+	files  int
+}
+
+// prefix is that of the folders of trees.
+const prefix = "tko-gitops-"
+
+// Create begins a tree in a new folder in dir, "" for that of temporary files.
+func Create(dir string, limits Limits) (*Writer, error) {
+	if dir != "" {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	path, err := os.MkdirTemp(dir, prefix)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	return &Writer{tree: &Tree{FS: root.FS(), dir: path, root: root}, limits: limits.OrDefault()}, nil
+}
+
+// Add writes a regular file. A name that leads out of the tree, and too many
+// files or bytes, are an ErrInvalid.
+func (w *Writer) Add(name string, content io.Reader) error {
+	name = filepath.Clean(filepath.FromSlash(name))
+	if !filepath.IsLocal(name) || name == "." {
+		return tko.Errorf(tko.ErrInvalid, "the file %.100q leads out of the revision", name)
+	}
+	if w.files++; w.files > w.limits.Files {
+		return tko.Errorf(tko.ErrInvalid, "the revision has more than %d files", w.limits.Files)
+	}
+	if err := w.tree.root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	file, err := w.tree.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return tko.Errorf(tko.ErrInvalid, "the revision's file %.100q can't be kept: %w", name, err)
+	}
+	left := w.limits.Bytes - w.bytes
+	n, err := io.Copy(file, io.LimitReader(content, left+1))
+	err = errors.Join(err, file.Close())
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if w.bytes += n; n > left {
+		return tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", w.limits.Bytes)
+	}
+	return nil
+}
+
+// Tree is what was written.
+func (w *Writer) Tree() *Tree { return w.tree }
+
+// Discard ends a tree that isn't wanted.
+func (w *Writer) Discard() error { return w.tree.Close() }
+
+// Sweep removes trees in dir that were left behind by processes that died: those
+// that nobody touched for a long time.
+func Sweep(dir string) {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	left, err := filepath.Glob(filepath.Join(dir, prefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, path := range left {
+		if info, err := os.Lstat(path); err == nil && info.IsDir() && time.Since(info.ModTime()) > 7*24*time.Hour {
+			_ = os.RemoveAll(path)
+		}
+	}
+}

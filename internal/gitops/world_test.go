@@ -1,0 +1,326 @@
+package gitops_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/validate"
+)
+
+// patience is how long a test waits for what should happen soon.
+const patience = 3 * time.Minute
+
+// data is a data controller in memory.
+func data(t testing.TB) *client.Client {
+	t.Helper()
+	store, err := sqlite.OpenMemory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	validator, err := validate.New(validate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpcapi.NewServer(catalog.New(store, validator, catalog.Options{MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}), grpcapi.Options{})
+	listener := bufconn.Listen(1 << 20)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	c, err := client.Dial(client.Options{WaitForReady: true, Author: tko.Author{Who: "test"}, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Close()
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = store.Close()
+	})
+	return c
+}
+
+// A repo is a git repository that is served over HTTP.
+type repo struct {
+	t        testing.TB
+	dir      string // work tree
+	url      string
+	requests atomic.Int64
+	away     atomic.Bool
+}
+
+func git(t testing.TB, dir string, arguments ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", arguments...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@x")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %s: %v\n%s", strings.Join(arguments, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func newRepo(t testing.TB) *repo {
+	t.Helper()
+	root := t.TempDir()
+	r := &repo{t: t, dir: filepath.Join(root, "work")}
+	git(t, root, "init", "-q", "-b", "main", "work")
+	git(t, root, "clone", "-q", "--bare", "work", "fleet.git")
+	git(t, r.dir, "remote", "add", "origin", filepath.Join(root, "fleet.git"))
+	path := filepath.Join(git(t, ".", "--exec-path"), "git-http-backend")
+	h := &cgi.Handler{Path: path, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null"}, Stderr: io.Discard}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		r.requests.Add(1)
+		if r.away.Load() {
+			http.Error(w, "away", http.StatusBadGateway)
+			return
+		}
+		// git-http-backend goes round for ever when a body ends before its length: it gets whole ones only.
+		body, err := io.ReadAll(q.Body)
+		if err != nil {
+			return
+		}
+		q.Body = io.NopCloser(bytes.NewReader(body))
+		h.ServeHTTP(w, q)
+	}))
+	t.Cleanup(web.Close)
+	r.url = web.URL + "/fleet.git"
+	return r
+}
+
+// write writes files, or removes those whose content is "".
+func (r *repo) write(files map[string]string) {
+	r.t.Helper()
+	for name, content := range files {
+		path := filepath.Join(r.dir, name)
+		if content == "" {
+			if err := os.RemoveAll(path); err != nil {
+				r.t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// push commits and pushes, and answers the revision.
+func (r *repo) push(files map[string]string) string {
+	r.t.Helper()
+	r.write(files)
+	git(r.t, r.dir, "add", "-A")
+	git(r.t, r.dir, "commit", "-q", "--allow-empty", "-m", "change")
+	git(r.t, r.dir, "push", "-q", "-f", "origin", "main")
+	return "main@sha1:" + git(r.t, r.dir, "rev-parse", "HEAD")
+}
+
+func template(id, value string) string {
+	return fmt.Sprintf(`
+apiVersion: tko.nephio.org/v1alpha1
+kind: Template
+metadata: {labels: {tier: edge}}
+spec:
+  templateId: %q
+  package:
+    resources:
+    - {apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {key: %q}}
+`, id, value)
+}
+
+func site(id, template string) string {
+	return fmt.Sprintf(`
+apiVersion: tko.nephio.org/v1alpha1
+kind: Site
+spec:
+  siteId: %q
+  templateId: %q
+`, id, template)
+}
+
+func deployment(name, template, site string) string {
+	return fmt.Sprintf(`
+apiVersion: tko.nephio.org/v1alpha1
+kind: Deployment
+metadata: {name: %q}
+spec:
+  templateId: %q
+  siteId: %q
+  package:
+    resources:
+    - {apiVersion: v1, kind: ConfigMap, metadata: {name: own}, data: {at: %q}}
+`, name, template, site, site)
+}
+
+const plugin = `
+apiVersion: tko.nephio.org/v1alpha1
+kind: Plugin
+spec: {type: schedule, pluginId: p, arguments: [x], triggers: [{group: g, version: v1, kind: K}]}
+`
+
+func all(documents ...string) string { return strings.Join(documents, "---") }
+
+// A world is a data controller and controllers of its sources.
+type world struct {
+	testing.TB
+	*client.Client
+	controller *gitops.Controller
+	log        syncBuffer
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// spec is a source that is looked at when it is called for.
+func spec(t testing.TB, settings gitops.Settings) gitops.Spec {
+	t.Helper()
+	if settings.Interval == "" {
+		settings.Interval = "1h"
+	}
+	s, err := settings.Spec(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func start(t testing.TB, c *client.Client, o gitops.Options) *world {
+	t.Helper()
+	w := &world{TB: t, Client: c}
+	o.Log = slog.New(slog.NewTextHandler(&w.log, nil))
+	w.controller = gitops.New(c, o)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.controller.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(w.log.String())
+		}
+	})
+	return w
+}
+
+// until waits for a source to be so, and answers it.
+func (w *world) until(name, what string, holds func(tko.Source) bool) tko.Source {
+	w.Helper()
+	var s tko.Source
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if s, err = w.Source(w.Context(), name); err == nil && holds(s) {
+			return s
+		}
+	}
+	w.Fatalf("source %q: not %s after %s: %v\n%+v", name, what, patience, err, s.Status)
+	return s
+}
+
+func ready(s tko.Source) (tko.Condition, bool) {
+	for _, c := range s.Status.Conditions {
+		if c.Type == tko.ConditionReady {
+			return c, true
+		}
+	}
+	return tko.Condition{}, false
+}
+
+// sync has a source looked at, and waits until a revision is applied.
+func (w *world) sync(name, revision string) tko.Source {
+	w.Helper()
+	if err := w.controller.Call(w.Context(), name); err != nil {
+		w.Fatal(err)
+	}
+	return w.until(name, "at "+revision, func(s tko.Source) bool {
+		c, _ := ready(s)
+		return s.Status.Applied == revision && c.Status == tko.ConditionTrue
+	})
+}
+
+// refused has a source looked at, and waits until it says why it isn't ready.
+func (w *world) refused(name, reason string, parts ...string) tko.Source {
+	w.Helper()
+	if err := w.controller.Call(w.Context(), name); err != nil {
+		w.Fatal(err)
+	}
+	return w.until(name, "refused for "+reason, func(s tko.Source) bool {
+		c, _ := ready(s)
+		for _, part := range parts {
+			if !strings.Contains(c.Message, part) {
+				return false
+			}
+		}
+		return c.Status == tko.ConditionFalse && c.Reason == reason
+	})
+}
+
+// entities are what is there, by kind, with revisions and who wrote them.
+func (w *world) entities() []string {
+	w.Helper()
+	var found []string
+	add := func(kind tko.Kind, id string, stamp tko.Stamp, err error) {
+		if err != nil {
+			w.Fatal(err)
+		}
+		found = append(found, fmt.Sprintf("%s %s %d %s", kind, id, stamp.Revision, stamp.Who))
+	}
+	for p, err := range w.Plugins(w.Context(), tko.PluginSelect{}, tko.ListOptions{}) {
+		add(tko.KindPlugin, p.ID(), p.Stamp, err)
+	}
+	for t, err := range w.Templates(w.Context(), tko.TemplateSelect{}, tko.ListOptions{}) {
+		add(tko.KindTemplate, string(t.ID), t.Stamp, err)
+	}
+	for s, err := range w.Sites(w.Context(), tko.SiteSelect{}, tko.ListOptions{}) {
+		add(tko.KindSite, string(s.ID), s.Stamp, err)
+	}
+	for d, err := range w.Deployments(w.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
+		add(tko.KindDeployment, string(d.Template)+"@"+string(d.Site), d.Stamp, err)
+	}
+	return found
+}
+
+var budget = plan.DefaultBudget

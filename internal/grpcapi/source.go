@@ -1,0 +1,82 @@
+package grpcapi
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
+)
+
+// claimed makes what is done depend on a claim, if there is one.
+func claimed(ctx context.Context, m *tkopb.WorkItem) context.Context {
+	if m == nil {
+		return ctx
+	}
+	return tko.WithClaim(ctx, wire.Claim(m))
+}
+
+func (d *data) PutEntity(ctx context.Context, m *tkopb.PutEntity) (*tkopb.PutEntityResponse, error) {
+	put, err := wire.PutEntity(m)
+	if err != nil {
+		return nil, err
+	}
+	result, err := d.backend.PutEntity(claimed(ctx, m.GetClaim()), put)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.PutEntityResponse{Id: result.ID, Revision: result.Revision, Created: result.Created, Changed: result.Changed}, nil
+}
+
+func (d *data) RemoveEntity(ctx context.Context, m *tkopb.RemoveEntity) (*tkopb.DeleteResponse, error) {
+	return deleted(d.backend.RemoveEntity(claimed(ctx, m.GetClaim()), tko.Kind(m.GetKind()), m.GetId(), m.GetDryRun()))
+}
+
+func (d *data) CallSources(ctx context.Context, m *tkopb.CallSources) (*emptypb.Empty, error) {
+	if err := d.backend.CallSources(ctx, m.GetNames(), m.GetMissing(), m.GetApprove()); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (d *data) GetSource(ctx context.Context, m *tkopb.GetSource) (*tkopb.Source, error) {
+	source, err := d.backend.Source(ctx, m.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if known := m.GetKnownVersion(); known != 0 && known == source.Version {
+		return wire.NewSource(tko.Source{Name: source.Name, Version: known, Approved: source.Approved, Updated: source.Updated}), nil
+	}
+	return wire.NewSource(source), nil
+}
+
+func (d *data) ListSources(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Source]) error {
+	sources, err := d.backend.Sources(s.Context())
+	if err != nil {
+		return err
+	}
+	for _, source := range sources {
+		if err := s.Send(wire.NewSource(source)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *data) SaveSource(ctx context.Context, m *tkopb.SaveSource) (*tkopb.SaveSourceResponse, error) {
+	version, err := d.backend.SaveSource(ctx, wire.Source(m.GetSource()), wire.Claim(m.GetClaim()))
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.SaveSourceResponse{Version: version}, nil
+}
+
+func (d *data) ForgetSource(ctx context.Context, m *tkopb.ForgetSource) (*emptypb.Empty, error) {
+	if err := d.backend.ForgetSource(ctx, m.GetName(), wire.Claim(m.GetClaim())); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}

@@ -1,0 +1,181 @@
+package relational
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// CallForWork calls for work of a queue.
+func (s *Store) CallForWork(ctx context.Context, queue string, keys []string, missing bool) error {
+	keys = slices.Clone(keys)
+	slices.SortFunc(keys, compareText)
+	keys = slices.Compact(keys)
+	call := Statement{SQL: callFor("r.queue, r.key", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}}}
+	if missing {
+		call.SQL = callFor("r.queue, r.key", "{rows}", "NOT EXISTS (SELECT 1 FROM work w WHERE w.queue = r.queue AND w.key = r.key)")
+	}
+	for _, key := range keys {
+		if err := checkTexts("queue", queue, "key", key); err != nil {
+			return err
+		}
+		call.Rows = append(call.Rows, []any{queue, key})
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	err := s.write(ctx, func(Tx) ([]Statement, error) { return append([]Statement{call}, s.dialect.Notify...), nil })
+	if err != nil {
+		return fault("call for work", err)
+	}
+	s.Wake()
+	return nil
+}
+
+func claimOf(item tko.WorkItem) claimName { return claimName{item.Queue, item.Key, item.Claim} }
+
+func errClaimLost(item tko.WorkItem) error {
+	return tko.Errorf(tko.ErrConflict, "the claim of %s %q is over, somebody else may be working on it: claim it again", item.Queue, item.Key)
+}
+
+// holdClaim locks a claim, so that nobody else gets it before the transaction
+// ends, if it still is good.
+func holdClaim(ctx context.Context, tx Tx, item tko.WorkItem) error {
+	held := false
+	err := tx.Run(ctx, lockItems("w.key", [][]any{{item.Queue, item.Key, item.Claim}}, func(from Row) error {
+		held = true
+		return from.Scan(new(string))
+	}))
+	if err == nil && !held {
+		err = errClaimLost(item)
+	}
+	return err
+}
+
+// Source answers one.
+func (s *Store) Source(ctx context.Context, name string) (tko.Source, error) {
+	if checkText("name", name) != nil {
+		return tko.Source{}, errNoSource(name)
+	}
+	var source tko.Source
+	err := s.run(ctx, Statement{
+		SQL:  "SELECT name, version, updated, status, approved, state FROM source WHERE name = $1",
+		Args: []any{name},
+		Scan: func(from Row) error { return scanSource(from, &source, &source.State) },
+	})
+	if err == nil && source.Version == 0 {
+		return source, errNoSource(name)
+	}
+	return source, fault("read a source", err)
+}
+
+func errNoSource(name string) error {
+	return tko.Errorf(tko.ErrNotFound, "source %q: not found", name)
+}
+
+// Sources answers all.
+func (s *Store) Sources(ctx context.Context) ([]tko.Source, error) {
+	var sources []tko.Source
+	err := s.run(ctx, Statement{
+		SQL: "SELECT name, version, updated, status, approved FROM source ORDER BY name",
+		Scan: func(from Row) error {
+			var source tko.Source
+			err := scanSource(from, &source)
+			sources = append(sources, source)
+			return err
+		},
+	})
+	return sources, fault("list sources", err)
+}
+
+func scanSource(from Row, s *tko.Source, more ...any) error {
+	var updated int64
+	var status []byte
+	if err := from.Scan(append([]any{&s.Name, &s.Version, &updated, &status, &s.Approved}, more...)...); err != nil {
+		return err
+	}
+	s.Updated = moment(updated).In(time.UTC)
+	if err := json.Unmarshal(status, &s.Status); err != nil {
+		return fmt.Errorf("the status of source %q: %w", s.Name, err)
+	}
+	return nil
+}
+
+// SaveSource writes a source.
+func (s *Store) SaveSource(ctx context.Context, source tko.Source, claim tko.WorkItem) (version int64, err error) {
+	if err := checkTexts("name", source.Name); err != nil {
+		return 0, err
+	}
+	if err := checkItem(claim); err != nil {
+		return 0, err
+	}
+	status, err := json.Marshal(source.Status)
+	if err != nil {
+		return 0, tko.Errorf(tko.ErrInvalid, "the status of source %q can't be written: %w", source.Name, err)
+	}
+	state := source.State
+	if state == nil {
+		state = []byte{}
+	}
+	err = s.write(ctx, func(tx Tx) ([]Statement, error) {
+		if err := holdClaim(ctx, tx, claim); err != nil {
+			return nil, err
+		}
+		version = 1
+		err := tx.Run(ctx, Statement{
+			SQL:  "SELECT version FROM source WHERE name = $1",
+			Args: []any{source.Name},
+			Scan: func(from Row) error {
+				err := from.Scan(&version)
+				version++
+				return err
+			},
+		})
+		return []Statement{{
+			SQL: "INSERT INTO source (name, version, updated, status, state, approved) VALUES ($1, $2, {now}, $3, $4, '') " +
+				"ON CONFLICT (name) DO UPDATE SET version = excluded.version, updated = excluded.updated, status = excluded.status, state = excluded.state",
+			Args: []any{source.Name, version, status, state},
+		}}, err
+	})
+	return version, fault("save a source", err)
+}
+
+// ApproveSource sets what somebody approved.
+func (s *Store) ApproveSource(ctx context.Context, name, digest string) error {
+	if err := checkTexts("name", name, "digest", digest); err != nil {
+		return err
+	}
+	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
+		found := false
+		err := tx.Run(ctx, Statement{
+			SQL: "UPDATE source SET approved = $1 WHERE name = $2 RETURNING name", Args: []any{digest, name},
+			Scan: func(from Row) error {
+				found = true
+				return from.Scan(new(string))
+			},
+		})
+		if err == nil && !found {
+			err = errNoSource(name)
+		}
+		return nil, err
+	})
+	return fault("approve a source", err)
+}
+
+// ForgetSource removes a source.
+func (s *Store) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
+	if err := checkTexts("name", name); err != nil {
+		return err
+	}
+	if err := checkItem(claim); err != nil {
+		return err
+	}
+	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
+		return []Statement{{SQL: "DELETE FROM source WHERE name = $1", Args: []any{name}}}, holdClaim(ctx, tx, claim)
+	})
+	return fault("forget a source", err)
+}

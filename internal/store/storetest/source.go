@@ -1,0 +1,173 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+var sourcePromises = []promise{
+	{"work that is called for is due at once", calledWorkIsDue},
+	{"missing work is called for once", missingWorkIsCalledOnce},
+	{"a source is as it was saved", sourceIsAsSaved},
+	{"a source is saved by who holds its work only", sourceIsSavedByHolder},
+	{"a change that depends on a claim needs it", changesNeedTheirClaim},
+	{"changes with and without a claim are apart", claimsDontMix},
+}
+
+func (w *world) claimSource(lease time.Duration, names ...string) []tko.WorkItem {
+	w.Helper()
+	w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, names, false))
+	items := w.claim(tko.QueueGitOps, len(names), lease)
+	if len(items) != len(names) {
+		w.Fatalf("claimed %v, want %v", items, names)
+	}
+	return items
+}
+
+func calledWorkIsDue(w *world) {
+	w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, nil, false))
+	item := w.claimSource(time.Hour, "a")[0]
+	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: tko.WorkLater, Retry: time.Hour}}, nil))
+	signal := w.store.Signal()
+	w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, []string{"b", "a", "a"}, false))
+	<-signal // whoever waits for work hears of it
+	w.equal("due", w.dueWork(tko.QueueGitOps), []string{"a", "b"})
+
+	items := w.claimSource(time.Hour, "a", "b")
+	w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, []string{"a"}, false))
+	w.equal("while it is claimed", w.dueWork(tko.QueueGitOps), []string{})
+	for _, i := range items {
+		w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: i, Outcome: tko.WorkLater, Retry: time.Hour}}, nil))
+	}
+	w.equal("afterwards", w.dueWork(tko.QueueGitOps), []string{"a"})
+	w.failed(w.store.CallForWork(w.ctx(), tko.QueueGitOps, []string{"\x00"}, false), tko.ErrInvalid)
+}
+
+func missingWorkIsCalledOnce(w *world) {
+	item := w.claimSource(time.Hour, "a")[0]
+	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: tko.WorkLater, Retry: time.Hour}}, nil))
+	w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, []string{"a", "b"}, true))
+	w.equal("due", w.dueWork(tko.QueueGitOps), []string{"b"})
+}
+
+func sourceIsAsSaved(w *world) {
+	_, err := w.store.Source(w.ctx(), "a")
+	w.failed(err, tko.ErrNotFound)
+	w.failed(w.store.ApproveSource(w.ctx(), "a", "x"), tko.ErrNotFound)
+	items := w.claimSource(time.Hour, "a", "b")
+	a := tko.Source{
+		Name: "a", State: []byte{0, 1, 255}, Status: tko.SourceStatus{
+			Kind: "git", Applied: "r1", Items: []tko.SourceItem{{Kind: "site", Name: "s", Revision: 3}},
+			Conditions: []tko.Condition{{Type: tko.ConditionReady, Status: tko.ConditionTrue, Message: "ä\u2028"}},
+		},
+	}
+	for want := range int64(3) {
+		version, err := w.store.SaveSource(w.ctx(), a, items[0])
+		w.ok(err)
+		w.equal("version", version, want+1)
+	}
+	_, err = w.store.SaveSource(w.ctx(), tko.Source{Name: "b"}, items[1])
+	w.ok(err)
+	w.ok(w.store.ApproveSource(w.ctx(), "a", "yes"))
+
+	got, err := w.store.Source(w.ctx(), "a")
+	w.ok(err)
+	if time.Since(got.Updated).Abs() > time.Minute {
+		w.Errorf("updated at %v", got.Updated)
+	}
+	a.Version, a.Updated, a.Approved = 3, got.Updated, "yes"
+	w.equal("source", got, a)
+	_, err = w.store.SaveSource(w.ctx(), a, items[0])
+	w.ok(err)
+	got, err = w.store.Source(w.ctx(), "a")
+	w.ok(err)
+	w.equal("what was approved stays", got.Approved, "yes")
+
+	all, err := w.store.Sources(w.ctx())
+	w.ok(err)
+	a.State, a.Version, a.Updated = nil, 4, got.Updated
+	if len(all) != 2 || all[1].Name != "b" {
+		w.Fatalf("sources are %+v", all)
+	}
+	w.equal("first of all", all[0], a)
+
+	w.ok(w.store.ForgetSource(w.ctx(), "a", items[0]))
+	w.ok(w.store.ForgetSource(w.ctx(), "a", items[0]))
+	_, err = w.store.Source(w.ctx(), "a")
+	w.failed(err, tko.ErrNotFound)
+}
+
+func sourceIsSavedByHolder(w *world) {
+	old := w.claimSource(time.Microsecond, "a")[0]
+	var now []tko.WorkItem
+	w.eventually("the lease runs out", func() bool {
+		now = w.claim(tko.QueueGitOps, 1, time.Hour)
+		return len(now) == 1
+	})
+	_, err := w.store.SaveSource(w.ctx(), tko.Source{Name: "a", State: []byte("new")}, now[0])
+	w.ok(err)
+	_, err = w.store.SaveSource(w.ctx(), tko.Source{Name: "a", State: []byte("old")}, old)
+	w.failed(err, tko.ErrConflict)
+	w.failed(w.store.ForgetSource(w.ctx(), "a", old), tko.ErrConflict)
+	got, err := w.store.Source(w.ctx(), "a")
+	w.ok(err)
+	w.equal("state", string(got.State), "new")
+}
+
+func withClaim(item tko.WorkItem) func(*catalog.Write) {
+	return func(w *catalog.Write) { w.Claim = &item }
+}
+
+func changesNeedTheirClaim(w *world) {
+	old := w.claimSource(time.Microsecond, "a")[0]
+	w.commit(template("t", withClaim(old))) // nobody else has it yet
+	var now []tko.WorkItem
+	w.eventually("the lease runs out", func() bool {
+		now = w.claim(tko.QueueGitOps, 1, time.Hour)
+		return len(now) == 1
+	})
+	head := w.head()
+	err := w.refusal(tko.ErrConflict, template("t", expect(1), withPackage("old"), withClaim(old)))
+	if !strings.Contains(err.Error(), "claim") {
+		w.Errorf("the error is %v", err)
+	}
+	w.refused(tko.ErrConflict, template("t2", withClaim(old)))
+	w.refused(tko.ErrConflict, deleted(templateKey("t"), withClaim(old)))
+	w.equal("head", w.head(), head)
+	w.commit(template("t", expect(1), withPackage("new"), withClaim(now[0])))
+	w.commit(deleted(templateKey("t"), withClaim(now[0])))
+	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: now[0], Outcome: tko.WorkDone}}, nil))
+	w.refused(tko.ErrConflict, template("t3", withClaim(now[0])))
+}
+
+func claimsDontMix(w *world) {
+	items := w.claimSource(time.Hour, "a", "b")
+	other := items[0]
+	other.Claim = "made up"
+	writes := make(chan error)
+	for i, change := range []func(*catalog.Write){withClaim(items[0]), withClaim(items[1]), withClaim(other), func(*catalog.Write) {}} {
+		go func() {
+			var err error
+			for n := range 20 {
+				if _, e := w.store.Commit(w.ctx(), site("s"+strings.Repeat("x", i)+"-"+strings.Repeat("y", n), change)); e != nil {
+					err = e
+				}
+			}
+			writes <- err
+		}()
+	}
+	var errs []error
+	for range 4 {
+		errs = append(errs, <-writes)
+	}
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) != 1 {
+		w.Fatalf("errors are %v", errs)
+	}
+	w.failed(errs[0], tko.ErrConflict)
+	w.equal("sites", len(w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1})), 60)
+}

@@ -1,0 +1,102 @@
+package wire
+
+import (
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// NewPutEntity writes an entity as it shall be.
+func NewPutEntity(p tko.Put, format krm.Format) (*tkopb.PutEntity, error) {
+	name, data, err := encodeSome(format, p.Package)
+	if err != nil {
+		return nil, err
+	}
+	m := &tkopb.PutEntity{
+		Kind: string(p.Kind), Id: p.ID, ParentDeploymentId: string(p.Parent), TemplateId: string(p.Template), SiteId: string(p.Site),
+		Metadata: p.Metadata, PackageFormat: name, Package: data, Origin: p.Origin, DryRun: p.DryRun,
+	}
+	if p.Kind == tko.KindPlugin {
+		m.Plugin = NewPlugin(p.Plugin)
+	}
+	return m, nil
+}
+
+// PutEntity reads an entity as it shall be.
+func PutEntity(m *tkopb.PutEntity) (tko.Put, error) {
+	p, err := Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return tko.Put{}, err
+	}
+	put := tko.Put{
+		Kind: tko.Kind(m.GetKind()), ID: m.GetId(), Parent: tko.DeploymentID(m.GetParentDeploymentId()),
+		Template: tko.TemplateID(m.GetTemplateId()), Site: tko.SiteID(m.GetSiteId()),
+		Metadata: m.GetMetadata(), Package: p, Origin: m.GetOrigin(), DryRun: m.GetDryRun(),
+	}
+	if m.GetPlugin() != nil {
+		put.Plugin = Plugin(m.GetPlugin())
+		put.Plugin.Stamp = tko.Stamp{}
+	}
+	return put, nil
+}
+
+// NewClaim writes a claim of work; nil for none.
+func NewClaim(item tko.WorkItem, ok bool) *tkopb.WorkItem {
+	if !ok {
+		return nil
+	}
+	return newWorkItem(item)
+}
+
+// Claim reads a claim of work.
+func Claim(m *tkopb.WorkItem) tko.WorkItem { return workItem(m) }
+
+// NewSource writes a source.
+func NewSource(s tko.Source) *tkopb.Source {
+	m := &tkopb.Source{
+		Name: s.Name, Version: s.Version, Approved: s.Approved, State: s.State,
+		Status: &tkopb.SourceStatus{
+			Kind: s.Status.Kind, Url: s.Status.URL, Ref: s.Status.Ref, Path: s.Status.Path, AttemptedRevision: s.Status.Attempted,
+			AppliedRevision: s.Status.Applied, Asks: s.Status.Asks, Holder: s.Status.Holder, Messages: s.Status.Messages,
+			Conditions: NewConditions(s.Status.Conditions),
+		},
+	}
+	if !s.Updated.IsZero() {
+		m.Updated = newTime(s.Updated)
+	}
+	for _, i := range s.Status.Items {
+		m.Status.Items = append(m.Status.Items, &tkopb.SourceItem{
+			Kind: i.Kind, Name: i.Name, Id: i.ID, Digest: i.Digest, Revision: i.Revision, Pending: i.Pending, Status: i.Status,
+		})
+	}
+	for _, o := range s.Status.Operations {
+		m.Status.Operations = append(m.Status.Operations, &tkopb.SourceOperation{
+			Time: newTime(o.Time), Revision: o.Revision, Verb: o.Verb, Kind: o.Kind, Name: o.Name, Error: o.Error,
+		})
+	}
+	return m
+}
+
+// Source reads a source.
+func Source(m *tkopb.Source) tko.Source {
+	status := m.GetStatus()
+	s := tko.Source{
+		Name: m.GetName(), Version: m.GetVersion(), Approved: m.GetApproved(), State: m.GetState(), Updated: timeOf(m.GetUpdated()),
+		Status: tko.SourceStatus{
+			Kind: status.GetKind(), URL: status.GetUrl(), Ref: status.GetRef(), Path: status.GetPath(), Attempted: status.GetAttemptedRevision(),
+			Applied: status.GetAppliedRevision(), Asks: status.GetAsks(), Holder: status.GetHolder(), Messages: status.GetMessages(),
+			Conditions: Conditions(status.GetConditions()),
+		},
+	}
+	for _, i := range status.GetItems() {
+		s.Status.Items = append(s.Status.Items, tko.SourceItem{
+			Kind: i.GetKind(), Name: i.GetName(), ID: i.GetId(), Digest: i.GetDigest(), Revision: i.GetRevision(), Pending: i.GetPending(), Status: i.GetStatus(),
+		})
+	}
+	for _, o := range status.GetOperations() {
+		s.Status.Operations = append(s.Status.Operations, tko.SourceOperation{
+			Time: timeOf(o.GetTime()), Revision: o.GetRevision(), Verb: o.GetVerb(), Kind: o.GetKind(), Name: o.GetName(), Error: o.GetError(),
+		})
+	}
+	return s
+}
