@@ -11,7 +11,7 @@ LDFLAGS := -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the programs and the example plugins into bin/
@@ -21,6 +21,11 @@ build: ## build the programs and the example plugins into bin/
 .PHONY: demo
 demo: build ## start TKO with the example catalog and show what happens (ARGS=--once: check and stop)
 	@$(BIN)/tko-demo $(ARGS)
+
+.PHONY: demo-kubernetes
+demo-kubernetes: build ## the same with two real Kubernetes clusters as sites, which are built the first time: minutes
+	@echo 'Kubernetes and etcd are built from their sources the first time: some minutes, and 2 GB on disk.'
+	@programs=$$(test/setup/kube.sh) && $(BIN)/tko-demo -kubernetes "$$programs" $(ARGS)
 
 .PHONY: clean-demo
 clean-demo: ## forget the demo's state
@@ -36,10 +41,11 @@ quick: ## the tests that need no server: within a minute
 	$(GO) test -short $(ARGS) . ./krm/... ./client/... $$($(GO) list ./internal/... | grep -v /store/postgres)
 
 .PHONY: soak
-soak: ## kill -9 everything at random moments, 50 rounds, and the Kubernetes API under 10,000 objects
+soak: ## kill -9 everything at random moments, 50 rounds, the Kubernetes API under 100,000 objects, and the image
 	@test/setup/setup.sh
 	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
 	TKO_KUBERNETES_OBJECTS=10000 $(GO) test -count=1 -timeout 20m -run Followers -v $(ARGS) ./test/kubernetes
+	TKO_KUBERNETES_OBJECTS=100000 TKO_KUBERNETES_WATCHERS=50 TKO_KUBERNETES_WRITES=1000 $(GO) test -count=1 -timeout 20m -run Load -v $(ARGS) ./test/kubernetes
 
 .PHONY: bench
 bench: build ## measure, beside raw PostgreSQL in the same run (results: docs/performance.md)

@@ -1,6 +1,7 @@
 // Command tko-demo shows TKO at work: it starts a server on a store in a
 // folder, registers the example catalog, follows its topologies until every
-// site has what it should run, and then keeps serving.
+// site has what it should run, and then keeps serving. With -kubernetes, the
+// sites are two real Kubernetes clusters, which it starts and stops.
 package main
 
 import (
@@ -40,6 +41,9 @@ type options struct {
 	bin     string
 	store   string
 	timeout time.Duration
+
+	kubernetes string   // folder of Kubernetes' programs, for the demo with clusters
+	arguments  []string // of the server, beside the usual ones
 }
 
 func run(ctx context.Context, args []string) error {
@@ -47,9 +51,10 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("tko-demo", flag.ContinueOnError)
 	flags.BoolVar(&o.once, "once", false, "stop when everything is scheduled and checked")
 	flags.StringVar(&o.dir, "dir", "demo", "folder for the store and the sites' repository")
-	flags.StringVar(&o.catalog, "catalog", "examples", "folder of the catalog")
+	flags.StringVar(&o.catalog, "catalog", "", "folder of the catalog (default examples, or examples/kubernetes)")
 	flags.StringVar(&o.bin, "bin", "bin", "folder of the binaries")
 	flags.StringVar(&o.store, "store", "", "another store than the embedded one in the folder: a PostgreSQL DSN")
+	flags.StringVar(&o.kubernetes, "kubernetes", "", "show Kubernetes clusters as sites, with the programs in this folder (test/setup/kube.sh prints it)")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this time")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -57,12 +62,21 @@ func run(ctx context.Context, args []string) error {
 		}
 		return err
 	}
+	if o.catalog == "" {
+		o.catalog = "examples"
+		if o.kubernetes != "" {
+			o.catalog = filepath.Join("examples", "kubernetes")
+		}
+	}
 	for _, dir := range []*string{&o.dir, &o.catalog, &o.bin} {
 		absolute, err := filepath.Abs(*dir)
 		if err != nil {
 			return err
 		}
 		*dir = absolute
+	}
+	if o.kubernetes != "" {
+		return runKubernetes(ctx, o)
 	}
 	if o.store == "" {
 		o.store = "sqlite:" + filepath.Join(o.dir, "tko.db")
@@ -209,9 +223,11 @@ func start(ctx context.Context, o options) (*server, error) {
 	}
 	defer func() { _ = log.Close() }()
 	//nolint:gosec // the binary that make built; it outlives the context, to be stopped in order
-	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), "--store="+o.store, "--ready-file="+ready,
-		"--listen-grpc="+address(ctx, "50050", o.once), "--listen-web="+address(ctx, "50051", o.once),
-		"--git-cache="+filepath.Join(o.dir, "git-cache"), "--instance-name=demo")
+	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append([]string{
+		"--store=" + o.store, "--ready-file=" + ready,
+		"--listen-grpc=" + address(ctx, "50050", o.once), "--listen-web=" + address(ctx, "50051", o.once),
+		"--git-cache=" + filepath.Join(o.dir, "git-cache"), "--instance-name=demo",
+	}, o.arguments...)...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on
 	if err := s.cmd.Start(); err != nil {

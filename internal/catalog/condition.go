@@ -27,7 +27,11 @@ func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, c
 	if err := checkConditions(conditions); err != nil {
 		return err
 	}
-	key := Key{Kind: kind, ID: id}
+	return s.setConditions(ctx, Key{Kind: kind, ID: id}, conditions, Requirement{})
+}
+
+func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.Condition, require Requirement) error {
+	kind, id := key.Kind, key.ID
 	if kind == tko.KindDeployment && !isDeploymentID(id) || tko.CheckID(string(kind), id) != nil {
 		return tko.NotFound(kind, id)
 	}
@@ -38,6 +42,9 @@ func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, c
 		}
 		if current.Revision == 0 {
 			return tko.NotFound(kind, id)
+		}
+		if err := require.check(key, current); err != nil {
+			return final(err)
 		}
 		merged := mergeConditions(current.Conditions, conditions, current.Revision, time.Now())
 		if len(merged) > maxConditions {

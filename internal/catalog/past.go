@@ -38,20 +38,20 @@ func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yi
 	if err := checkAfter(query.After); err != nil {
 		return err
 	}
-	left := query.Limit
-	if left == 0 {
+	if query.Limit == 0 {
 		return nil
 	}
-	query.Limit, query.Offset = -1, 0
-	b := &back{service: s, query: query, position: position, take: func(r Record) error {
+	query.Offset = 0
+	b := &back{service: s, query: query, position: position, seen: position, changed: map[string]tko.Change{}}
+	b.take = func(r Record) error {
 		if !yield(r, nil) {
 			return errStop
 		}
-		if left--; left == 0 {
+		if b.query.Limit--; b.query.Limit == 0 {
 			return errStop
 		}
 		return nil
-	}}
+	}
 	err := b.all(ctx)
 	if errors.Is(err, errStop) {
 		return nil
@@ -62,58 +62,70 @@ func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yi
 // back goes back to a position.
 type back struct {
 	service  *Service
-	query    Query
+	query    Query // what is still wanted
 	position int64
 	take     func(Record) error
 
+	seen    int64                 // the position up to which changes were read
+	read    int                   // how many
 	changed map[string]tko.Change // the first change since, by ID
 	ids     []string              // of what changed, sorted, that is still to come
 }
 
+// all lists what is still wanted, and again as long as so much of it is new
+// that something is missing.
 func (b *back) all(ctx context.Context) error {
-	for r, err := range b.service.store.List(ctx, b.query) {
-		if err == nil && b.changed == nil { // now that what is listed is fixed
-			err = b.load(ctx)
+	size := 0
+	for more := true; more; {
+		query := b.query
+		if size = max(query.Limit, 2*size); query.Limit > 0 {
+			query.Limit = size
 		}
-		if err == nil {
-			err = b.before(ctx, r.ID)
+		listed := 0
+		for r, err := range b.service.store.List(ctx, query) {
+			if listed++; err == nil && listed == 1 { // now that what is listed is fixed
+				err = b.load(ctx)
+			}
+			if err == nil {
+				err = b.before(ctx, r.ID)
+			}
+			if err != nil {
+				return err
+			}
+			b.query.After = r.ID
+			if _, ok := b.changed[r.ID]; ok {
+				continue // before has seen to it
+			}
+			if err := b.take(r); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
+		if listed == 0 {
+			if err := b.load(ctx); err != nil {
+				return err
+			}
 		}
-		if _, ok := b.changed[r.ID]; ok {
-			continue // before has seen to it
-		}
-		if err := b.take(r); err != nil {
-			return err
-		}
-	}
-	if b.changed == nil {
-		if err := b.load(ctx); err != nil {
-			return err
-		}
+		more = query.Limit > 0 && listed == query.Limit
 	}
 	return b.before(ctx, "")
 }
 
 // load reads what has changed since.
 func (b *back) load(ctx context.Context) error {
-	b.changed = map[string]tko.Change{}
-	read := 0
-	for after := b.position; ; {
-		changes, err := b.service.store.Changes(ctx, after, watchBatch)
+	for {
+		changes, err := b.service.store.Changes(ctx, b.seen, watchBatch)
 		if err != nil {
 			return err
 		}
 		for _, c := range changes {
-			after = c.Position
+			b.seen = c.Position
 			if _, ok := b.changed[c.ID]; ok || c.Kind != b.query.Kind || c.ID <= b.query.After {
 				continue
 			}
 			b.changed[c.ID] = c
 			b.ids = append(b.ids, c.ID)
 		}
-		if read += len(changes); read > maxBehind {
+		if b.read += len(changes); b.read > maxBehind {
 			return tko.Errorf(tko.ErrGone, "more than %d changes were made since this list began: list again", maxBehind)
 		}
 		if len(changes) < watchBatch {

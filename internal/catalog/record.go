@@ -336,7 +336,7 @@ func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.C
 		r.Conditions = mergeConditions(r.Conditions, conditions, r.Revision, time.Now())
 		return r, nil
 	}
-	if err := s.SetConditions(ctx, key.Kind, key.ID, conditions); err != nil {
+	if err := s.setConditions(ctx, key, conditions, require); err != nil {
 		return Record{}, err
 	}
 	return s.Record(ctx, Fields{Package: true, Deployments: true}, key)

@@ -85,6 +85,8 @@ type Config struct {
 	ManagementKubeconfig string
 	AllowInCluster       bool
 	ClusterInterval      time.Duration
+	Charts               string // folder
+	ChartTimeout         time.Duration
 
 	GitOps GitOps
 
@@ -175,6 +177,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
 	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
 	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
+	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path; without one there are none")
+	flags.DurationVar(&c.ChartTimeout, "chart-timeout", 5*time.Minute, "limit of a Helm chart's hook, and of an upgrade to become healthy before it is rolled back")
 
 	c.GitOps.flags(flags)
 
@@ -294,7 +298,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for name, d := range map[string]time.Duration{
-		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "cluster-interval": c.ClusterInterval,
+		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "cluster-interval": c.ClusterInterval, "chart-timeout": c.ChartTimeout,
 		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait,
 	} {
 		if d <= 0 {

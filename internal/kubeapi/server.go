@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,7 +68,12 @@ type Audit struct {
 type Server struct {
 	prepared interface{ RunWithContext(context.Context) error }
 	stopping chan struct{}
+	cert     interface{ RunOnce(context.Context) error } // reads files again; nil if there are none
+	log      *slog.Logger
 }
+
+// certificateEvery is how often the certificate's files are looked at.
+const certificateEvery = time.Second
 
 // newScheme makes what knows the types. TKO has one version only, which is the
 // internal one too.
@@ -128,7 +134,8 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 		return nil, fmt.Errorf("make the Kubernetes API: %w", err)
 	}
 	generic.ShutdownTimeout = 5 * time.Second
-	s := &Server{stopping: make(chan struct{})}
+	s := &Server{stopping: make(chan struct{}), log: o.Log}
+	s.cert, _ = config.SecureServing.Cert.(interface{ RunOnce(context.Context) error })
 	group := genericapiserver.NewDefaultAPIGroupInfo(v1alpha1.GroupVersion.Group, scheme, metav1.ParameterCodec, codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.GroupVersion.Version] = s.storages(catalog, config, o.Log)
 	if err := generic.InstallAPIGroup(&group); err != nil {
@@ -166,7 +173,39 @@ func (s *Server) storages(catalog Catalog, config *genericapiserver.RecommendedC
 func (s *Server) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { close(s.stopping) })
 	defer stop()
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	while, end := context.WithCancel(ctx)
+	defer end()
+	looking.Go(func() { s.renewCertificate(while) })
 	return s.prepared.RunWithContext(ctx)
+}
+
+// renewCertificate reads the certificate again when its files change. Kubernetes'
+// library does so too, but when it is told of changes only, which it isn't if a
+// link or a folder above the files is exchanged.
+func (s *Server) renewCertificate(ctx context.Context) {
+	if s.cert == nil {
+		return
+	}
+	ticker := time.NewTicker(certificateEvery)
+	defer ticker.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		problem := ""
+		if err := s.cert.RunOnce(ctx); err != nil {
+			problem = err.Error()
+		}
+		if problem != "" && problem != said {
+			s.log.WarnContext(ctx, "can't read the certificate of the Kubernetes API again, so the one before stays", "err", problem)
+		}
+		said = problem
+	}
 }
 
 // serveSecurely says where to serve, and with which certificate.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -385,5 +387,65 @@ func TestDiscovery(t *testing.T) {
 		if code, _ := w.do(http.MethodGet, path, nil); code != http.StatusOK {
 			t.Errorf("GET %s: %d", path, code)
 		}
+	}
+}
+
+// Controllers write conditions of their own, each of them, and leave the rest.
+func TestStatus(t *testing.T) {
+	w := newWorld(t)
+	w.must("PATCH", "sites/s?fieldManager=owner", "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s, labels: {a: b}}\n", "Content-Type", apply)
+	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s, labels: {a: other}}\n" +
+		"status: {deploymentIds: [mine], conditions: [{type: %s, status: 'True', reason: Fine, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}]}\n"
+	first := w.must("PATCH", "sites/s/status?fieldManager=one", fmt.Sprintf(text, "One"), "Content-Type", apply)
+	second := w.must("PATCH", "sites/s/status?fieldManager=two", fmt.Sprintf(text, "Two"), "Content-Type", apply)
+	again := w.must("PATCH", "sites/s/status?fieldManager=one", fmt.Sprintf(text, "One"), "Content-Type", apply)
+	if again.text("metadata.resourceVersion") != second.text("metadata.resourceVersion") || first.text("metadata.resourceVersion") == second.text("metadata.resourceVersion") {
+		t.Errorf("what changes nothing writes nothing: %v, %v, %v", first["metadata"], second["metadata"], again["metadata"])
+	}
+	types := []string{}
+	conditions, _ := again.at("status.conditions").([]any)
+	for _, c := range conditions {
+		m, _ := c.(map[string]any)
+		types = append(types, fmt.Sprint(m["type"], m["reason"], m["observedGeneration"]))
+	}
+	if diff := cmp.Diff([]string{"OneFine1", "TwoFine1"}, types); diff != "" {
+		t.Error(diff)
+	}
+	if again.at("metadata.generation") != 1.0 || again.text("metadata.labels.a") != "b" || again.at("status.deploymentIds") != nil {
+		t.Errorf("the status is conditions, and nothing else changes: %v, %v", again["metadata"], again["status"])
+	}
+	fields, _ := again.at("metadata.managedFields").([]any)
+	if len(fields) != 1 || fmt.Sprint(fields[0].(map[string]any)["manager"]) != "owner" {
+		t.Errorf("managed fields are those of the rest: %v", fields)
+	}
+	stale := first.set("status.conditions", []any{obj{"type": "Stale", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}})
+	w.fails(409, "was changed", "PUT", "sites/s/status", stale)
+	w.must("PUT", "sites/s/status?dryRun=All", stale.set("metadata.resourceVersion", second.text("metadata.resourceVersion")))
+	w.fails(422, "status", "PATCH", "sites/s/status", `{"status":{"conditions":[{"type":"Wrong","status":"Maybe","reason":"x","message":"","lastTransitionTime":null}]}}`, "Content-Type", "application/merge-patch+json")
+	w.fails(404, "not found", "PATCH", "sites/other/status", `{}`, "Content-Type", "application/merge-patch+json")
+	w.fails(405, "", "DELETE", "sites/s/status", nil)
+	if got := w.must("GET", "sites/s/status", nil); got.text("metadata.resourceVersion") != second.text("metadata.resourceVersion") {
+		t.Errorf("a dry run writes nothing: %v", got)
+	}
+	var wait sync.WaitGroup
+	var won atomic.Int32
+	for i := range 8 {
+		wait.Go(func() {
+			condition := obj{"type": fmt.Sprintf("Racer%d", i), "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+			if code, _ := w.do("PUT", "sites/s/status", again.set("status.conditions", []any{condition})); code == 200 {
+				won.Add(1)
+			} else if code != 409 {
+				t.Errorf("code %d", code)
+			}
+		})
+	}
+	wait.Wait()
+	if won.Load() != 1 {
+		t.Errorf("%d of those who have read the same have written", won.Load())
+	}
+	// Writing the rest says nothing of the status, and takes nothing of it away.
+	written := w.must("PUT", "sites/s", w.must("GET", "sites/s", nil).set("status", obj{}).set("metadata.labels.a", "c"))
+	if left, _ := written.at("status.conditions").([]any); len(left) != 3 {
+		t.Errorf("conditions stay: %v", written["status"])
 	}
 }

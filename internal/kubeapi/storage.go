@@ -273,17 +273,25 @@ func (s *storage) objects(ctx context.Context, options *metainternalversion.List
 		}
 		query := selected.query
 		query.After, query.Fields = from.After, s.kind.read(whole)
-		for r, err := range s.catalog.Records(ctx, query, from.Position) {
-			if err != nil {
-				yield(listed{}, err)
-				return
-			}
-			if !selected.keeps(r) || !named(r) {
-				continue
-			}
-			o, err := s.kind.object(r, whole)
-			if !yield(listed{o, r.ID}, err) || err != nil {
-				return
+		if options != nil && options.Limit > 0 && len(selected.rest) == 0 {
+			query.Limit = int(min(options.Limit, 1<<30)) + 1 // one more says that there are more
+		}
+		for read := query.Limit; read == query.Limit; { // fewer are the end
+			read = 0
+			for r, err := range s.catalog.Records(ctx, query, from.Position) {
+				if err != nil {
+					yield(listed{}, err)
+					return
+				}
+				read++
+				query.After = r.ID
+				if !selected.keeps(r) || !named(r) {
+					continue
+				}
+				o, err := s.kind.object(r, whole)
+				if !yield(listed{o, r.ID}, err) || err != nil {
+					return
+				}
 			}
 		}
 	}

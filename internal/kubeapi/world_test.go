@@ -26,11 +26,18 @@ const patience = 3 * time.Minute
 type world struct {
 	*catalog.Service
 	t      *testing.T
+	store  catalog.Store
 	url    string
 	client *http.Client
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, change ...func(*kubeapi.Options)) *world {
+	t.Helper()
+	return newWorldOf(t, nil, change...)
+}
+
+// newWorldOf serves what another catalog makes of the one there is.
+func newWorldOf(t *testing.T, around func(*catalog.Service) kubeapi.Catalog, change ...func(*kubeapi.Options)) *world {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
@@ -45,7 +52,15 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := kubeapi.New(t.Context(), service, kubeapi.Options{Listeners: sockets, Trusting: true})
+	served := kubeapi.Catalog(service)
+	if around != nil {
+		served = around(service)
+	}
+	options := kubeapi.Options{Listeners: sockets, Trusting: true}
+	for _, c := range change {
+		c(&options)
+	}
+	server, err := kubeapi.New(t.Context(), served, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +78,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	return &world{Service: service, t: t, url: "https://" + sockets[0].Addr().String(), client: &http.Client{Transport: transport}}
+	return &world{Service: service, t: t, store: store, url: "https://" + sockets[0].Addr().String(), client: &http.Client{Transport: transport}}
 }
 
 const group = "/apis/tko.nephio.org/v1alpha1/"
@@ -169,6 +184,27 @@ func (w *world) do(method, path string, body any, headers ...string) (int, obj) 
 		w.t.Fatalf("%s %s: %d %s", method, path, response.StatusCode, text)
 	}
 	return response.StatusCode, answer
+}
+
+// get answers the text at a path.
+func (w *world) get(path string) (int, string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
 }
 
 // must makes a request that succeeds.

@@ -2,9 +2,19 @@ package osm
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/config"
 )
 
@@ -29,4 +39,84 @@ type Endpoint struct {
 type Options struct {
 	Timeout time.Duration // of one request, its answer included; 60 s if 0. Packages have ten times that
 	Log     *slog.Logger  // nowhere if nil
+}
+
+// place is a server, and how we make sure that it is the one.
+type place struct {
+	scheme   string // empty: what the server speaks
+	host     string // with the port
+	path     string // before /osm
+	ca       [sha256.Size]byte
+	insecure bool
+}
+
+// readURL reads an endpoint's URL.
+func (e Endpoint) place() (place, error) {
+	text := strings.TrimSpace(e.URL)
+	bare := !strings.Contains(text, "://")
+	if bare {
+		text = "https://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case e.URL == "":
+		return place{}, tko.Errorf(tko.ErrInvalid, "no URL of an OSM: write https://HOST:PORT")
+	case err != nil:
+		return place{}, tko.Errorf(tko.ErrInvalid, "the URL of OSM can't be read: write https://HOST:PORT")
+	case u.User != nil:
+		return place{}, tko.Errorf(tko.ErrInvalid, "the URL of OSM holds a user: users and passwords go elsewhere")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return place{}, tko.Errorf(tko.ErrInvalid, "the URL of OSM begins with %q: use https, or http", u.Scheme)
+	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
+		return place{}, tko.Errorf(tko.ErrInvalid, "the URL of OSM %q: write https://HOST:PORT", e.URL)
+	}
+	p := place{scheme: u.Scheme, host: u.Host, insecure: e.Insecure, ca: sha256.Sum256(e.CA)}
+	p.path = strings.TrimSuffix(strings.TrimRight(u.EscapedPath(), "/"), "/osm")
+	if bare && loopback(u.Hostname()) {
+		p.scheme = ""
+	}
+	return p, nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// transport makes the connections of a place.
+func (e Endpoint) transport() (*http.Transport, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: e.Insecure} //nolint:gosec // only if the user says so
+	if len(e.CA) > 0 {
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(e.CA) {
+			return nil, tko.Errorf(tko.ErrInvalid, "the CA of OSM holds no certificate in PEM")
+		}
+	}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:       t,
+		TLSHandshakeTimeout:   20 * time.Second,
+		MaxIdleConnsPerHost:   32,
+		IdleConnTimeout:       8 * time.Second, // before the server closes them, at 10 s
+		ResponseHeaderTimeout: 10 * time.Minute,
+	}, nil
+}
+
+// speaks finds out what a server on a loopback address speaks.
+func speaks(ctx context.Context, host string) (scheme string, err error) {
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		host = net.JoinHostPort(strings.Trim(host, "[]"), "443")
+	}
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent
+	conn, err := d.DialContext(ctx, "tcp", host)
+	var plain tls.RecordHeaderError
+	switch {
+	case err == nil:
+		return "https", conn.Close()
+	case errors.As(err, &plain):
+		return "http", nil
+	default:
+		return "", fmt.Errorf("finding out what %s speaks: %w", host, err)
+	}
 }

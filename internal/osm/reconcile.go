@@ -2,7 +2,6 @@ package osm
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 )
@@ -52,12 +51,17 @@ type Policy struct {
 	InFlight int
 }
 
-// A Budget limits removals. Either limit may be exceeded, but not both.
+// A Budget limits removals. Either limit may be exceeded, but not both. The
+// zero value allows none.
 type Budget struct {
-	Instances int // that many; 0 means none
-	Percent   int // of those that there are; 0 means none
-	Unlimited bool
+	Instances int
+	Percent   int // of those that there are; 100 is no limit
 }
+
+// DefaultBudget is one that doesn't get in the way, and stops what can't be meant.
+var DefaultBudget = Budget{Instances: 10, Percent: 20}
+
+func (b Budget) over(n, total int) bool { return n > b.Instances && n*100 > b.Percent*total }
 
 // What is done about a package or an instance.
 const (
@@ -82,7 +86,7 @@ type Change struct {
 // A Plan is what Apply would do, in its order.
 type Plan struct {
 	Changes []Change
-	// Refused are the errors of what can't be done, by what they are about.
+	// Refused is what can't be done.
 	Refused []Problem
 	// Warnings are what is done and may not be what was meant.
 	Warnings []Problem
@@ -148,27 +152,26 @@ func (r Report) Settled() bool {
 	return r.Approval == nil
 }
 
-// Check says everything that is wrong with what is desired in itself, without
-// asking OSM: names, descriptions, duplicates, packages that can't be read.
-// The error is [tko.ErrInvalid], and joined of one for each.
-func (d Desired) Check() error { return errNotYet }
-
 // Plan says what Apply would do, without changing anything, in OSM or here.
 func (r *Reconciler) Plan(ctx context.Context, d Desired, s State, p Policy) (Plan, error) {
-	return Plan{}, errNotYet
+	w := newRun(r, d, s, p)
+	var plan Plan
+	err := w.plan(ctx, &plan)
+	return plan, err
 }
 
 // Apply does what is needed so that OSM holds what is desired, and follows the
 // operations that were begun, for as long as the policy says. What is wrong
 // with one instance is in the report, and doesn't stop the others. A package
-// that is refused stops everything that comes after it, as instances may need it; that is an error,
-// as is everything that concerns all: a server that doesn't answer, say. The report
-// counts also if there is an error. [tko.ErrInvalid] says that what is desired
-// has to change. Doing it again changes nothing.
+// that is refused stops everything that comes after it, as instances may need
+// it; that is an error, as is everything that concerns all: a server that
+// doesn't answer, say. The report counts also if there is an error.
+// [tko.ErrInvalid] says that what is desired has to change. Doing it again
+// changes nothing.
 //
 // If nothing is to be done, that costs one request: a list of instances.
 func (r *Reconciler) Apply(ctx context.Context, d Desired, s State, p Policy) (Report, error) {
-	return Report{}, errNotYet
+	w := newRun(r, d, s, p)
+	err := w.apply(ctx)
+	return w.report(), err
 }
-
-var errNotYet = errors.New("not yet")

@@ -17,9 +17,6 @@ type State struct {
 type PackageState struct {
 	ID     string `json:"_id,omitempty"`    // OSM's; empty if it isn't known to be there
 	Digest string `json:"digest,omitempty"` // of the archive that was sent
-	// Charts are the charts of its KDUs that name a version, by KDU: v19 doesn't
-	// take the version in the descriptor.
-	Charts map[string]string `json:"charts,omitempty"`
 }
 
 // InstanceState is what is known of an instance.
@@ -30,6 +27,10 @@ type InstanceState struct {
 	Digest string `json:"digest,omitempty"` // of what was applied; empty if nothing was
 	// KDUs are what was applied, by "member/KDU".
 	KDUs map[string]KDUState `json:"kdus,omitempty"`
+	// Adopted says that somebody else made it: nobody knows with which values.
+	Adopted bool `json:"adopted,omitempty"`
+	// Removing says that its removal was decided, and approved if need be.
+	Removing bool `json:"removing,omitempty"`
 	// Creating is when it was asked for; until then it isn't known whether that worked.
 	Creating *time.Time `json:"creating,omitempty"`
 	// Pending is the operation that is in flight: never more than one.
@@ -63,7 +64,7 @@ const (
 type Pending struct {
 	Kind string `json:"kind"`          // Instantiate, Upgrade or Terminate
 	ID   string `json:"_id,omitempty"` // OSM's; empty if it isn't known whether it was accepted
-	// Digest and KDUs are what is applied when it is done.
+	// Digest is what was desired, and KDUs what is applied when it is done.
 	Digest string              `json:"digest,omitempty"`
 	KDUs   map[string]KDUState `json:"kdus,omitempty"`
 	KDU    string              `json:"kdu,omitempty"` // "member/KDU" of an upgrade
@@ -74,6 +75,7 @@ type Pending struct {
 type Failure struct {
 	Digest  string    `json:"digest"` // of what was desired
 	Message string    `json:"message"`
+	Refused bool      `json:"refused,omitempty"` // OSM said no
 	Count   int       `json:"count"`
 	At      time.Time `json:"at"`
 }

@@ -81,7 +81,11 @@ func loseSite(site tko.SiteID) func(*memory, tko.DeploymentID) {
 func at(sites ...string) []string {
 	var all []string
 	for _, s := range sites {
-		all = append(all, "leaf at "+s)
+		if strings.Contains(s, " at ") {
+			all = append(all, s)
+		} else {
+			all = append(all, "leaf at "+s)
+		}
 	}
 	return all
 }
@@ -231,6 +235,22 @@ func TestPlacementAgain(t *testing.T) {
 			steps: []step{{edit: func(m *memory, _ tko.DeploymentID) {
 				m.deployments["deployment-00002"].Site = "south-1"
 			}, want: []string{"north-2", "south-1"}, says: "True UpToDate"}},
+		},
+		"another template": {
+			why: "what is there goes when what takes its place is prepared: a bad template replaces nothing", update: "update: Apply, budget: {delete: 2}",
+			steps: []step{
+				{
+					edit: func(m *memory, id tko.DeploymentID) {
+						m.templates["other"] = krm.Package{}
+						d := m.deployments[id]
+						i := slices.IndexFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind == "Template" })
+						d.Package[i].Set("other", "spec", "templateId")
+						d.Package[0].Set("other", "status", "templates", "leaf")
+					},
+					want: []string{"north-1", "north-2", "other at north-1", "other at north-2"}, says: `False WithinBudget: Placement "placement": 2 children will be deleted when`,
+				},
+				{settle: true, want: []string{"other at north-1", "other at north-2"}, says: "True UpToDate"},
+			},
 		},
 		"no template any more": {
 			why: "what can't be done says why, and goes on when it can", update: "update: Apply",

@@ -79,8 +79,9 @@ func TestProduction(t *testing.T) {
 	defer c.Kubectl(t, "delete", "namespace", "tko-dry", "--wait=false")
 	everything := map[string]any{
 		"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}, "postgresql": map[string]any{"enabled": true, "storageClass": "fast"},
-		"image": map[string]any{"pullPolicy": "Always", "pullSecrets": []any{"registry"}},
-		"data":  map[string]any{"flags": []any{"--log-level=debug"}, "nodeSelector": map[string]any{"a": "b"}, "tolerations": []any{map[string]any{"operator": "Exists"}}},
+		"kubernetesSites": map[string]any{"management": true},
+		"image":           map[string]any{"pullPolicy": "Always", "pullSecrets": []any{"registry"}},
+		"data":            map[string]any{"flags": []any{"--log-level=debug"}, "nodeSelector": map[string]any{"a": "b"}, "tolerations": []any{map[string]any{"operator": "Exists"}}},
 	}
 	for name, manifest := range map[string]string{
 		"production": strings.ReplaceAll(kustomize(t, "production"), "namespace: tko\n", "namespace: tko-dry\n"),

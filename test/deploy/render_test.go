@@ -20,18 +20,27 @@ import (
 
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/test/kube"
+	"github.com/tko-orchestrator/tko/test/process"
 )
 
-func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
+func TestMain(m *testing.M) {
+	code := kube.Main(m)
+	process.Clean()
+	os.Exit(code)
+}
 
 const folder = "../../deploy/kubernetes"
 
 type object = map[string]any
 
-// kustomize renders an overlay.
+// kustomize renders an overlay, or else a folder of testdata.
 func kustomize(t *testing.T, overlay string) string {
 	t.Helper()
-	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(folder, "overlays", overlay))
+	path := filepath.Join(folder, "overlays", overlay)
+	if _, err := os.Stat(path); err != nil {
+		path = filepath.Join("testdata", overlay)
+	}
+	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +126,7 @@ func TestChartIsTheKustomization(t *testing.T) {
 	one := map[string]any{"replicas": 1}
 	tests := map[string]map[string]any{
 		"production": {"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}},
+		"management": {"kubernetesSites": map[string]any{"management": true}},
 		"trial":      {"postgresql": map[string]any{"enabled": true}, "data": one, "preparer": one, "metaScheduler": one},
 	}
 	for overlay, values := range tests {
@@ -140,6 +150,7 @@ func TestChartIsTheKustomization(t *testing.T) {
 func TestChartInAnotherNamespace(t *testing.T) {
 	manifest := mustHelm(t, "elsewhere", map[string]any{
 		"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}, "postgresql": map[string]any{"enabled": true},
+		"kubernetesSites": map[string]any{"management": true},
 	})
 	for id, o := range objects(t, manifest) {
 		text, err := yaml.Marshal(o)
@@ -204,7 +215,7 @@ func TestChartValues(t *testing.T) {
 // The flags are tko-server's, and what they say together makes sense.
 func TestFlags(t *testing.T) {
 	n := 0
-	for id, o := range objects(t, kustomize(t, "production")) {
+	for id, o := range objects(t, kustomize(t, "management")) {
 		if o["kind"] != "Deployment" {
 			continue
 		}

@@ -34,6 +34,9 @@ type Options struct {
 	// more is collected, namespaces go when they are deleted, and roles such as
 	// view, which are made of others, have rules.
 	Controllers bool
+	// Programs is the folder of Kubernetes' programs; those that
+	// test/setup/kube.sh brings if it is empty.
+	Programs string
 }
 
 // A Cluster is a Kubernetes that runs. It serves one user after the other or
@@ -105,9 +108,12 @@ func Main(m *testing.M) int {
 
 // New starts a cluster and waits until it is ready. The caller closes it.
 func New(options Options) (*Cluster, error) {
-	programs, err := programs()
-	if err != nil {
-		return nil, err
+	programs := options.Programs
+	if programs == "" {
+		var err error
+		if programs, err = builtPrograms(); err != nil {
+			return nil, err
+		}
 	}
 	folder, err := os.MkdirTemp("", "tko-kubernetes-")
 	if err != nil {
@@ -356,7 +362,7 @@ func (c *Cluster) showLogs(t testing.TB) {
 	})
 }
 
-var programs = sync.OnceValues(func() (string, error) {
+var builtPrograms = sync.OnceValues(func() (string, error) {
 	_, file, _, _ := runtime.Caller(0)
 	var stderr bytes.Buffer
 	cmd := exec.Command(filepath.Join(filepath.Dir(file), "..", "setup", "kube.sh"))

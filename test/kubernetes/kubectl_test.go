@@ -14,7 +14,11 @@ const aPackage = `, labels: {type: demo, Site.cloud: GCP}}
 spec: {package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: v}}]}}`
 
 func TestKubectl(t *testing.T) {
-	w := newWorld(t, "data,preparer")
+	policy, log := filepath.Join(t.TempDir(), "policy.yaml"), filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, users: [alice]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, "data,preparer", "--kubernetes-audit-policy="+policy, "--kubernetes-audit-log="+log)
 
 	t.Run("create, get and list", func(t *testing.T) {
 		w.t = t
@@ -149,18 +153,12 @@ func TestKubectl(t *testing.T) {
 		}
 	})
 
-	t.Run("explain", func(t *testing.T) {
-		w.t = t
-		for path, says := range map[string]string{
-			"templates.tko.nephio.org": "what deployments are made from", "site.spec.templateId": "merged into the template's", "plugins.spec.triggers": "kinds of resources",
-		} {
-			if out := w.with("", "explain", "--api-version=tko.nephio.org/v1alpha1", strings.Replace(path, ".tko.nephio.org", "", 1)); !strings.Contains(strings.Join(strings.Fields(out), " "), says) {
-				t.Errorf("explain %s: %s", path, out)
-			}
-		}
-	})
-
+	t.Run("formats", func(t *testing.T) { formats(t, w) })
+	t.Run("patches", func(t *testing.T) { patches(t, w) })
+	t.Run("explain", func(t *testing.T) { explanations(t, w) })
+	t.Run("status", func(t *testing.T) { statuses(t, w) })
 	t.Run("users", func(t *testing.T) { users(t, w) })
+	t.Run("audit", func(t *testing.T) { audited(t, log) })
 
 	t.Run("deletes", func(t *testing.T) {
 		w.t = t

@@ -45,7 +45,7 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%d lines of %d, the last is %s", len(lines), n, lines[len(lines)-1])
 	}
 	t.Logf("kubectl get of %d objects in chunks of 500: %s, the server's memory grew from %d to at most %d MiB", n, took.Round(time.Millisecond), before, before+grown)
-	if grown > 200 {
+	if grown > 100 { // connections' caches, which are bounded
 		t.Errorf("the server's memory grew by %d MiB: a list must not be in memory", grown)
 	}
 	w.watchers(number(t, "TKO_KUBERNETES_WATCHERS", 5), number(t, "TKO_KUBERNETES_WRITES", 50))

@@ -1,8 +1,24 @@
 package osmtest
 
 import (
+	"crypto/md5" //nolint:gosec // what clients send
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
+	"go.yaml.in/yaml/v3"
 )
 
 // Options are the settings of a Server. The zero value works.
@@ -11,21 +27,131 @@ type Options struct {
 	Projects  []string          // admin if nil
 	VIMs      []string          // names of VIM accounts; "vim" if nil
 	TLS       bool              // speak https, with the certificate that CA gives
-	Delay     time.Duration     // how long each operation of the LCM takes
+	Pickup    time.Duration     // how long an operation waits until the LCM begins with it
+	Delay     time.Duration     // how long each operation of the LCM takes then
 	TokenLife time.Duration     // 1 h if 0
 	// Charts are the versions of charts in the LCM's repositories, the newest
-	// last, by "repository/chart"; any chart has "1.0.0" otherwise.
+	// last, by "repository/chart"; any other chart has "1.0.0".
 	Charts map[string][]string
+	// OldCharts takes versions of charts in descriptors, as releases before 19 did.
+	OldCharts bool
+	// Padding is added to each record of an instance: real ones are large.
+	Padding int
 }
+
+// A Fault is what goes wrong with a request.
+type Fault int
+
+// What can go wrong.
+const (
+	None       Fault = iota
+	Refuse           // 503
+	DropBefore       // the connection breaks, and nothing was done
+	DropAfter        // the connection breaks, and it was done
+	Forbid           // 401, whatever the token
+)
 
 // A Server is an NBI.
 type Server struct {
 	URL string // http://127.0.0.1:PORT
 	CA  []byte // PEM, with TLS
+
+	options Options
+	http    *httptest.Server
+
+	mu       sync.Mutex
+	closed   bool
+	timers   []*time.Timer
+	tokens   map[string]token
+	logins   map[string]time.Time
+	rapid    int // logins that came too early
+	fault    func(method, path string) Fault
+	lcm      func(Operation) string
+	requests map[string]int
+	total    int
+	in, out  int64
+	vims     []doc
+	packages map[string][]doc // by "vnf" and "ns"
+	sent     map[string]map[string][]byte
+	nsrs     []doc
+	ops      []doc
+	releases map[string]map[string]*Release // by _id of the instance and "member/KDU"
+	initial  map[string]map[string]map[string]any
+	free     map[string]time.Time // when the LCM is done with what it knows, by instance
+}
+
+type doc = map[string]any
+
+type token struct {
+	user, project string
+	expires       time.Time
 }
 
 // Start starts a server, which ends with the test.
-func Start(t testing.TB, o Options) *Server { t.Helper(); return &Server{} }
+func Start(t testing.TB, o Options) *Server {
+	t.Helper()
+	s := New(o)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// New starts a server. Close it.
+func New(o Options) *Server {
+	if o.Users == nil {
+		o.Users = map[string]string{"admin": "admin"}
+	}
+	if o.Projects == nil {
+		o.Projects = []string{"admin"}
+	}
+	if o.VIMs == nil {
+		o.VIMs = []string{"vim"}
+	}
+	if o.TokenLife == 0 {
+		o.TokenLife = time.Hour
+	}
+	s := &Server{
+		options: o, tokens: map[string]token{}, logins: map[string]time.Time{}, requests: map[string]int{},
+		packages: map[string][]doc{}, sent: map[string]map[string][]byte{}, releases: map[string]map[string]*Release{},
+		initial: map[string]map[string]map[string]any{}, free: map[string]time.Time{},
+	}
+	for _, name := range o.VIMs {
+		s.vims = append(s.vims, doc{"_id": uuid.NewString(), "name": name, "vim_type": "dummy", "_admin": doc{"operationalState": "ENABLED", "projects_read": anys(o.Projects)}})
+	}
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	if o.TLS {
+		s.http.StartTLS()
+		s.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
+	} else {
+		s.http.Start()
+	}
+	s.URL = s.http.URL
+	return s
+}
+
+// Close ends it.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for _, t := range s.timers {
+		t.Stop()
+	}
+	s.mu.Unlock()
+	s.http.Close()
+}
+
+// Fault lets requests go wrong: nil for none. The path is without /osm.
+func (s *Server) Fault(f func(method, path string) Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = f
+}
+
+// LCM lets operations fail: those for which f, if not nil, answers a message.
+func (s *Server) LCM(f func(Operation) string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lcm = f
+}
 
 // Counts are how much was asked since the last Reset.
 type Counts struct {
@@ -33,10 +159,331 @@ type Counts struct {
 	Total    int
 	BytesIn  int64 // bodies of requests
 	BytesOut int64 // bodies of answers
+	Rapid    int   // logins of a user within 2 s of the one before
 }
 
 // Counts answers how much was asked.
-func (s *Server) Counts() Counts { return Counts{} }
+func (s *Server) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Counts{Requests: maps.Clone(s.requests), Total: s.total, BytesIn: s.in, BytesOut: s.out, Rapid: s.rapid}
+}
 
 // Reset sets the counts to zero.
-func (s *Server) Reset() {}
+func (s *Server) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests, s.total, s.in, s.out, s.rapid = map[string]int{}, 0, 0, 0, 0
+}
+
+// Revoke makes all tokens void.
+func (s *Server) Revoke() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokens = map[string]token{}
+}
+
+// SetPassword changes a user's password.
+func (s *Server) SetPassword(user, password string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.options.Users[user] = password
+}
+
+// answer is what is answered.
+type answer struct {
+	status   int
+	body     any // nothing if nil
+	location string
+}
+
+func problem(status int, code, format string, args ...any) answer {
+	return answer{status: status, body: doc{"code": code, "status": status, "detail": fmt.Sprintf(format, args...)}}
+}
+
+func badRequest(format string, args ...any) answer { return problem(400, "BAD_REQUEST", format, args...) }
+func missing(format string, args ...any) answer    { return problem(404, "NOT_FOUND", format, args...) }
+func conflict(format string, args ...any) answer   { return problem(409, "CONFLICT", format, args...) }
+func unprocessable(format string, args ...any) answer {
+	return problem(422, "UNPROCESSABLE_ENTITY", format, args...)
+}
+
+// call is a request that was read.
+type call struct {
+	method  string
+	parts   []string // of the path, from the domain
+	query   map[string][]string
+	header  http.Header
+	body    []byte
+	project string
+}
+
+const maxBody = 300 << 20
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
+	if err != nil {
+		return
+	}
+	path, ok := strings.CutPrefix(r.URL.Path, "/osm/")
+	s.mu.Lock()
+	s.total++
+	s.in += int64(len(body))
+	s.requests[r.Method+" /"+pattern(path)]++
+	fault := None
+	if s.fault != nil {
+		fault = s.fault(r.Method, "/"+path)
+	}
+	s.mu.Unlock()
+	if fault == DropBefore {
+		panic(http.ErrAbortHandler)
+	}
+	var a answer
+	switch {
+	case fault == Refuse:
+		a = problem(503, "SERVICE_UNAVAILABLE", "it was told to")
+	case fault == Forbid:
+		a = problem(401, "UNAUTHORIZED", "Authorization required")
+	case !ok:
+		a = problem(405, "METHOD_NOT_ALLOWED", "URL does not exist")
+	default:
+		a = s.answer(&call{method: r.Method, parts: strings.Split(strings.Trim(path, "/"), "/"), query: r.URL.Query(), header: r.Header, body: body})
+	}
+	if fault == DropAfter {
+		panic(http.ErrAbortHandler)
+	}
+	s.write(w, r, a)
+}
+
+func (s *Server) write(w http.ResponseWriter, r *http.Request, a answer) {
+	var data []byte
+	if a.body != nil {
+		if strings.Contains(r.Header.Get("Accept"), "application/json") {
+			w.Header().Set("Content-Type", "application/json; charset=utf-8")
+			data, _ = json.MarshalIndent(a.body, "", "    ")
+		} else {
+			w.Header().Set("Content-Type", "application/yaml; charset=utf-8")
+			data, _ = yaml.Marshal(a.body)
+		}
+	}
+	if a.location != "" {
+		w.Header().Set("Location", a.location)
+	}
+	if a.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="Needed a token or Authorization http header"`)
+	}
+	s.mu.Lock()
+	s.out += int64(len(data))
+	s.mu.Unlock()
+	w.WriteHeader(a.status)
+	_, _ = w.Write(data)
+}
+
+// pattern is a path in which IDs are {id}.
+func pattern(path string) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	for i, p := range parts {
+		if _, err := uuid.Parse(p); err == nil {
+			parts[i] = "{id}"
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+func (s *Server) answer(c *call) answer {
+	if len(c.parts) < 3 || c.parts[1] != "v1" {
+		return problem(405, "METHOD_NOT_ALLOWED", "URL %q does not exist", strings.Join(c.parts, "/"))
+	}
+	resource := c.parts[0] + "/" + c.parts[2]
+	if resource == "admin/tokens" && c.method == http.MethodPost {
+		return s.login(c)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.tokens[strings.TrimPrefix(c.header.Get("Authorization"), "Bearer ")]
+	if !ok || time.Now().After(t.expires) {
+		return problem(401, "UNAUTHORIZED", "Invalid Token or Authorization HTTP format")
+	}
+	c.project = t.project
+	rest := c.parts[3:]
+	switch resource {
+	case "admin/vim_accounts", "admin/vims":
+		return s.read(c, rest, &s.vims, "vim_account")
+	case "vnfpkgm/vnf_packages", "vnfpkgm/vnf_packages_content":
+		return s.servePackages(c, "vnf", rest)
+	case "nsd/ns_descriptors", "nsd/ns_descriptors_content":
+		return s.servePackages(c, "ns", rest)
+	case "nslcm/ns_instances":
+		return s.serveInstances(c, rest)
+	case "nslcm/ns_instances_content":
+		return s.serveInstancesContent(c, rest)
+	case "nslcm/ns_lcm_op_occs":
+		return s.read(c, rest, &s.ops, "ns_lcm_op_occ")
+	default:
+		return problem(405, "METHOD_NOT_ALLOWED", "URL %q does not exist", strings.Join(c.parts, "/"))
+	}
+}
+
+// login makes a token.
+func (s *Server) login(c *call) answer {
+	var in struct {
+		Username, Password string
+		Project            string `yaml:"project_id"`
+	}
+	if err := yaml.Unmarshal(c.body, &in); err != nil {
+		return badRequest("Error decoding body: %v", err)
+	}
+	s.mu.Lock()
+	last, before := s.logins[in.Username]
+	early := before && time.Since(last) < 2*time.Second
+	if early {
+		s.rapid++
+	}
+	s.logins[in.Username] = time.Now()
+	s.mu.Unlock()
+	if early {
+		time.Sleep(time.Second)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want, ok := s.options.Users[in.Username]; !ok || want != in.Password {
+		return problem(401, "UNAUTHORIZED", "Access denied: Incorrect username or password")
+	}
+	if in.Project == "" {
+		in.Project = s.options.Projects[0]
+	}
+	if !slices.Contains(s.options.Projects, in.Project) {
+		return missing("project %q not found", in.Project)
+	}
+	id := strings.ReplaceAll(uuid.NewString(), "-", "")
+	now := time.Now()
+	t := token{user: in.Username, project: in.Project, expires: now.Add(s.options.TokenLife)}
+	s.tokens[id] = t
+	return answer{status: 200, body: doc{
+		"id": id, "_id": id, "issued_at": seconds(now), "expires": seconds(t.expires), "project_id": in.Project, "project_name": in.Project,
+		"username": in.Username, "user_id": in.Username, "admin": true, "roles": []any{doc{"name": "system_admin", "id": "1"}},
+	}}
+}
+
+// read answers lists and single records.
+func (s *Server) read(c *call, rest []string, all *[]doc, what string) answer {
+	if c.method != http.MethodGet || len(rest) > 1 {
+		return problem(405, "METHOD_NOT_ALLOWED", "method %s not allowed here", c.method)
+	}
+	if len(rest) == 1 {
+		one := find(*all, rest[0], c.project)
+		if one == nil {
+			return missing("Not found any %s with filter='{'_id': '%s'}'", what, rest[0])
+		}
+		return answer{status: 200, body: one}
+	}
+	found := []any{}
+	for _, d := range *all {
+		if visible(d, c.project) && matches(d, c.query) {
+			found = append(found, d)
+		}
+	}
+	return answer{status: 200, body: found}
+}
+
+func visible(d doc, project string) bool {
+	admin, _ := d["_admin"].(doc)
+	projects, ok := admin["projects_read"].([]any)
+	return !ok || slices.Contains(projects, any(project))
+}
+
+func find(all []doc, id, project string) doc {
+	for _, d := range all {
+		if d["_id"] == id && visible(d, project) {
+			return d
+		}
+	}
+	return nil
+}
+
+// matches says whether a record is selected by a filter.
+func matches(d doc, query map[string][]string) bool {
+	for attribute, values := range query {
+		if attribute == strings.ToUpper(attribute) && !strings.ContainsAny(attribute, "._") {
+			continue // FORCE and so on
+		}
+		op := "eq"
+		if i := strings.LastIndexByte(attribute, '.'); i >= 0 && slices.Contains([]string{"eq", "ne", "neq", "gt", "gte", "lt", "lte", "cont", "ncont"}, attribute[i+1:]) {
+			attribute, op = attribute[:i], attribute[i+1:]
+		}
+		wanted := strings.Split(values[0], ",")
+		got := valuesAt(d, strings.Split(attribute, "."))
+		any1 := slices.ContainsFunc(got, func(v any) bool {
+			return slices.ContainsFunc(wanted, func(w string) bool { return compare(v, w, op) })
+		})
+		if op == "ne" || op == "neq" || op == "ncont" {
+			any1 = !any1
+		}
+		if !any1 {
+			return false
+		}
+	}
+	return true
+}
+
+func compare(v any, wanted, op string) bool {
+	switch op {
+	case "gt", "gte", "lt", "lte":
+		a, ok := v.(float64)
+		b, err := strconv.ParseFloat(wanted, 64)
+		if !ok || err != nil {
+			return false
+		}
+		return map[string]bool{"gt": a > b, "gte": a >= b, "lt": a < b, "lte": a <= b}[op]
+	default:
+		if wanted == "" {
+			return v == nil
+		}
+		text, ok := v.(string)
+		return ok && text == wanted
+	}
+}
+
+func valuesAt(v any, path []string) []any {
+	switch t := v.(type) {
+	case []any:
+		var all []any
+		for _, e := range t {
+			all = append(all, valuesAt(e, slices.DeleteFunc(slices.Clone(path), func(p string) bool { return p == "ANYINDEX" }))...)
+		}
+		return all
+	case doc:
+		if len(path) == 0 {
+			return nil
+		}
+		next, ok := t[path[0]]
+		if !ok {
+			return nil
+		}
+		return valuesAt(next, path[1:])
+	default:
+		if len(path) > 0 {
+			return nil
+		}
+		return []any{v}
+	}
+}
+
+func (c *call) checksum() (answer, bool) {
+	if want := c.header.Get("Content-File-Md5"); want != "" {
+		if sum := md5.Sum(c.body); hex.EncodeToString(sum[:]) != want { //nolint:gosec // what clients send
+			return conflict("Wrong md5 checksum, got %x", sum), false
+		}
+	}
+	return answer{}, true
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+func anys(texts []string) []any {
+	all := make([]any, len(texts))
+	for i, t := range texts {
+		all[i] = t
+	}
+	return all
+}

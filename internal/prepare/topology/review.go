@@ -74,6 +74,8 @@ type Review struct {
 	homeless   []home            // of this placement, wanted, and at no site although theirs is there again
 	surplus    []tko.Deployment  // of this placement and not wanted, sorted by ID
 	unprepared int               // of this placement and wanted
+
+	pending map[tko.SiteID]bool // where something wanted isn't there, or isn't prepared
 }
 
 // A budget says how many children may be created and deleted at once.
@@ -221,12 +223,14 @@ func (r *Review) compare(wanted []tko.NewChildren, children []tko.Deployment) {
 		have[child.Origin] = true
 	}
 	want := map[string]tko.SiteID{}
+	r.pending = map[tko.SiteID]bool{}
 	for _, batch := range wanted {
 		missing := batch
 		missing.Children = nil
 		for _, child := range batch.Children {
 			want[child.Origin] = child.Site
 			if !have[child.Origin] {
+				r.pending[child.Site] = true
 				missing.Children = append(missing.Children, child)
 			}
 		}
@@ -242,6 +246,7 @@ func (r *Review) compare(wanted []tko.NewChildren, children []tko.Deployment) {
 		}
 		if !child.Prepared {
 			r.unprepared++
+			r.pending[site] = true
 		}
 		if child.Site == "" {
 			r.homeless = append(r.homeless, home{child: child.ID, template: child.Template, site: site})
@@ -266,12 +271,15 @@ func (r Review) Decide(approved bool) Decision {
 		d.Restore = r.homeless // no more of them are unprepared than before
 		d.Create = first(r.create, r.budget.create-r.unprepared)
 		if left := countOf(r.create) - countOf(d.Create); left > 0 {
-			d.Wait = fmt.Sprintf("%d more children will be created when others are prepared: %d aren't yet, and spec.budget.create is %d",
-				left, r.unprepared+countOf(d.Create), r.budget.create)
+			d.wait(fmt.Sprintf("%d more children will be created when others are prepared: %d aren't yet, and spec.budget.create is %d",
+				left, r.unprepared+countOf(d.Create), r.budget.create))
 		}
 	}
 	if approved || r.update == UpdateApply && len(r.surplus) <= r.budget.delete && !slices.ContainsFunc(r.surplus, isModified) {
-		d.Delete = r.surplus
+		d.Delete = slices.DeleteFunc(slices.Clone(r.surplus), func(child tko.Deployment) bool { return child.Site != "" && r.pending[child.Site] })
+		if left := len(r.surplus) - len(d.Delete); left > 0 {
+			d.wait(fmt.Sprintf("%d children will be deleted when what is new at their sites is prepared", left))
+		}
 	} else {
 		propose.delete = r.surplus
 	}
@@ -281,6 +289,13 @@ func (r Review) Decide(approved bool) Decision {
 		d.Propose = &propose
 	}
 	return d
+}
+
+func (d *Decision) wait(why string) {
+	if d.Wait != "" {
+		why = d.Wait + "; " + why
+	}
+	d.Wait = why
 }
 
 // isModified says whether somebody else than the preparer wrote a child that is

@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -58,15 +59,6 @@ func TestLife(t *testing.T) {
 	same(t, "after a deployment went", []string{"other"}, w.there("ConfigMap"))
 	same(t, "secrets", []string{}, w.there("Secret"))
 	same(t, "inventory", []string{"b ConfigMap other"}, w.inventory())
-}
-
-func TestChartsAreNotForgotten(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, kubernetes.Options{})
-	chart := resource("workload.nephio.org/v1alpha1", "HelmChart", "db")
-	chart["spec"] = map[string]any{"chart": "oci://example.com/db"}
-	r := w.look(deployment("a", configMap("x", "1"), chart))
-	same(t, "said", "1 objects are as they should be, but 1 Helm charts are not installed: a schedule plugin can do that", r.Deployments["a"].Scheduled.Message)
 }
 
 func TestHeldStays(t *testing.T) {
@@ -337,4 +329,16 @@ func TestInvalidObject(t *testing.T) {
 		t.Errorf("what is wrong is tried again after %s", r.Again)
 	}
 	same(t, "the others are there", []string{"x", "y"}, w.there("ConfigMap"))
+}
+
+// What can't be mended doesn't keep anybody from noticing what comes along.
+func TestTroubleDoesNotHideProgress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	r, err := w.schedule(t.Context(), deployment("a", configMap("x", "1"), workload(1)), deployment("b", configMap("x", "2")))
+	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "False Invalid"}, said(r))
+	same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
+	if !errors.Is(err, tko.ErrInvalid) || r.Again != kubernetes.Soon {
+		t.Errorf("looked at again after %s, want %s (%v)", r.Again, kubernetes.Soon, err)
+	}
 }

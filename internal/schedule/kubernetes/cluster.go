@@ -27,6 +27,7 @@ const pageSize = 500 // objects of a list in one answer
 // A cluster is a connection.
 type cluster struct {
 	digest  string // of the credentials
+	host    string // URL of the API server
 	client  *http.Client
 	dynamic dynamic.Interface
 	plain   *rest.RESTClient
@@ -61,7 +62,11 @@ func newCluster(config *rest.Config, digest string, timeout time.Duration) (*clu
 	if err != nil {
 		return nil, err
 	}
-	return &cluster{digest: digest, client: client, dynamic: made, plain: plain, kinds: map[schema.GroupVersion]map[string]kind{}}, nil
+	host, _, err := rest.DefaultServerURL(config.Host, config.APIPath, schema.GroupVersion{}, config.CAData != nil || config.Insecure)
+	if err != nil {
+		return nil, err
+	}
+	return &cluster{digest: digest, host: host.String(), client: client, dynamic: made, plain: plain, kinds: map[schema.GroupVersion]map[string]kind{}}, nil
 }
 
 func (c *cluster) close() { closeTransport(c.client) }

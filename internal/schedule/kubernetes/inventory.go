@@ -36,6 +36,9 @@ type entry struct {
 	Fields  string // hash of the fields that were ours when it was applied last; empty if it never was
 
 	Removing bool // somebody approved that it goes
+
+	Chart   chartState // of a HelmChart
+	Release key        // the HelmChart whose release it is in, if any
 }
 
 // An inventory names the objects of a deployment at a site: all that may be
@@ -58,6 +61,9 @@ type line struct {
 	Digest    string `json:"digest,omitempty"`
 	Fields    string `json:"fields,omitempty"`
 	Removing  bool   `json:"removing,omitempty"`
+
+	Chart   chartState `json:"chart,omitzero"`
+	Release string     `json:"release,omitempty"` // NAMESPACE/NAME
 }
 
 // inventoryName is a name that no other deployment's inventory has.
@@ -71,7 +77,7 @@ func (i *inventory) encode() (string, error) {
 	var b strings.Builder
 	for _, k := range slices.SortedFunc(maps.Keys(i.entries), compareKeys) {
 		e := i.entries[k]
-		text, err := json.Marshal(line{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Removing})
+		text, err := json.Marshal(line{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Removing, e.Chart, releaseName(e.Release)})
 		if err != nil {
 			return "", err
 		}
@@ -102,7 +108,7 @@ func decodeInventory(r *unstructured.Unstructured) (*inventory, error) {
 		if err := decoder.Decode(&l); err != nil || l.Kind == "" || l.Name == "" {
 			return nil, fmt.Errorf("ConfigMap %q, an inventory of TKO, is damaged: restore it, or delete it and what it names", r.GetNamespace()+"/"+r.GetName())
 		}
-		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Removing: l.Removing}
+		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Removing: l.Removing, Chart: l.Chart, Release: releaseKey(l.Release)}
 	}
 	return i, nil
 }
@@ -217,5 +223,5 @@ func compareRemovals(a, b removal) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(b.Step, a.Step), cmp.Compare(inside(b.key), inside(a.key)), compareKeys(b.key, a.key))
+	return cmp.Or(cmp.Compare(b.Step, a.Step), compareCharts(b.key, a.key), cmp.Compare(inside(b.key), inside(a.key)), compareKeys(b.key, a.key))
 }

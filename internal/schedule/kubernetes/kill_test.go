@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // A meta-scheduler dies at any of its writes, also after the cluster did what
@@ -15,9 +16,12 @@ import (
 // so.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
+	anew := func(value string) krm.Resource {
+		return annotated(frozen("anew", value), kubernetes.AnnotationRecreate, "true")
+	}
 	before := func(w *world) []tko.Deployment {
 		all := []tko.Deployment{
-			deployment("a", annotated(configMap("late", "1"), kubernetes.AnnotationOrder, "1"), configMap("stays", "1")),
+			deployment("a", annotated(configMap("late", "1"), kubernetes.AnnotationOrder, "1"), configMap("stays", "1"), anew("1")),
 			deployment("b", configMap("moves", "1"), configMap("goes", "1")),
 			deployment("c", configMap("of-c", "1")),
 		}
@@ -28,7 +32,7 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 	after := func(w *world) []tko.Deployment {
 		all := []tko.Deployment{
-			deployment("a", configMap("stays", "2"), configMap("moves", "1"), configMap("comes", "1")),
+			deployment("a", configMap("stays", "2"), configMap("moves", "1"), configMap("comes", "1"), anew("2")),
 			deployment("b"),
 		}
 		if !w.gate.lost {

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,6 +41,7 @@ type look struct {
 	removed  []tko.DeploymentID
 	leaving  []string // objects on their way out, or that can't go yet
 	pruning  pruning
+	moving   bool // something isn't as it should be yet, and will be
 
 	mu     sync.Mutex
 	states map[key]*state // of what is wanted
@@ -61,6 +63,7 @@ type state struct {
 	problem   *problem
 	drift     string // what somebody changed, and was left so
 	corrected string // what somebody changed, and was undone
+	waits     string // why it isn't what it should be yet
 }
 
 // do looks: an error says that it came to no end.
@@ -78,10 +81,16 @@ func (l *look) do(ctx context.Context) error {
 		return err
 	}
 	actions := l.decide()
+	if err := l.decideCharts(ctx, actions); err != nil {
+		return err
+	}
 	if err := l.intend(ctx, actions); err != nil {
 		return err
 	}
 	if err := l.applyAll(ctx, actions); err != nil {
+		return err
+	}
+	if err := l.judgeCharts(ctx); err != nil {
 		return err
 	}
 	if err := l.prune(ctx); err != nil {
@@ -134,17 +143,21 @@ func (l *look) desire(ctx context.Context) error {
 			return true
 		})
 	}
+	l.desireCharts()
 	return nil
 }
 
 // observe reads what is recorded: one by one, or all of a kind in a namespace
 // if there are several.
 func (l *look) observe(ctx context.Context) error {
-	type place struct{ group, version, kind, namespace string }
 	places := map[place][]key{}
 	versions := map[key]string{}
 	for _, i := range l.recorded.mine {
 		for k, e := range i.entries {
+			if k.isChart() {
+				l.see(k, standIn(k, e, i.deployment))
+				continue
+			}
 			if _, ok := versions[k]; !ok {
 				versions[k] = e.Version
 				if o := l.wanted.objects[k]; o != nil {
@@ -155,6 +168,13 @@ func (l *look) observe(ctx context.Context) error {
 			}
 		}
 	}
+	return l.read(ctx, places)
+}
+
+// A place is where objects of a kind are.
+type place struct{ group, version, kind, namespace string }
+
+func (l *look) read(ctx context.Context, places map[place][]key) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(l.target.options.Parallel)
 	for at, keys := range places {
@@ -223,6 +243,9 @@ func (l *look) decide() map[key]action {
 			// not known until it is applied; that it was once stays known
 			l.states[k].entry = entry{Version: o.version, Step: o.step, Fields: e.Fields}
 		}
+		if actions[k] == await && (e.Digest != o.digest || l.spec.Drift == driftCorrect) {
+			l.states[k].waits = recreating
+		}
 	}
 	return actions
 }
@@ -290,11 +313,14 @@ func (l *look) applyAll(ctx context.Context, actions map[key]action) error {
 	}
 	for _, step := range slices.Sorted(maps.Keys(steps)) {
 		l.block(step)
-		cluster, inside := l.parted(steps[step])
-		for _, batch := range [][]*object{cluster, inside} {
+		cluster, inside, charts := l.parted(steps[step])
+		for _, batch := range [][]*object{cluster, inside, charts} {
 			if err := l.applyBatch(ctx, batch, actions); err != nil {
 				return err
 			}
+		}
+		if err := l.gather(ctx, charts); err != nil {
+			return err
 		}
 		if step == first {
 			if err := l.settle(ctx, steps[step], actions); err != nil {
@@ -305,19 +331,21 @@ func (l *look) applyAll(ctx context.Context, actions map[key]action) error {
 	return nil
 }
 
-// parted are the objects of deployments that don't wait, those of the cluster
-// apart from those in namespaces.
-func (l *look) parted(objects []*object) (cluster, inside []*object) {
+// parted are the objects of deployments that don't wait: those of the cluster,
+// those in namespaces, and charts.
+func (l *look) parted(objects []*object) (cluster, inside, charts []*object) {
 	for _, o := range objects {
 		switch {
 		case l.blocked[o.deployment] != "":
+		case o.chart != nil:
+			charts = append(charts, o)
 		case o.Namespace == "":
 			cluster = append(cluster, o)
 		default:
 			inside = append(inside, o)
 		}
 	}
-	return cluster, inside
+	return cluster, inside, charts
 }
 
 // block finds the deployments that can't go on to a step.
@@ -379,6 +407,10 @@ func (l *look) applyBatch(ctx context.Context, batch []*object, actions map[key]
 
 // refusal is what to say of an object that the cluster doesn't take.
 func refusal(o *object, err error) *problem {
+	if immutable, ok := errors.AsType[*immutableError](err); ok {
+		p := problemOf(o.String(), true, "%s", immutable)
+		return &p
+	}
 	p := problemOf(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", bounded(err.Error(), maxText))
 	if apierrors.IsConflict(err) {
 		p = problemOf(o.String(), true, "is there already, and others manage fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, bounded(err.Error(), maxText))
@@ -387,9 +419,19 @@ func refusal(o *object, err error) *problem {
 }
 
 // act does what was decided about an object.
-func (l *look) act(ctx context.Context, o *object, s *state, what action) error {
+func (l *look) act(ctx context.Context, o *object, s *state, what action) (err error) {
+	if o.chart != nil {
+		return l.deploy(ctx, o, s)
+	}
 	content := withIgnored(o.content, s.live, l.spec.ignored(o.key))
 	known := s.entry.Fields != "" // it was applied before
+	if what != suspect || l.spec.Drift == driftCorrect {
+		defer func() {
+			if apierrors.IsInvalid(err) {
+				err = l.recreate(ctx, o, s, content, err)
+			}
+		}()
+	}
 	switch what {
 	case bring:
 		return l.apply(ctx, o, s, content, known || o.annotation(AnnotationAdopt) == "true")
@@ -427,7 +469,7 @@ func (l *look) apply(ctx context.Context, o *object, s *state, content map[strin
 	}
 	l.applied.Add(1)
 	s.live = r
-	s.entry = entry{Version: o.version, Step: o.step, Digest: o.digest, Fields: fieldsOf(r)}
+	s.entry = entry{Version: o.version, Step: o.step, Digest: o.digest, Fields: fieldsOf(r), Release: o.release}
 	return nil
 }
 

@@ -43,9 +43,6 @@ const (
 	maxOrder = 1000
 )
 
-// chartKind is of Helm charts, which others install.
-var chartKind = krm.GVK{Group: "workload.nephio.org", Version: "v1alpha1", Kind: "HelmChart"}
-
 // A key names an object of a cluster, in whatever version it is written.
 type key struct{ Group, Kind, Namespace, Name string }
 
@@ -75,6 +72,9 @@ type object struct {
 	step       int
 	content    map[string]any // never changed
 	digest     string         // of the content
+
+	chart   *chart // of a HelmChart
+	release key    // the HelmChart whose release it is in, if any
 }
 
 func (o *object) annotation(name string) string {
@@ -95,7 +95,6 @@ type wanted struct {
 	objects  map[key]*object
 	of       map[tko.DeploymentID][]key // in the order in which they are applied
 	problems map[tko.DeploymentID][]problem
-	charts   map[tko.DeploymentID]int // that we don't install
 }
 
 // A problem is what keeps an object from being as it should.
@@ -109,22 +108,25 @@ type problem struct {
 // that two of them have is the first one's; the second shares it if it says the
 // same.
 func want(deployments []tko.Deployment, namespace string, scopeOf func(krm.GVK) scope) wanted {
-	w := wanted{objects: map[key]*object{}, of: map[tko.DeploymentID][]key{}, problems: map[tko.DeploymentID][]problem{}, charts: map[tko.DeploymentID]int{}}
+	w := wanted{objects: map[key]*object{}, of: map[tko.DeploymentID][]key{}, problems: map[tko.DeploymentID][]problem{}}
 	defined := definitions(deployments)
 	for _, d := range deployments {
 		var mine []*object
 		for _, r := range d.Package {
-			if r.GVK().Orchestration() {
-				if r.GVK() == chartKind {
-					w.charts[d.ID]++
-				}
+			var o *object
+			var problem *problem
+			switch {
+			case r.GVK() == chartKind:
+				o, problem = buildChart(r, d, namespace)
+			case r.GVK().Orchestration():
 				continue
+			default:
+				at, known := defined[groupKind{r.GVK().Group, r.GVK().Kind}]
+				if !known {
+					at = scopeOf(r.GVK())
+				}
+				o, problem = build(r, d.ID, namespace, at)
 			}
-			at, known := defined[groupKind{r.GVK().Group, r.GVK().Kind}]
-			if !known {
-				at = scopeOf(r.GVK())
-			}
-			o, problem := build(r, d.ID, namespace, at)
 			if problem != nil {
 				w.problems[d.ID] = append(w.problems[d.ID], *problem)
 				continue
@@ -203,10 +205,10 @@ func build(r krm.Resource, id tko.DeploymentID, namespace string, at scope) (*ob
 	}
 	if o.isNamespace() || o.isDefinition() {
 		o.step = first
-	} else if text := r.Annotation(AnnotationOrder); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < -maxOrder || n > maxOrder {
-			return failed(true, "has the annotation %s %q: it must be a whole number from -%d to %d", AnnotationOrder, text, maxOrder, maxOrder)
+	} else {
+		n, ok := orderOf(r)
+		if !ok {
+			return failed(true, "has the annotation %s %q: it must be a whole number from -%d to %d", AnnotationOrder, r.Annotation(AnnotationOrder), maxOrder, maxOrder)
 		}
 		o.step = n
 	}
@@ -217,6 +219,16 @@ func build(r krm.Resource, id tko.DeploymentID, namespace string, at scope) (*ob
 	}
 	o.digest = digest
 	return o, nil
+}
+
+// orderOf reads the order annotation.
+func orderOf(r krm.Resource) (n int, ok bool) {
+	text := r.Annotation(AnnotationOrder)
+	if text == "" {
+		return 0, true
+	}
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n >= -maxOrder && n <= maxOrder
 }
 
 // content is a resource as it is applied: without what only TKO reads and what

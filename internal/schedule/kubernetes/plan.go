@@ -92,6 +92,7 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 			p.remove = append(p.remove, *r)
 		}
 	}
+	p.followReleases()
 	slices.SortFunc(p.remove, compareRemovals)
 	return p
 }

@@ -71,12 +71,17 @@ func (l *look) mark(ctx context.Context) error {
 
 // removeStep removes objects, and says whether they are gone.
 func (l *look) removeStep(ctx context.Context, step []removal) (gone bool, err error) {
-	// Objects in namespaces before those of the cluster, which may hold them.
+	// Releases first, and objects in namespaces before those of the cluster, which
+	// may hold them.
+	charts := slices.IndexFunc(step, func(r removal) bool { return !r.isChart() })
+	if charts < 0 {
+		charts = len(step)
+	}
 	n := slices.IndexFunc(step, func(r removal) bool { return r.Namespace == "" })
 	if n < 0 {
 		n = len(step)
 	}
-	for _, batch := range [][]removal{step[:n], step[n:]} {
+	for _, batch := range [][]removal{step[:charts], step[charts:n], step[n:]} {
 		if left, err := l.removeBatch(ctx, batch); err != nil || left {
 			return false, err
 		}
@@ -116,6 +121,10 @@ func (l *look) removeBatch(ctx context.Context, batch []removal) (left bool, err
 func (l *look) removeOne(ctx context.Context, r removal) (why string, err error) {
 	live := l.live[r.key]
 	switch {
+	case r.isChart():
+		return "", l.uninstall(ctx, r)
+	case r.Release != (key{}):
+		return l.left(ctx, r)
 	case r.isNamespace():
 		if id := l.inhabitant(r.Name); id != "" {
 			return fmt.Sprintf("stays as long as deployment %q has something in it", id), nil

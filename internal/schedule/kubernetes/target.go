@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -48,6 +49,8 @@ type Options struct {
 	Parallel       int           // requests to one cluster at once; 8 if 0
 	MaxConnections int           // that are kept; 1,000 if 0
 	Idle           time.Duration // after which a connection is closed; 2 min if 0
+	Charts         string        // folder that Helm charts by path are in; there are none if empty
+	ChartTimeout   time.Duration // after which a hook of a chart, or an upgrade that doesn't become healthy, has failed; 5 min if 0
 	Log            *slog.Logger  // nowhere if nil
 }
 
@@ -56,6 +59,7 @@ type Options struct {
 type Target struct {
 	options     Options
 	connections *connections
+	charts      *helm.Store
 	probes      chan struct{} // an element for each look at a cluster that was away
 }
 
@@ -85,10 +89,13 @@ func New(o Options) *Target {
 	if o.Idle == 0 {
 		o.Idle = 2 * time.Minute
 	}
+	if o.ChartTimeout == 0 {
+		o.ChartTimeout = 5 * time.Minute
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Target{options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, probes: make(chan struct{}, maxProbes)}
+	return &Target{options: o, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts}), connections: &connections{options: o, entries: map[source]*cluster{}}, probes: make(chan struct{}, maxProbes)}
 }
 
 // Close closes the connections. Looks that are under way end first.

@@ -36,13 +36,14 @@ func (l *look) report() (report.Report, error) {
 		case ReasonDrifted:
 			drifted = append(drifted, fmt.Sprintf("deployment %q: %s", d.ID, state.Scheduled.Message))
 		}
+		l.moving = l.moving || h == inProgress
 		if h != healthy {
 			worst = max(worst, h)
 			unhealthy = append(unhealthy, fmt.Sprintf("deployment %q: %s", d.ID, state.Healthy.Message))
 		}
 	}
 	r.Site.Healthy = verdictOf(worst, unhealthy, fewDeployments, fmt.Sprintf("all %d deployments are healthy", len(l.deployments)))
-	if worst == inProgress || waits || len(l.leaving) > 0 {
+	if l.moving || waits || len(l.leaving) > 0 {
 		r.Again = l.target.again(l.site)
 	}
 	switch {
@@ -62,7 +63,7 @@ func (l *look) report() (report.Report, error) {
 	case len(l.leaving) > 0:
 		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonRemoving, Message: firstFew(l.leaving, fewObjects)}
 	case waits:
-		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: "some deployments are applied in steps"}
+		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: "some deployments wait for what comes first, or has to go first"}
 	case len(drifted) > 0:
 		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewDeployments)}
 	}
@@ -83,7 +84,7 @@ func (l *look) question() string {
 // deployment says how a deployment is.
 func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 	problems := slices.Clone(l.wanted.problems[id])
-	var sick, drifted, corrected []string
+	var sick, drifted, corrected, waiting []string
 	worst := healthy
 	for _, k := range l.wanted.of[id] {
 		s := l.states[k]
@@ -92,6 +93,9 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		}
 		if s.drift != "" {
 			drifted = append(drifted, fmt.Sprintf("%s %s", k, s.drift))
+		}
+		if s.waits != "" {
+			waiting = append(waiting, fmt.Sprintf("%s %s", k, s.waits))
 		}
 		if s.corrected != "" && s.problem == nil {
 			corrected = append(corrected, fmt.Sprintf("%s %s", k, s.corrected))
@@ -106,13 +110,14 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		default:
 			h, why = failing, "is missing"
 		}
+		l.moving = l.moving || h == inProgress
 		if h != healthy {
 			worst = max(worst, h)
 			sick = append(sick, fmt.Sprintf("%s %s", k, why))
 		}
 	}
 	var state report.State
-	objects := len(l.wanted.of[id])
+	objects, charts := l.count(id)
 	switch {
 	case len(problems) > 0:
 		worst = max(worst, failing)
@@ -122,13 +127,12 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		}
 	case l.blocked[id] != "":
 		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: l.blocked[id]}
+	case len(waiting) > 0:
+		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: firstFew(waiting, fewObjects)}
 	case len(drifted) > 0:
 		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewObjects)}
 	default:
-		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects are as they should be", objects)}
-		if charts := l.wanted.charts[id]; charts > 0 {
-			state.Scheduled.Message += fmt.Sprintf(", but %d Helm charts are not installed: a schedule plugin can do that", charts)
-		}
+		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects%s are as they should be", objects, charts)}
 		if len(corrected) > 0 {
 			state.Scheduled.Note = fmt.Sprintf("corrected at %s: %s", time.Now().UTC().Format(time.RFC3339), firstFew(corrected, fewObjects))
 		}

@@ -158,6 +158,8 @@ var kinds = map[string]schema.GroupVersionResource{
 	"ConfigMap":                {Version: "v1", Resource: "configmaps"},
 	"Secret":                   {Version: "v1", Resource: "secrets"},
 	"Namespace":                {Version: "v1", Resource: "namespaces"},
+	"Service":                  {Version: "v1", Resource: "services"},
+	"Job":                      {Group: "batch", Version: "v1", Resource: "jobs"},
 	"Deployment":               {Group: "apps", Version: "v1", Resource: "deployments"},
 	"CustomResourceDefinition": {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 }
@@ -264,6 +266,13 @@ func resource(apiVersion, kind, name string) krm.Resource {
 func configMap(name, value string) krm.Resource {
 	r := resource("v1", "ConfigMap", name)
 	r["data"] = map[string]any{"key": value}
+	return r
+}
+
+// frozen is an object that can't be changed any more.
+func frozen(name, value string) krm.Resource {
+	r := configMap(name, value)
+	r["immutable"] = true
 	return r
 }
 

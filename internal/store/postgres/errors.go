@@ -16,6 +16,7 @@ const (
 	codeFeature         = "0A000" // not supported
 	codeUndefinedTable  = "42P01"
 	codeDuplicateTable  = "42P07"
+	codeDuplicateObject = "42710" // the type that goes with a table
 	codeUnique          = "23505"
 	codeOutcomeUnknown  = "40003"
 	codeReadOnly        = "25006" // it was the primary when we connected

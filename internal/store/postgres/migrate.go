@@ -124,7 +124,7 @@ func alone(ctx context.Context, db *sql.DB, fn func() error) error {
 		"INSERT INTO migrating (one) VALUES (1) ON CONFLICT (one) DO NOTHING",
 	} {
 		// Several that create the same table at once may get in each other's way.
-		if _, err := db.ExecContext(ctx, statement); err != nil && !isCode(err, codeUnique, codeDuplicateTable) {
+		if _, err := db.ExecContext(ctx, statement); err != nil && !isCode(err, codeUnique, codeDuplicateTable, codeDuplicateObject) {
 			return err
 		}
 	}

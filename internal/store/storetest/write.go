@@ -29,6 +29,7 @@ var writePromises = []promise{
 	{"an origin is one record under concurrency", originUnderConcurrency},
 	{"UID, creation and origin stay", whatStays},
 	{"a status changes conditions only", statusOnly},
+	{"what transports attach is kept with each revision, beside equal metadata", attachedIsKept},
 	{"a commit is seen by the next read", commitIsSeen},
 }
 
@@ -86,6 +87,57 @@ func otherPositionIsConflict(w *world) {
 		write.Position = w.one(siteKey("s")).Position
 		w.commit(write)
 	}
+}
+
+func attachedIsKept(w *world) {
+	attached := func(text string, pairs ...string) func(*catalog.Write) {
+		own := own(pairs...)
+		return func(x *catalog.Write) {
+			own(x)
+			x.Record.Metadata.Attached = []byte(text)
+		}
+	}
+	const one, other, odd = `{"annotations":{"a":"1"}}`, `{"annotations":{"a":"2"}}`, `{"b":1,"a":"é","n":12345678901234567890}`
+	deploymentID := deploymentKey("d0")
+	w.commit(template("t", inherited("k", "v")))
+	w.commit(
+		site("a", attached(one, "k", "v")), site("b", own("k", "v")), site("c", attached(one, "k", "v")), site("d", attached(odd, "k", "v")), site("e", attached(one)),
+		written(tko.KindPlugin, "validate|p", func(x *catalog.Write) {
+			x.Record.Plugin, x.Record.Metadata = []byte("plugin"), &catalog.Metadata{Attached: []byte(one)}
+		}),
+		deployment("d0", of("t"), attached(one, "k", "v")), deployment("d2", of("t"), own("k", "v")),
+	)
+	has := func(what string, k catalog.Key, want string) {
+		w.Helper()
+		w.equal(what, string(w.one(k).Attached()), want)
+	}
+	has("attached", siteKey("a"), one)
+	has("nothing attached, the metadata being the same", siteKey("b"), "")
+	has("attached to two", siteKey("c"), one)
+	has("attached as it was written", siteKey("d"), odd)
+	has("attached to what has no metadata", siteKey("e"), one)
+	has("attached to a plugin", key(tko.KindPlugin, "validate|p"), one)
+	has("attached to a deployment", deploymentID, one)
+	has("not attached to the next one", deploymentKey("d2"), "")
+	w.commit(site("a", expect(1), attached(other, "k", "v")), site("c", expect(1), own("k", "v")))
+	has("changed", siteKey("a"), other)
+	has("taken away", siteKey("c"), "")
+	for revision, want := range map[int64]string{1: one, 2: other} {
+		r, err := w.store.Revision(w.ctx(), siteKey("a"), revision)
+		w.ok(err)
+		w.equal("attached to a revision", string(r.Attached()), want)
+	}
+	w.equal("selected all the same", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"a", "b", "c", "d"})
+	listed := map[string]string{}
+	for _, r := range w.list(catalog.Query{Kind: tko.KindSite, Limit: -1}) {
+		listed[r.ID] = string(r.Attached())
+	}
+	w.equal("listed", listed, map[string]string{"a": other, "b": "", "c": "", "d": odd, "e": one})
+	w.commit(status(siteKey("a"), tko.Condition{Type: "Healthy", Status: tko.ConditionTrue}))
+	has("a status leaves it", siteKey("a"), other)
+	w.collect(now(1))
+	has("a collection leaves it", siteKey("a"), other)
+	has("a collection leaves it to others", siteKey("e"), one)
 }
 
 func failedLeavesNoTrace(w *world) {

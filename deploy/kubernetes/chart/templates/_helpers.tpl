@@ -15,6 +15,7 @@ app.kubernetes.io/component: {{ . }}
 {{- $data := eq .role "data" }}
 {{- $scheduler := eq .role "meta-scheduler" }}
 {{- $kubernetes := and $data .Values.kubernetesAPI.enabled }}
+{{- $management := and $scheduler .Values.kubernetesSites.management }}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -48,7 +49,7 @@ spec:
         {{- include "tko.selector" .role | nindent 8 }}
     spec:
       serviceAccountName: tko-{{ .role }}
-      automountServiceAccountToken: {{ $kubernetes }} # to ask the cluster who users are
+      automountServiceAccountToken: {{ or $kubernetes $management }} # to ask the cluster who users are, or for kubeconfigs
       enableServiceLinks: false
       terminationGracePeriodSeconds: 30
       {{- with .Values.image.pullSecrets }}
@@ -102,6 +103,10 @@ spec:
         {{- if $scheduler }}
         - --git-cache=/cache/git
         - --git-secrets=/git-secrets
+        - --kubeconfigs=/kubeconfigs
+        {{- end }}
+        {{- if $management }}
+        - --management-kubeconfig=/management/kubeconfig
         {{- end }}
         {{- range .settings.flags }}
         - {{ . | quote }}
@@ -171,6 +176,14 @@ spec:
         - name: git-secrets
           mountPath: /git-secrets
           readOnly: true
+        - name: kubeconfigs
+          mountPath: /kubeconfigs
+          readOnly: true
+        {{- end }}
+        {{- if $management }}
+        - name: management
+          mountPath: /management
+          readOnly: true
         {{- end }}
       volumes:
       - name: cache
@@ -189,6 +202,16 @@ spec:
           secretName: {{ .Values.git.secret }}
           optional: true
           defaultMode: 288 # 0440: of the group
+      - name: kubeconfigs # of clusters that sites name by a file
+        secret:
+          secretName: {{ .Values.kubernetesSites.secret }}
+          optional: true
+          defaultMode: 288 # 0440: of the group
+      {{- end }}
+      {{- if $management }}
+      - name: management
+        configMap:
+          name: tko-management
       {{- end }}
 ---
 apiVersion: policy/v1

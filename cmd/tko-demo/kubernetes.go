@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/demo"
+	"github.com/tko-orchestrator/tko/test/kube"
+)
+
+// clusterNames are the sites' clusters: their kubeconfigs are called so.
+var clusterNames = []string{"central", "edge-1"}
+
+// runKubernetes is the demo with Kubernetes clusters as sites. Nothing of it
+// stays, but for the folder of one that failed.
+func runKubernetes(ctx context.Context, o options) (err error) {
+	if err := os.MkdirAll(o.dir, 0o750); err != nil {
+		return err
+	}
+	if o.dir, err = os.MkdirTemp(o.dir, "kubernetes-"); err != nil {
+		return err
+	}
+	if o.store == "" {
+		o.store = "sqlite:" + filepath.Join(o.dir, "tko.db")
+	}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(o.dir)
+		}
+	}()
+	kubeconfigs := filepath.Join(o.dir, "kubeconfigs")
+	if err := os.Mkdir(kubeconfigs, 0o750); err != nil {
+		return err
+	}
+	say("Starting two Kubernetes clusters: etcd, API server, controllers, and a node by kwok for each.")
+	began := time.Now()
+	stop, err := startClusters(o.kubernetes, kubeconfigs) //nolint:contextcheck // they start within seconds, and are stopped in order
+	defer stop()
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	say("        they are ready after %s", time.Since(began).Round(100*time.Millisecond))
+
+	o.arguments = []string{"--kubeconfigs=" + kubeconfigs}
+	server, err := start(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	say("server  %s, log in %s", strings.Join(server.GRPC, " and "), server.log)
+	c, err := client.Dial(client.Options{Address: server.GRPC[0], Author: tko.Author{Who: "demo", Why: "make demo-kubernetes"}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+
+	working, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done after %s", o.timeout))
+	defer cancel()
+	s, err := newShell(o, server, kubeconfigs)
+	if err != nil {
+		return err
+	}
+	err = tellKubernetes(working, o, c, s)
+	if ctx.Err() != nil {
+		return nil // Ctrl-C
+	}
+	if err != nil {
+		if p, lookErr := demo.Look(ctx, c); lookErr == nil && len(p.Problems) > 0 {
+			err = fmt.Errorf("%w\n%s", err, strings.Join(p.Problems, "\n"))
+		}
+		return fmt.Errorf("%w\nThe server's log is in %s", err, server.log)
+	}
+	if o.once {
+		return nil
+	}
+	say(`
+Look around (in another terminal; export these first):
+  export PATH=%s:%s:$PATH %s
+  cd %s
+  kubectl --kubeconfig edge-1.yaml get all -A -l tko.nephio.org/deployment
+  tko site list -o wide
+Change something:
+  kubectl --kubeconfig edge-1.yaml scale -n core deployment smf --replicas 9   # TKO undoes it
+  tko deployment delete ID                                     # its objects go; the topology makes it anew when it changes
+Serving until Ctrl-C.`, o.bin, o.kubernetes, strings.Join(s.tko, " "), kubeconfigs)
+	select {
+	case <-ctx.Done():
+		say("\nStopping the server and both clusters.")
+		return nil
+	case <-server.done:
+		return fmt.Errorf("the server ended: see %s", server.log)
+	}
+}
+
+// startClusters starts the clusters, all at once, and writes their kubeconfigs
+// into a folder. Call stop also after an error.
+func startClusters(programs, folder string) (stop func(), err error) {
+	clusters, failures := make([]*kube.Cluster, len(clusterNames)), make([]error, len(clusterNames))
+	var all sync.WaitGroup
+	for i, name := range clusterNames {
+		all.Go(func() {
+			c, err := kube.New(kube.Options{Controllers: true, Programs: programs})
+			if err != nil {
+				failures[i] = fmt.Errorf("cluster %s: %w", name, err)
+				return
+			}
+			clusters[i] = c
+			text, err := os.ReadFile(c.Kubeconfig)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(folder, name+".yaml"), text, 0o600) //nolint:gosec // the folder is ours
+			}
+			failures[i] = err
+		})
+	}
+	all.Wait()
+	return func() {
+		for _, c := range clusters {
+			if c != nil {
+				c.Close()
+			}
+		}
+	}, errors.Join(failures...)
+}
+
+// tellKubernetes is the story: a topology is placed, the clusters run it, one of
+// its templates changes, and the clusters follow.
+func tellKubernetes(ctx context.Context, o options, c *client.Client, s *shell) error {
+	catalog, err := demo.Load(o.catalog, map[string]string{"BIN": o.bin})
+	if err != nil {
+		return err
+	}
+	if err := catalog.Register(ctx, c, func(text string) { say("        %s", text) }); err != nil {
+		return err
+	}
+	say("catalog %d templates, %d sites, %d plugins from %s", len(catalog.Templates), len(catalog.Sites), len(catalog.Plugins), o.catalog)
+	ids, err := catalog.Create(ctx, c)
+	if err != nil {
+		return err
+	}
+	say("create  %s from template %s", ids[0], catalog.Topologies[0].Template)
+	follow := func() (demo.Progress, error) {
+		last := ""
+		return demo.Follow(ctx, c, 200*time.Millisecond, func(p demo.Progress) {
+			line := p.String()
+			if n := len(p.Problems); n > 0 {
+				line += fmt.Sprintf(", %d conditions aren't true yet", n)
+			}
+			if line != last {
+				say("        %s", line)
+			}
+			last = line
+		})
+	}
+	began := time.Now()
+	progress, err := follow()
+	if err != nil {
+		return err
+	}
+	report(progress)
+	if progress.Deployments != catalog.Expect.Deployments {
+		return fmt.Errorf("%d deployments were expected, %d are there", catalog.Expect.Deployments, progress.Deployments)
+	}
+	say("\nBoth clusters run what they should, %s after the topology was created:", time.Since(began).Round(100*time.Millisecond))
+	for _, name := range clusterNames {
+		if err := s.say(ctx, "kubectl --kubeconfig "+name+".yaml get deployments --all-namespaces -o wide"); err != nil {
+			return err
+		}
+	}
+	if err := s.say(ctx, "kubectl --kubeconfig edge-1.yaml get pods --namespace core"); err != nil {
+		return err
+	}
+	before, err := s.uids(ctx)
+	if err != nil {
+		return err
+	}
+
+	say("\nA new version of the SMF: its template, with another image and a replica more. The topology gets it, and both sites follow.")
+	for _, command := range []string{
+		"tko template get workload/smf:v1 | sed 's/:v1.4.0/:v1.5.0/; s/replicas: 2/replicas: 3/' | tko template register workload/smf:v2 --stdin",
+		fmt.Sprintf(`TOKEN=$(tko deployment mod start %[1]s) && tko deployment get %[1]s | sed 's/smf:v1/smf:v2/' | tko deployment mod end "$TOKEN" --stdin`, ids[0]),
+	} {
+		if err := s.say(ctx, command); err != nil {
+			return err
+		}
+	}
+	changed := time.Now()
+	for _, name := range clusterNames {
+		for _, is := range []string{"{.spec.template.spec.containers[0].image}=registry.example/5g/smf:v1.5.0", "{.status.readyReplicas}=3"} {
+			if err := s.say(ctx, fmt.Sprintf("kubectl --kubeconfig %s.yaml wait --namespace core deployment/smf --timeout=4m --for=jsonpath='%s'", name, is)); err != nil {
+				return err
+			}
+		}
+	}
+	took := time.Since(changed).Round(100 * time.Millisecond)
+	if progress, err = follow(); err != nil {
+		return err
+	}
+	report(progress)
+	if err := s.say(ctx, "kubectl --kubeconfig edge-1.yaml get deployments --all-namespaces -o wide"); err != nil {
+		return err
+	}
+	after, err := s.uids(ctx)
+	if err != nil {
+		return err
+	}
+	if before != after || before == "" {
+		return fmt.Errorf("the SMFs were to be changed where they are, and were replaced: %q, then %q", before, after)
+	}
+	say("\nBoth sites have followed %s after the change. The SMF's objects went from the old deployment to the new one, and were never away.", took)
+	return nil
+}
+
+// A shell runs the commands of the story as a user would.
+type shell struct {
+	folder string
+	tko    []string // the environment in which tko finds the server
+	env    []string
+}
+
+func newShell(o options, server *server, folder string) (*shell, error) {
+	address := server.GRPC[0]
+	i := strings.LastIndex(address, ":")
+	if i < 0 {
+		return nil, fmt.Errorf("the server's address %q has no port", address)
+	}
+	s := &shell{folder: folder, tko: []string{"TKO_GRPC_ADDRESS=" + strings.Trim(address[:i], "[]"), "TKO_GRPC_PORT=" + address[i+1:]}}
+	path := strings.Join([]string{o.bin, o.kubernetes, os.Getenv("PATH")}, string(filepath.ListSeparator))
+	s.env = append(append(os.Environ(), s.tko...), "PATH="+path, "KUBECACHEDIR="+filepath.Join(o.dir, "kubectl"), "HOME="+o.dir)
+	return s, nil
+}
+
+// say tells a command, runs it, and tells what it prints.
+func (s *shell) say(ctx context.Context, command string) error {
+	say("\n$ %s", command)
+	out, err := s.run(ctx, command)
+	if text := strings.TrimRight(out, "\n"); text != "" {
+		say("%s", text)
+	}
+	return err
+}
+
+func (s *shell) run(ctx context.Context, command string) (string, error) {
+	//nolint:gosec // the demo's own commands
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", command)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = s.folder, s.env, time.Second
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s: %w\n%s", command, err, &errs)
+	}
+	return out.String(), nil
+}
+
+// uids tell the SMFs that are there from others of their name.
+func (s *shell) uids(ctx context.Context) (string, error) {
+	var all strings.Builder
+	for _, name := range clusterNames {
+		out, err := s.run(ctx, "kubectl --kubeconfig "+name+".yaml get deployment smf --namespace core -o jsonpath='{.metadata.uid} '")
+		if err != nil {
+			return "", err
+		}
+		all.WriteString(out)
+	}
+	return all.String(), nil
+}

@@ -1,0 +1,309 @@
+package kubeapi_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/kubeapi"
+)
+
+// waitFor waits until something is so.
+func waitFor(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it doesn't come about: %s", what)
+		}
+	}
+}
+
+// secret is a folder as the kubelet keeps the files of a Secret: it changes
+// all of them at once, by renaming a link.
+func secret(t *testing.T, folder, version string) {
+	t.Helper()
+	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv6loopback}, []string{version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(folder, version), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(folder, version, file), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink(version, filepath.Join(folder, "new")), os.Rename(filepath.Join(folder, "new"), filepath.Join(folder, "..data"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A certificate that changes is served from then on, without a restart.
+func TestCertificateIsReadAgain(t *testing.T) {
+	folder := t.TempDir()
+	secret(t, folder, "first")
+	for _, file := range []string{"tls.crt", "tls.key"} {
+		if err := os.Symlink(filepath.Join("..data", file), filepath.Join(folder, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorld(t, func(o *kubeapi.Options) {
+		o.CertFile, o.KeyFile = filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key")
+	})
+	serves := func(name string) func() bool {
+		return func() bool {
+			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
+			conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "https://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].VerifyHostname(name) == nil
+		}
+	}
+	waitFor(t, "the first certificate is served", serves("first"))
+	secret(t, folder, "second")
+	waitFor(t, "the second certificate is served", serves("second"))
+}
+
+func TestOptions(t *testing.T) {
+	folder := t.TempDir()
+	policy := filepath.Join(folder, "policy.yaml")
+	if err := os.WriteFile(policy, []byte("kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: Everything}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		why     string
+		options kubeapi.Options
+		says    string
+	}{
+		"no certificate":   {why: "a server without one serves nobody", options: kubeapi.Options{Trusting: true, CertFile: "nowhere", KeyFile: "nowhere"}, says: "certificate"},
+		"no cluster":       {why: "somebody must know the users", options: kubeapi.Options{}, says: "--kubernetes-kubeconfig"},
+		"no kubeconfig":    {why: "it is named, so it must be there", options: kubeapi.Options{Kubeconfig: "nowhere"}, says: "nowhere"},
+		"no policy":        {why: "an audit that silently isn't is none", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{PolicyFile: "nowhere", LogPath: "-"}}, says: "audit"},
+		"wrong policy":     {why: "an audit that silently isn't is none", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{PolicyFile: policy, LogPath: "-"}}, says: "Everything"},
+		"negative backups": {why: "a typo", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{LogPath: "-", MaxBackups: -1}}, says: "audit"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			sockets, err := config.Listen(t.Context(), "localhost:0", "dual")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				for _, s := range sockets {
+					s.Close()
+				}
+			}()
+			test.options.Listeners = sockets
+			if _, err := kubeapi.New(t.Context(), nil, test.options); err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("error %v, want one that says %q: %s", err, test.says, test.why)
+			}
+		})
+	}
+	if _, err := kubeapi.New(t.Context(), nil, kubeapi.Options{Trusting: true}); err == nil {
+		t.Error("it serves nowhere")
+	}
+}
+
+// The audit log has who did what, and no more than its policy says.
+func TestAudit(t *testing.T) {
+	folder := t.TempDir()
+	policy, log := filepath.Join(folder, "policy.yaml"), filepath.Join(folder, "audit.log")
+	if err := os.WriteFile(policy, []byte(`
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: None, verbs: [get, list, watch]}
+- {level: Metadata, resources: [{group: tko.nephio.org}]}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, func(o *kubeapi.Options) {
+		o.Audit = kubeapi.Audit{PolicyFile: policy, LogPath: log, MaxAge: 1, MaxBackups: 1, MaxSize: 1}
+	})
+	w.must("POST", "templates", template("t", nil, configMap("a", obj{"secret": "value"})))
+	w.must("GET", "templates", nil)
+	w.fails(404, "not found", "DELETE", "templates/other", nil)
+	var lines []byte
+	waitFor(t, "two requests are recorded", func() bool {
+		lines, _ = os.ReadFile(log)
+		return bytes.Count(lines, []byte("\n")) >= 2
+	})
+	got := []string{}
+	for line := range bytes.Lines(lines) {
+		var e obj
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatal(err)
+		}
+		code, _ := e.at("responseStatus.code").(float64)
+		got = append(got, strings.Join([]string{e.text("verb"), e.text("objectRef.resource"), e.text("objectRef.name")}, " "))
+		if !strings.HasPrefix(e.text("user.username"), "anonymous@") || code != 201 && code != 404 {
+			t.Errorf("recorded %s", line)
+		}
+	}
+	if want := "create templates t|delete templates other"; strings.Join(got, "|") != want && strings.Join(got, "|") != "create templates |delete templates other" {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+	if bytes.Contains(lines, []byte("secret")) {
+		t.Errorf("the policy asks for metadata only: %s", lines)
+	}
+}
+
+// What is older than what is kept is 410, and nothing else is: watches and
+// lists go on from whatever is kept.
+func TestExpired(t *testing.T) {
+	w := newWorld(t)
+	write := func(id, value string) {
+		t.Helper()
+		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id), Metadata: map[string]string{"v": value}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	collect := func(keep time.Duration) {
+		t.Helper()
+		if _, err := w.store.Collect(t.Context(), catalog.Retention{Changes: keep, Revisions: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		write(id, "1")
+	}
+	first := w.must("GET", "templates?limit=1", nil)
+	old, token := first.text("metadata.resourceVersion"), first.text("metadata.continue")
+	for _, value := range []string{"2", "3", "4"} {
+		write("b", value)
+	}
+	collect(time.Hour)
+	if e := w.watch("templates?watch=1&resourceVersion=" + old)(); e.Object.text("metadata.labels.v") != "2" {
+		t.Errorf("all is kept: %v", e)
+	}
+	if page := w.must("GET", "templates?limit=1&continue="+token, nil); page.items()[0].text("metadata.labels.v") != "1" {
+		t.Errorf("all is kept: %v", page)
+	}
+	collect(time.Nanosecond)
+	answer := w.fails(410, "", "GET", "templates?watch=1&resourceVersion="+old, nil)
+	if answer.text("reason") != "Expired" {
+		t.Errorf("informers list again if it is Expired: %v", answer)
+	}
+	w.fails(410, "", "GET", "templates?resourceVersionMatch=Exact&resourceVersion="+old, nil)
+	answer = w.fails(410, "", "GET", "templates?limit=1&continue="+token, nil)
+	rest := w.must("GET", "templates?limit=5&continue="+answer.text("metadata.continue"), nil)
+	if got := strings.Join(rest.names(), " "); got != "b c" || rest.items()[0].text("metadata.labels.v") != "4" {
+		t.Errorf("it goes on as everything is now: %v", rest)
+	}
+	now := w.must("GET", "templates", nil).text("metadata.resourceVersion")
+	next := w.watch("templates?watch=1&resourceVersion=" + now)
+	write("c", "5")
+	if e := next(); e.Type != "MODIFIED" || e.Object.text("metadata.name") != "c" {
+		t.Errorf("from what is kept it goes on: %v", e)
+	}
+}
+
+// counted counts the records that are read for lists.
+type counted struct {
+	kubeapi.Catalog
+	read atomic.Int64
+}
+
+func (c *counted) Records(ctx context.Context, query catalog.Query, position int64) iter.Seq2[catalog.Record, error] {
+	return func(yield func(catalog.Record, error) bool) {
+		for r, err := range c.Catalog.Records(ctx, query, position) {
+			if c.read.Add(1); !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// A page reads what it has, and one record more to know that there are more:
+// so neither time nor memory depend on how many there are.
+func TestPagesReadNoMore(t *testing.T) {
+	var c counted
+	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { c.Catalog = s; return &c })
+	long := strings.Repeat("/", 60) // has no name in Kubernetes
+	for _, id := range []string{"a", "b", "c" + long, "d" + long, "e" + long, "f", "g", "h"} {
+		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var names []string
+	for next, pages := "", 0; ; pages++ {
+		page := w.must("GET", "templates?limit=2&continue="+next, nil)
+		names = append(names, page.names()...)
+		if next = page.text("metadata.continue"); next == "" {
+			if pages != 2 {
+				t.Errorf("%d pages before the last one", pages)
+			}
+			break
+		}
+		if got := len(page.names()); got != 2 {
+			t.Errorf("a page has %d", got)
+		}
+		if pages == 0 && c.read.Load() > 2*3 {
+			t.Errorf("the first page has read %d records", c.read.Load())
+		}
+	}
+	if got := strings.Join(names, " "); got != "a b f g h" {
+		t.Errorf("listed %s", got)
+	}
+	c.read.Store(0)
+	w.must("GET", "templates?limit=1", nil)
+	if got := c.read.Load(); got > 2 {
+		t.Errorf("a page of one has read %d records", got)
+	}
+}
+
+// However many came since a list began, its pages are those of its beginning.
+func TestPagesBesideWhatIsNew(t *testing.T) {
+	w := newWorld(t)
+	write := func(id string) {
+		t.Helper()
+		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"a", "x", "y", "z"} {
+		write(id)
+	}
+	first := w.must("GET", "templates?limit=1", nil)
+	for i := range 40 {
+		write("m" + strings.Repeat("n", i))
+	}
+	if _, err := w.DeleteTemplate(t.Context(), "y"); err != nil {
+		t.Fatal(err)
+	}
+	page := w.must("GET", "templates?limit=2&continue="+first.text("metadata.continue"), nil)
+	if got := strings.Join(page.names(), " "); got != "x y" {
+		t.Errorf("the second page is %s", got)
+	}
+	page = w.must("GET", "templates?limit=2&continue="+page.text("metadata.continue"), nil)
+	if got := strings.Join(page.names(), " "); got != "z" || page.text("metadata.continue") != "" {
+		t.Errorf("the last page is %s, and then %q", got, page.text("metadata.continue"))
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	w := newWorld(t)
+	w.must("GET", "templates", nil)
+	if code, text := w.get("/metrics"); code != 200 || !strings.Contains(text, `apiserver_request_total{`) || !strings.Contains(text, `resource="templates"`) {
+		t.Errorf("GET /metrics: %d, %d bytes", code, len(text))
+	}
+}

@@ -1,0 +1,602 @@
+package osm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+func now() time.Time { return time.Now().UTC() }
+
+// concludeOperations notes how operations ended.
+func (w *run) concludeOperations(ctx context.Context) error {
+	var changed []string
+	for name, st := range w.book.state().Instances {
+		if st.Pending == nil {
+			continue
+		}
+		if st.Pending.ID == "" {
+			found, err := w.findOperation(ctx, st)
+			if err != nil {
+				return err
+			}
+			if !found.Done() && found.ID == "" && time.Since(st.Pending.Since) < w.policy.Settle {
+				continue
+			}
+			w.book.change(name, func(s *InstanceState) {
+				if found.ID == "" {
+					s.Pending = nil // it was never begun
+				} else {
+					s.Pending.ID = found.ID
+				}
+			})
+			changed = append(changed, "instance/"+name)
+			if found.ID == "" {
+				continue
+			}
+			w.seen.ops[found.ID] = found
+			st = w.book.instance(name)
+		}
+		op, known := w.seen.ops[st.Pending.ID]
+		_, there := w.seen.byID[st.ID]
+		if known && !op.Done() || !known && there && st.Pending.Kind == Terminate || known && !op.Failed() && there && st.Pending.Kind == Terminate {
+			continue // in flight, or about to be gone
+		}
+		w.book.change(name, func(s *InstanceState) { w.conclude(name, s, op, known, there) })
+		changed = append(changed, "instance/"+name)
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	slices.Sort(changed)
+	return w.book.keep(ctx, changed...)
+}
+
+// conclude notes how an operation ended.
+func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known, there bool) {
+	p := *s.Pending
+	o := OperationState{ID: p.ID, Kind: p.Kind, KDU: p.KDU, State: op.State, Message: op.Message(), Started: p.Since, Ended: now().Truncate(time.Second)}
+	if known && op.Entered > 0 {
+		o.Ended = epoch(op.Entered)
+	}
+	switch {
+	case !there: // with it went its operations
+		s.Pending = nil
+		if p.Kind == Terminate {
+			o.State = "COMPLETED"
+			s.ended(o)
+			*s = InstanceState{Recreated: s.Recreated, Operations: s.Operations}
+		}
+		return
+	case !known:
+		s.Pending = nil
+		s.Adopted = s.Adopted || p.Kind == Instantiate
+		return
+	}
+	s.ended(o)
+	switch {
+	case op.Failed() && p.Kind == Terminate:
+		s.fail(terminating, failed(p, op), false)
+	case op.Failed():
+		s.fail(p.Digest, failed(p, op), false)
+		s.Adopted = s.Adopted || p.Kind == Instantiate
+	default:
+		if s.KDUs == nil {
+			s.KDUs = map[string]KDUState{}
+		}
+		for k, applied := range p.KDUs {
+			if p.Kind == Upgrade {
+				applied.Initial = s.KDUs[k].Initial
+			}
+			s.KDUs[k] = applied
+		}
+		if p.Kind == Instantiate {
+			s.Adopted = false
+		}
+		s.Failed = nil
+		s.Digest = ""
+		if want, ok := w.wanted[name]; ok && want.applied(s) {
+			s.Digest, s.Recreated = want.digest, 0
+		}
+	}
+	if op.State == "PARTIALLY_COMPLETED" {
+		w.warn(Problem{whatInstance, name, "", fmt.Errorf("the %s is done only in part: %s", p.Kind, op.Message())})
+	}
+}
+
+func failed(p Pending, op OperationRecord) string {
+	what := p.Kind
+	if p.KDU != "" {
+		what += " of " + p.KDU
+	}
+	return fmt.Sprintf("the %s failed (%s, operation %s): %s", what, op.State, op.ID, op.Message())
+}
+
+func (w wanted) applied(s *InstanceState) bool {
+	for k, one := range w.kdus {
+		if have := s.KDUs[k]; !have.same(one.state) {
+			return false
+		}
+	}
+	return s.NSD == w.instance.NSD && s.VIM == w.instance.VIM
+}
+
+// findOperation looks for the operation that was begun right before somebody died.
+func (w *run) findOperation(ctx context.Context, st *InstanceState) (OperationRecord, error) {
+	types := map[string]string{Instantiate: "instantiate", Upgrade: "action", Terminate: "terminate"}
+	all, err := w.Client.Operations(ctx, url.Values{"nsInstanceId": {st.ID}})
+	if err != nil && !errors.Is(err, tko.ErrNotFound) {
+		return OperationRecord{}, fmt.Errorf("listing the operations of %s: %w", st.ID, err)
+	}
+	var newest OperationRecord
+	for _, o := range all {
+		known := slices.ContainsFunc(st.Operations, func(other OperationState) bool { return other.ID == o.ID })
+		// clocks differ: what is much older isn't it
+		if !known && o.Type == types[st.Pending.Kind] && epoch(o.Start).After(st.Pending.Since.Add(-5*time.Minute)) && o.Start >= newest.Start {
+			newest = o
+		}
+	}
+	return newest, nil
+}
+
+// approve looks whether more is to be removed than the budget allows.
+func (w *run) approve(ctx context.Context, all []decision) error {
+	w.approval = nil
+	var names []string
+	total := 0
+	for _, st := range w.book.state().Instances {
+		if st.ID != "" {
+			total++
+		}
+	}
+	for _, d := range all {
+		if d.verb == terminate && !d.free && !w.book.instance(d.name).Removing {
+			names = append(names, d.name)
+		}
+	}
+	slices.Sort(names)
+	if !w.policy.Budget.over(len(names), total) {
+		return nil
+	}
+	a := &Approval{Key: approvalKey(names), Instances: names}
+	if w.policy.Approve == a.Key {
+		changed := make([]string, len(names))
+		for i, name := range names {
+			w.book.change(name, func(s *InstanceState) { s.Removing = true })
+			changed[i] = "instance/" + name
+		}
+		return w.book.keep(ctx, changed...)
+	}
+	w.approval = a
+	for i := range all {
+		if d := &all[i]; slices.Contains(names, d.name) {
+			*d = d.as(PhaseKept, fmt.Sprintf("%d of %d instances would be removed, more than the budget allows: approve %s, if that is meant", len(names), total, a.Key))
+		}
+	}
+	return nil
+}
+
+func approvalKey(names []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
+	return hex.EncodeToString(sum[:6])
+}
+
+// act does what was decided. What is wrong with one doesn't stop the others.
+func (w *run) act(ctx context.Context, all []decision) error {
+	free := w.policy.InFlight
+	for _, st := range w.book.state().Instances {
+		if st.Pending != nil {
+			free--
+		}
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for _, d := range all {
+		st := w.book.instance(d.name)
+		switch {
+		case d.verb == nothing:
+			w.status(d.name, d.phase, st, d.message)
+			w.soon(d.later, d.later > 0)
+			if d.phase == PhaseReady {
+				w.healed(ctx, d.name, st)
+			}
+			continue
+		case d.verb != forget && free <= 0:
+			w.status(d.name, PhaseProgressing, st, fmt.Sprintf("it waits until fewer than %d instances are in an operation", w.policy.InFlight))
+			continue
+		case d.verb != forget:
+			free--
+		}
+		g.Go(func() error {
+			err := w.do(gctx, d)
+			switch st := w.book.instance(d.name); {
+			case err == nil:
+			case fatal(err):
+				w.status(d.name, PhaseFailed, st, err.Error())
+				return err
+			case errors.Is(err, tko.ErrConflict) && st != nil && st.ID != "":
+				w.status(d.name, PhaseProgressing, st, "OSM isn't ready for it: "+err.Error())
+			default:
+				w.status(d.name, PhaseStalled, st, err.Error())
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	w.keepStatuses()
+	if err == nil {
+		for name, st := range w.book.state().Instances {
+			if st.Failed != nil && (w.statuses[name].Phase == PhaseStalled || w.statuses[name].Phase == PhaseFailed) {
+				w.soon(w.policy.Retry, true)
+			}
+		}
+	}
+	return err
+}
+
+// healed forgets failures of one that is as it should be.
+func (w *run) healed(_ context.Context, name string, st *InstanceState) {
+	if st != nil && (st.Failed != nil || st.Removing) { // it is kept with the next thing that is
+		w.book.change(name, func(s *InstanceState) { s.Failed, s.Removing, s.Recreated = nil, false, 0 })
+	}
+}
+
+// do does what was decided for an instance.
+func (w *run) do(ctx context.Context, d decision) error {
+	if d.action != "" {
+		w.changed(Change{Action: d.action, What: whatInstance, Name: d.name, Source: w.wanted[d.name].instance.Source, Reason: d.reason, Paths: d.paths})
+	}
+	switch d.verb {
+	case create:
+		return w.create(ctx, d)
+	case adopt:
+		return w.adopt(ctx, d)
+	case instantiate:
+		return w.instantiate(ctx, d)
+	case upgrade:
+		return w.upgrade(ctx, d)
+	case terminate:
+		return w.terminate(ctx, d)
+	case forget:
+		w.mu.Lock()
+		delete(w.statuses, d.name)
+		w.removed = append(w.removed, d.name)
+		w.mu.Unlock()
+		return w.book.forget(ctx, d.name)
+	default:
+		return nil
+	}
+}
+
+// refuse notes that OSM, or we, said no.
+func (w *run) refuse(ctx context.Context, name string, err error) error {
+	if fatal(err) {
+		return err
+	}
+	digest := w.wanted[name].digest
+	if keepErr := w.book.set(ctx, name, func(s *InstanceState) { s.Creating = nil; s.fail(digest, err.Error(), true) }); keepErr != nil {
+		return keepErr
+	}
+	return err
+}
+
+// request is what the instance is made from, after everything that it names
+// was found.
+func (w *run) request(ctx context.Context, want wanted) (InstanceRequest, error) {
+	i := want.instance
+	nsd, err := w.lookups.nsd(ctx, i.NSD)
+	if err != nil {
+		if k := key(KindNS, i.NSD); errors.Is(err, tko.ErrNotFound) && w.local.contents[k].digest != "" {
+			// somebody removed it: it is sent again
+			if err := w.book.setPackage(ctx, k, &PackageState{}); err != nil {
+				return InstanceRequest{}, err
+			}
+		}
+		return InstanceRequest{}, err
+	}
+	vnfds, err := w.lookups.members(ctx, nsd.Descriptor)
+	if err != nil {
+		return InstanceRequest{}, err
+	}
+	if err := i.checkMembers(nsd.Descriptor, func(id string) (Descriptor, bool) { d, ok := vnfds[id]; return d, ok }); err != nil {
+		return InstanceRequest{}, err
+	}
+	vim, err := w.lookups.vim(ctx, i.VIM)
+	if err != nil {
+		return InstanceRequest{}, err
+	}
+	r := InstanceRequest{Name: i.Name, NSDID: nsd.ID, VIMID: vim, Description: i.Description}
+	for _, m := range nsd.Descriptor.members() {
+		v := VNFParams{Member: m.Index}
+		names := map[string]bool{}
+		for k, one := range want.kdus {
+			if one.member == m.Index {
+				names[k] = true
+			}
+		}
+		for _, k := range slices.Sorted(maps.Keys(names)) {
+			if one := want.kdus[k]; len(one.params) > 0 || pinned(one.state.Model) {
+				v.KDUs = append(v.KDUs, KDUParams{Name: one.name, Params: one.params, Model: pinnedOnly(one.state.Model)})
+			}
+		}
+		charts := w.local.contents[key(KindVNF, m.VNFD)].charts
+		for _, kdu := range slices.Sorted(maps.Keys(charts)) { // v19 takes no versions in descriptors
+			if !names[m.Index+"/"+kdu] {
+				v.KDUs = append(v.KDUs, KDUParams{Name: kdu, Model: charts[kdu]})
+			}
+		}
+		if len(v.KDUs) > 0 {
+			r.VNFs = append(r.VNFs, v)
+		}
+	}
+	return r, nil
+}
+
+// pinned says whether a chart's name says which one it is.
+func pinned(model string) bool {
+	return versionOf(model) != "" || strings.Contains(model, "://") && strings.HasSuffix(model, ".tgz")
+}
+
+func pinnedOnly(model string) string {
+	if pinned(model) {
+		return model
+	}
+	return ""
+}
+
+// create makes the record of an instance, and instantiates it. It is kept
+// before that it is asked for: whoever comes after us looks for it.
+func (w *run) create(ctx context.Context, d decision) error {
+	want := w.wanted[d.name]
+	if st := w.book.instance(d.name); st != nil && st.ID != "" { // it was removed: is there another one of its name?
+		err := w.book.set(ctx, d.name, func(s *InstanceState) {
+			*s = InstanceState{NSD: s.NSD, VIM: s.VIM, Failed: s.Failed, Recreated: s.Recreated, Operations: s.Operations}
+		})
+		if err != nil || w.seen.byNSD {
+			w.status(d.name, PhaseProgressing, w.book.instance(d.name), "it is made next")
+			return err
+		}
+	}
+	r, err := w.request(ctx, want)
+	if err != nil {
+		return w.refuse(ctx, d.name, err)
+	}
+	err = w.book.set(ctx, d.name, func(s *InstanceState) {
+		t := now()
+		*s = InstanceState{NSD: want.instance.NSD, VIM: want.instance.VIM, Creating: &t, Failed: s.Failed, Recreated: s.Recreated, Operations: s.Operations}
+	})
+	if err != nil {
+		return err
+	}
+	id, err := w.Client.CreateInstance(ctx, r)
+	if err != nil {
+		return w.refuse(ctx, d.name, fmt.Errorf("creating the instance: %w", err))
+	}
+	w.book.change(d.name, func(s *InstanceState) { s.ID, s.Creating = id, nil })
+	return w.begin(ctx, d.name, id, r)
+}
+
+// instantiate instantiates an instance of which there is only the record.
+func (w *run) instantiate(ctx context.Context, d decision) error {
+	r, err := w.request(ctx, w.wanted[d.name])
+	if err != nil {
+		return w.refuse(ctx, d.name, err)
+	}
+	return w.begin(ctx, d.name, d.record.ID, r)
+}
+
+func (w *run) begin(ctx context.Context, name, id string, r InstanceRequest) error {
+	want := w.wanted[name]
+	pending := Pending{Kind: Instantiate, Digest: want.digest, KDUs: want.states(true), Since: now()}
+	return w.operate(ctx, name, pending, func() (string, error) { return w.Client.Instantiate(ctx, id, r) })
+}
+
+// operate begins an operation: what is about to be done is kept before, and
+// what came of it afterwards.
+func (w *run) operate(ctx context.Context, name string, p Pending, start func() (string, error)) error {
+	if err := w.book.set(ctx, name, func(s *InstanceState) { s.Pending = &p }); err != nil {
+		return err
+	}
+	id, err := start()
+	var said *Error
+	switch {
+	case err == nil:
+		err = w.book.set(ctx, name, func(s *InstanceState) { s.Pending.ID = id })
+		if err != nil {
+			return err
+		}
+		st := w.book.instance(name)
+		d := inFlight(decision{}, st)
+		if p.Kind == Terminate {
+			d.phase = PhaseRemoving
+		}
+		w.status(name, d.phase, st, d.message)
+		return nil
+	case !errors.As(err, &said):
+		return err // it isn't known whether it was begun
+	case errors.Is(err, tko.ErrConflict), fatal(err):
+		if keepErr := w.book.set(ctx, name, func(s *InstanceState) { s.Pending = nil }); keepErr != nil {
+			return keepErr
+		}
+		return err
+	default:
+		w.book.change(name, func(s *InstanceState) { s.Pending = nil })
+		if p.Kind == Terminate {
+			if keepErr := w.book.set(ctx, name, func(s *InstanceState) { s.fail(terminating, err.Error(), true) }); keepErr != nil {
+				return keepErr
+			}
+			return err
+		}
+		return w.refuse(ctx, name, fmt.Errorf("to %s the instance: %w", p.Kind, err))
+	}
+}
+
+// adopt takes over an instance, and does at once what comes next.
+func (w *run) adopt(ctx context.Context, d decision) error {
+	want, desired := w.wanted[d.name]
+	vim := d.record.VIM
+	if desired {
+		id, err := w.lookups.vim(ctx, want.instance.VIM)
+		if err != nil {
+			return w.refuse(ctx, d.name, err)
+		}
+		if id == vim || vim == "" {
+			vim = want.instance.VIM
+		}
+	}
+	err := w.book.set(ctx, d.name, func(s *InstanceState) {
+		ours := s.Creating != nil
+		*s = InstanceState{ID: d.record.ID, NSD: d.record.NSD, VIM: vim, Adopted: !ours, Failed: s.Failed, Recreated: s.Recreated, Operations: s.Operations}
+	})
+	if err != nil || !desired {
+		w.status(d.name, PhaseRemoving, w.book.instance(d.name), "it is removed next")
+		return err
+	}
+	w.mu.Lock()
+	w.seen.byID[d.record.ID] = d.record
+	w.mu.Unlock()
+	next := w.decideOn(d.name, w.book.instance(d.name))
+	switch next.verb {
+	case instantiate, upgrade:
+		return w.do(ctx, next)
+	case nothing:
+		w.status(d.name, next.phase, w.book.instance(d.name), next.message)
+	default: // in the next look, within the budget
+		w.status(d.name, PhaseProgressing, w.book.instance(d.name), next.reason)
+	}
+	return nil
+}
+
+// upgrade makes a KDU what is wanted: always with all values, and with a chart
+// in the version that is there.
+func (w *run) upgrade(ctx context.Context, d decision) error {
+	want := w.wanted[d.name]
+	one, st := want.kdus[d.kdu], w.book.instance(d.name)
+	if err := w.checkAgain(ctx, want); err != nil {
+		return w.refuse(ctx, d.name, err)
+	}
+	params := maps.Clone(one.params)
+	if params == nil {
+		params = map[string]any{}
+	}
+	if one.atomic != nil {
+		params[keyAtomic] = one.atomic
+	}
+	model := explicit(one, d.record)
+	if model != "" {
+		params[keyModel] = model
+	}
+	if !pinned(model) {
+		w.warn(Problem{whatInstance, d.name, want.instance.Source, fmt.Errorf("nobody says which version of the chart %s has: OSM takes the newest with each upgrade. Write kdu_model: repository/chart:version into its params", d.kdu)})
+	}
+	have := st.KDUs[d.kdu]
+	removed := have.removed(one.state)
+	switch {
+	case len(removed) == 0 && !st.Adopted:
+	case w.policy.NoReset:
+		w.warn(Problem{whatInstance, d.name, want.instance.Source, fmt.Errorf("values that left stay in %s, as this OSM can't remove them: %s", d.kdu, strings.Join(removed, ", "))})
+	default:
+		params[keyReset] = "true" // OSM wants a string
+	}
+	if len(params) == 0 { // OSM would accept that, and fail
+		return w.refuse(ctx, d.name, tko.Errorf(tko.ErrInvalid, "%s has no values any more, and this OSM can't remove them: write one, or kdu_model", d.kdu))
+	}
+	pending := Pending{Kind: Upgrade, Digest: want.digest, KDU: d.kdu, KDUs: map[string]KDUState{d.kdu: one.state}, Since: now()}
+	return w.operate(ctx, d.name, pending, func() (string, error) {
+		return w.Client.Act(ctx, d.record.ID, UpgradeRequest{Member: one.member, KDU: one.name, Primitive: "upgrade", Params: params})
+	})
+}
+
+// checkAgain checks members and KDUs against the descriptors in OSM, if they
+// aren't here.
+func (w *run) checkAgain(ctx context.Context, want wanted) error {
+	if _, here := w.local.contents[key(KindNS, want.instance.NSD)]; here {
+		return nil // it was checked with everything else
+	}
+	nsd, err := w.lookups.nsd(ctx, want.instance.NSD)
+	if err != nil {
+		return err
+	}
+	vnfds, err := w.lookups.members(ctx, nsd.Descriptor)
+	if err != nil {
+		return err
+	}
+	return want.instance.checkMembers(nsd.Descriptor, func(id string) (Descriptor, bool) { d, ok := vnfds[id]; return d, ok })
+}
+
+// explicit is the chart that a KDU is to have, with its version if that can be
+// known: what is wanted, or else what is deployed.
+func explicit(one wantedKDU, rec InstanceRecord) string {
+	model := one.state.Model
+	if pinned(model) {
+		return model
+	}
+	for _, k := range rec.Admin.Deployed.K8s {
+		if k.KDU != one.name || k.Member != one.member || model != "" && unversioned(k.Model) != model {
+			continue
+		}
+		if model = k.Model; !pinned(model) && model != "" {
+			if v := labelled(model, string(k.DetailedStatus)); v != "" {
+				model += ":" + v
+			}
+		}
+	}
+	return model
+}
+
+// labelled is the version of a chart that is named in a label of what it made.
+func labelled(model, status string) string {
+	chart := regexp.QuoteMeta(model[strings.LastIndexByte(model, '/')+1:])
+	re, err := regexp.Compile(`helm\.sh/chart['"]?:\s*['"]?` + chart + `-([0-9][0-9A-Za-z.+_-]*)`)
+	if err != nil {
+		return ""
+	}
+	if m := re.FindStringSubmatch(status); m != nil {
+		return strings.ReplaceAll(m[1], "_", "+")
+	}
+	return ""
+}
+
+// terminate removes an instance.
+func (w *run) terminate(ctx context.Context, d decision) error {
+	if d.again {
+		w.book.change(d.name, func(s *InstanceState) {
+			if d.record.Broken() {
+				s.Recreated++
+			}
+		})
+	}
+	err := w.operate(ctx, d.name, Pending{Kind: Terminate, Since: now()}, func() (string, error) {
+		op, err := w.Client.Remove(ctx, d.record.ID)
+		if errors.Is(err, tko.ErrNotFound) {
+			return "", nil
+		}
+		return op, err
+	})
+	if err != nil {
+		return err
+	}
+	phase := PhaseRemoving
+	if d.again {
+		phase = PhaseProgressing
+	}
+	if st := w.book.instance(d.name); st.Pending != nil && st.Pending.ID == "" { // gone at once
+		err = w.book.set(ctx, d.name, func(s *InstanceState) {
+			*s = InstanceState{Recreated: s.Recreated, Operations: s.Operations}
+		})
+	}
+	w.status(d.name, phase, w.book.instance(d.name), "it is being removed: "+d.reason)
+	return err
+}

@@ -1,0 +1,243 @@
+package osm
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/md5" //nolint:gosec // what checksums.txt holds
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+const (
+	checksums      = "checksums.txt"
+	maxPackage     = 256 << 20 // bytes of all its files
+	maxPackageFile = 20000     // files
+)
+
+// An Archive is a package as OSM takes it: the same files make the same bytes.
+type Archive struct {
+	Name string // upf_knf.tar.gz
+	Data []byte
+}
+
+// content is what is in a package.
+type content struct {
+	files      map[string]file
+	name       string // of the descriptor's file
+	digest     string // of the files
+	descriptor Descriptor
+	charts     map[string]string // charts that name a version, by KDU
+}
+
+type file struct {
+	data       []byte
+	executable bool
+}
+
+// load reads a package, and checks what can be checked here.
+func (p Package) load() (content, error) {
+	files, err := p.read()
+	if err != nil {
+		return content{}, err
+	}
+	c := content{files: files, digest: digestOf(files)}
+	if c.name, err = p.descriptorFile(files); err != nil {
+		return content{}, err
+	}
+	var kind Kind
+	kind, c.descriptor, err = ParseDescriptor(files[c.name].data)
+	switch {
+	case err != nil:
+		return content{}, p.invalid("%s: %w", c.name, err)
+	case kind != p.Kind:
+		return content{}, p.invalid("%s holds a %s, and the package should be of kind %s", c.name, kind.descriptor(), p.Kind)
+	case c.descriptor.ID != p.ID:
+		return content{}, p.invalid("%s has the id %q, and the package should be %q: make them the same", c.name, c.descriptor.ID, p.ID)
+	}
+	for _, k := range c.descriptor.KDUs {
+		if versionOf(k.Chart) != "" && !strings.Contains(k.Chart, "://") {
+			if c.charts == nil {
+				c.charts = map[string]string{}
+			}
+			c.charts[k.Name] = k.Chart
+		}
+	}
+	return c, nil
+}
+
+// pack makes the archive of a package, without the versions of charts in the
+// descriptor if that is asked for.
+func (p Package) pack(c content, withoutVersions bool) (Archive, error) {
+	files := c.files
+	if withoutVersions && len(c.charts) > 0 {
+		stripped, err := stripVersions(files[c.name].data, c.charts)
+		if err != nil {
+			return Archive{}, p.invalid("%s: %w", c.name, err)
+		}
+		files = maps.Clone(files)
+		files[c.name] = file{data: stripped}
+	}
+	data, err := archive(p.ID, files)
+	return Archive{Name: p.ID + ".tar.gz", Data: data}, err
+}
+
+func (p Package) invalid(format string, args ...any) error {
+	return tko.Errorf(tko.ErrInvalid, "%s: "+format, append([]any{p.where()}, args...)...)
+}
+
+func (p Package) where() string {
+	if p.Source != "" {
+		return p.Source
+	}
+	return fmt.Sprintf("%s package %q", p.Kind, p.ID)
+}
+
+// read reads the files, but for a checksums.txt in the root: ours takes its place.
+func (p Package) read() (map[string]file, error) {
+	files := map[string]file{}
+	total := 0
+	err := fs.WalkDir(p.Files, ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !e.Type().IsRegular() || name == checksums:
+			return nil // OSM Ops has left out links, too
+		case len(files) == maxPackageFile:
+			return p.invalid("it has more than %d files", maxPackageFile)
+		}
+		data, err := readBounded(p.Files, name, maxPackage-total)
+		if errors.Is(err, errTooMuch) {
+			return p.invalid("its files have more than %d MiB", maxPackage>>20)
+		}
+		if err != nil {
+			return err
+		}
+		total += len(data)
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		files[name] = file{data: data, executable: info.Mode()&0o111 != 0}
+		return nil
+	})
+	if err != nil && !errors.Is(err, tko.ErrInvalid) {
+		err = fmt.Errorf("reading %s: %w", p.where(), err)
+	}
+	return files, err
+}
+
+var errTooMuch = errors.New("too much")
+
+func readBounded(fsys fs.FS, name string, limit int) ([]byte, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
+	if err == nil && len(data) > limit {
+		err = errTooMuch
+	}
+	return data, err
+}
+
+// descriptorFile is the one file in the root that can be the descriptor.
+func (p Package) descriptorFile(files map[string]file) (string, error) {
+	var found []string
+	for name := range files {
+		if !strings.Contains(name, "/") && slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)) {
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	switch len(found) {
+	case 0:
+		return "", p.invalid("it has no descriptor: put one YAML file into the package's own folder")
+	case 1:
+		return found[0], nil
+	default:
+		return "", p.invalid("%s could all be the descriptor: OSM takes one YAML or JSON file in the package's own folder, and any number below", strings.Join(found, ", "))
+	}
+}
+
+func digestOf(files map[string]file) string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		sum := sha256.Sum256(files[name].data)
+		fmt.Fprintf(h, "%q %t %x\n", name, files[name].executable, sum)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// archive makes the archive: sorted, without times and owners, with checksums.txt at its end.
+func archive(id string, files map[string]file) ([]byte, error) {
+	var out, sums bytes.Buffer
+	zip, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	w := tar.NewWriter(zip)
+	add := func(name string, f file) error {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: id + "/" + name, Size: int64(len(f.data)), Mode: 0o644, Format: tar.FormatPAX, ModTime: time.Unix(0, 0)}
+		if f.executable {
+			h.Mode = 0o755
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		_, err := w.Write(f.data)
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		sum := md5.Sum(files[name].data) //nolint:gosec // what checksums.txt holds
+		fmt.Fprintf(&sums, "%x\t%s/%s\n", sum, id, name)
+		if err := add(name, files[name]); err != nil {
+			return nil, fmt.Errorf("packing %s/%s: %w", id, name, err)
+		}
+	}
+	if err := add(checksums, file{data: sums.Bytes()}); err != nil {
+		return nil, fmt.Errorf("packing %s: %w", id, err)
+	}
+	if err := errors.Join(w.Close(), zip.Close()); err != nil {
+		return nil, fmt.Errorf("packing %s: %w", id, err)
+	}
+	return out.Bytes(), nil
+}
+
+// stripVersions takes the versions of charts out of a descriptor, and leaves
+// everything else as it is.
+func stripVersions(data []byte, charts map[string]string) ([]byte, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(data, &root); err != nil {
+		return nil, err
+	}
+	var walk func(n *yaml.Node)
+	walk = func(n *yaml.Node) {
+		if n.Kind == yaml.MappingNode {
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				if v := n.Content[i+1]; n.Content[i].Value == "helm-chart" && v.Kind == yaml.ScalarNode && slices.Contains(slices.Collect(maps.Values(charts)), v.Value) {
+					v.Value = unversioned(v.Value)
+				}
+			}
+		}
+		for _, child := range n.Content {
+			walk(child)
+		}
+	}
+	walk(&root)
+	return yaml.Marshal(&root)
+}

@@ -1,0 +1,187 @@
+package osm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+const (
+	whatInstance = "instance"
+	maxName      = 255
+)
+
+// Check says what is wrong with what is desired in itself, without asking OSM:
+// names, descriptions, duplicates, members and KDUs that the descriptors don't
+// have, packages that can't be read. All of it is [tko.ErrInvalid].
+func (d Desired) Check() []Problem {
+	_, problems := d.read()
+	return problems
+}
+
+// local is what is known of the packages that are desired.
+type local struct {
+	contents map[string]content // by "vnf/ID"
+}
+
+// read reads the packages, and checks everything.
+func (d Desired) read() (local, []Problem) {
+	l := local{contents: map[string]content{}}
+	var problems []Problem
+	seen := map[string]string{}
+	for _, p := range d.Packages {
+		add := func(err error) { problems = append(problems, Problem{string(p.Kind), p.ID, p.Source, err}) }
+		if other, twice := seen[p.key()]; twice {
+			add(p.invalid("the %s package %q is also in %s: keep one of them", p.Kind, p.ID, other))
+			continue
+		}
+		seen[p.key()] = p.where()
+		c, err := p.load()
+		if err != nil {
+			add(err)
+			continue
+		}
+		l.contents[p.key()] = c
+	}
+	sources := map[string][]string{}
+	for _, i := range d.Instances {
+		sources[i.Name] = append(sources[i.Name], i.where())
+	}
+	for _, i := range d.Instances {
+		add := func(err error) { problems = append(problems, Problem{whatInstance, i.Name, i.Source, err}) }
+		if all := sources[i.Name]; len(all) > 1 {
+			add(tko.Errorf(tko.ErrInvalid, "the name %q is given to %d instances, in %s: OSM would make them all, and nobody could tell them apart; give each its own", i.Name, len(all), strings.Join(all, ", ")))
+			continue
+		}
+		if err := i.check(); err != nil {
+			add(err)
+			continue
+		}
+		if nsd, ok := l.contents[key(KindNS, i.NSD)]; ok {
+			if err := i.checkMembers(nsd.descriptor, l.vnfd); err != nil {
+				add(err)
+			}
+		}
+	}
+	return l, problems
+}
+
+// vnfd is a VNFD that is desired.
+func (l local) vnfd(id string) (Descriptor, bool) {
+	c, ok := l.contents[key(KindVNF, id)]
+	return c.descriptor, ok
+}
+
+// chart is what a desired VNFD says of the version of a chart.
+func (l local) chart(nsd, member, kdu string) string {
+	c, ok := l.contents[key(KindNS, nsd)]
+	if !ok {
+		return ""
+	}
+	for _, m := range c.descriptor.members() {
+		if m.Index == member {
+			return l.contents[key(KindVNF, m.VNFD)].charts[kdu]
+		}
+	}
+	return ""
+}
+
+func key(k Kind, id string) string { return string(k) + "/" + id }
+
+func (p Package) key() string { return key(p.Kind, p.ID) }
+
+func (i Instance) where() string {
+	if i.Source != "" {
+		return i.Source
+	}
+	return fmt.Sprintf("instance %q", i.Name)
+}
+
+// check checks an instance against OSM's own limits.
+func (i Instance) check() error {
+	invalid := func(format string, args ...any) error {
+		return tko.Errorf(tko.ErrInvalid, "%s: "+format, append([]any{i.where()}, args...)...)
+	}
+	switch {
+	case i.Name == "" || len(i.Name) > maxName || strings.ContainsAny(i.Name, `,;()'"`) || strings.TrimSpace(i.Name) == "":
+		return invalid("name: %.300q is none that OSM takes: use 1 to 255 characters, and none of , ; ( ) ' \"", i.Name)
+	case len([]rune(i.Description)) > maxName || strings.ContainsAny(i.Description, `'"`):
+		return invalid("description: OSM takes at most 255 characters, and neither ' nor \"")
+	case i.NSD == "":
+		return invalid("the NSD is missing: write its id")
+	case i.VIM == "":
+		return invalid("the VIM account is missing: write its name")
+	case i.Broken != "" && i.Broken != BrokenKeep && i.Broken != BrokenRecreate:
+		return invalid("%q is nothing to do with a broken instance: use Keep or Recreate", i.Broken)
+	}
+	seen := map[string]bool{}
+	for _, v := range i.VNFs {
+		if v.Member == "" || seen[v.Member] {
+			return invalid("the member %q is missing or there twice", v.Member)
+		}
+		seen[v.Member] = true
+		for n, k := range v.KDUs {
+			if k.Name == "" || slices.ContainsFunc(v.KDUs[:n], func(other KDU) bool { return other.Name == k.Name }) {
+				return invalid("the KDU %q of member %q is missing or there twice", k.Name, v.Member)
+			}
+			for name := range k.Params {
+				if strings.Contains(name, "$") {
+					return invalid("the parameter %q has a $: OSM doesn't take it", name)
+				}
+			}
+			if model, ok := k.Params[keyModel]; ok {
+				if text, isText := model.(string); !isText || text == "" {
+					return invalid("the parameter kdu_model is the chart: write repository/chart:version")
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// checkMembers checks members and KDUs against descriptors. OSM doesn't: it
+// loses the parameters of what it doesn't find.
+func (i Instance) checkMembers(nsd Descriptor, vnfd func(id string) (Descriptor, bool)) error {
+	members := map[string]string{}
+	var indexes []string
+	for _, m := range nsd.members() {
+		members[m.Index] = m.VNFD
+		indexes = append(indexes, m.Index)
+	}
+	for _, v := range i.VNFs {
+		id, ok := members[v.Member]
+		if !ok {
+			hint := ""
+			for _, m := range nsd.members() {
+				if m.VNFD == v.Member {
+					hint = fmt.Sprintf(": %q is the id of a VNFD; its member is %q", v.Member, m.Index)
+				}
+			}
+			return tko.Errorf(tko.ErrInvalid, "%s: the NSD %q has no member %q (vnfName), only %s%s", i.where(), i.NSD, v.Member, quoted(indexes), hint)
+		}
+		d, known := vnfd(id)
+		if !known {
+			continue
+		}
+		var names []string
+		for _, k := range d.KDUs {
+			names = append(names, k.Name)
+		}
+		for _, k := range v.KDUs {
+			if !slices.Contains(names, k.Name) {
+				return tko.Errorf(tko.ErrInvalid, "%s: the VNFD %q of member %q has no KDU %q, only %s", i.where(), id, v.Member, k.Name, quoted(names))
+			}
+		}
+	}
+	return nil
+}
+
+func quoted(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("%q", names)
+}

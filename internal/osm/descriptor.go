@@ -1,0 +1,149 @@
+package osm
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// A Descriptor is what matters to us in a VNFD or NSD.
+type Descriptor struct {
+	ID string `json:"id"`
+	// of an NSD
+	VNFDs []string  `json:"vnfd-id"` // ids of the VNFDs it refers to
+	DF    []Flavour `json:"df"`
+	// of a VNFD
+	KDUs []KDUDescriptor `json:"kdu"`
+}
+
+// A Flavour is a deployment flavour of an NSD.
+type Flavour struct {
+	Members []Member `json:"vnf-profile"`
+}
+
+// A Member is a VNF in an NSD.
+type Member struct {
+	Index string `json:"id"`
+	VNFD  string `json:"vnfd-id"`
+}
+
+// A KDUDescriptor is a KDU in a VNFD.
+type KDUDescriptor struct {
+	Name  string `json:"name"`
+	Chart string `json:"helm-chart"`
+}
+
+// UnmarshalJSON reads a descriptor. Parts that aren't as they should be count
+// as missing: OSM says what is wrong with them.
+func (d *Descriptor) UnmarshalJSON(data []byte) error {
+	var parts map[string]json.RawMessage
+	if err := json.Unmarshal(data, &parts); err != nil {
+		return err
+	}
+	*d = Descriptor{}
+	for name, into := range map[string]any{"id": &d.ID, "vnfd-id": &d.VNFDs, "df": &d.DF, "kdu": &d.KDUs} {
+		if part, ok := parts[name]; ok {
+			_ = json.Unmarshal(part, into)
+		}
+	}
+	return nil
+}
+
+// References are the ids of all VNFDs that an NSD refers to.
+func (d Descriptor) References() []string {
+	all := slices.Clone(d.VNFDs)
+	for _, m := range d.members() {
+		all = append(all, m.VNFD)
+	}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(id string) bool { return id == "" })
+}
+
+func (d Descriptor) members() []Member {
+	var all []Member
+	for _, f := range d.DF {
+		all = append(all, f.Members...)
+	}
+	return all
+}
+
+// envelopes are what descriptors are wrapped in.
+var envelopes = map[string]Kind{
+	"vnfd": KindVNF, "etsi-nfv-vnfd:vnfd": KindVNF, "nsd": KindNS, "etsi-nfv-nsd:nsd": KindNS,
+}
+
+// ParseDescriptor reads a descriptor in YAML or JSON, in its envelope. Errors
+// are ErrInvalid, and say the line where there is one.
+func ParseDescriptor(data []byte) (Kind, Descriptor, error) {
+	var tree map[string]any
+	if err := yaml.Unmarshal(data, &tree); err != nil {
+		return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	for name, kind := range envelopes {
+		inner, ok := tree[name]
+		if !ok {
+			continue
+		}
+		if kind == KindNS { // nsd: {nsd: [ … ]}
+			if m, ok := inner.(map[string]any); ok {
+				if wrapped, ok := m["nsd"]; ok {
+					inner = wrapped
+				}
+			}
+			if l, ok := inner.([]any); ok {
+				if len(l) != 1 {
+					return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "it holds %d NSDs: a package is one", len(l))
+				}
+				inner = l[0]
+			}
+		}
+		d, err := decodeTree(inner)
+		if err != nil || d.ID == "" {
+			return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "the %s under %q has no id", kind.descriptor(), name)
+		}
+		return kind, d, nil
+	}
+	for name := range tree {
+		if strings.HasSuffix(name, "-catalog") {
+			return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "it has the old form %q, which OSM doesn't take any more: write vnfd or nsd", name)
+		}
+	}
+	return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "it is no descriptor: its root has neither vnfd nor nsd")
+}
+
+func decodeTree(v any) (Descriptor, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return Descriptor{}, fmt.Errorf("reading a descriptor: %w", err)
+	}
+	var d Descriptor
+	err = json.Unmarshal(data, &d)
+	return d, err
+}
+
+func (k Kind) descriptor() string {
+	if k == KindVNF {
+		return "VNFD"
+	}
+	return "NSD"
+}
+
+// versionOf is the version that a chart's name ends with, if it has one.
+func versionOf(model string) string {
+	slash := strings.LastIndexByte(model, '/')
+	_, version, _ := strings.Cut(model[slash+1:], ":")
+	return version
+}
+
+// unversioned is a chart's name without its version.
+func unversioned(model string) string {
+	if v := versionOf(model); v != "" {
+		return strings.TrimSuffix(model, ":"+v)
+	}
+	return model
+}

@@ -1,0 +1,419 @@
+package osm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+const (
+	parallel     = 8    // requests at once
+	maxQuery     = 3500 // bytes of a query: proxies don't take any length
+	maxRecreated = 3
+	maxHistory   = 5
+	keepTime     = 30 * time.Second // to keep what was done when we have to stop
+	maxPoll      = time.Minute
+)
+
+// run is one Apply or Plan.
+type run struct {
+	*Reconciler
+	policy   Policy
+	desired  Desired
+	local    local
+	problems []Problem
+	wanted   map[string]wanted // by name
+	refused  map[string]error  // instances that are wrong in themselves
+	log      *slog.Logger
+
+	book    *book
+	seen    observation
+	lookups lookups
+
+	mu       sync.Mutex
+	changes  []Change
+	statuses map[string]Status
+	packages map[string]Status
+	removed  []string
+	warnings []Problem
+	approval *Approval
+	again    time.Duration
+}
+
+func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
+	p.Poll = or(p.Poll, 5*time.Second)
+	p.Retry = or(p.Retry, time.Minute)
+	p.Settle = or(p.Settle, 10*time.Second)
+	p.InFlight = or(p.InFlight, 64)
+	p.Broken = or(p.Broken, BrokenKeep)
+	w := &run{
+		Reconciler: r, policy: p, desired: d, wanted: map[string]wanted{}, refused: map[string]error{}, log: r.Log,
+		book: newBook(s, r.Keep), statuses: map[string]Status{}, packages: map[string]Status{},
+	}
+	if w.log == nil {
+		w.log = slog.New(slog.DiscardHandler)
+	}
+	w.lookups.run = w
+	w.local, w.problems = d.read()
+	for _, i := range d.Instances {
+		w.wanted[i.Name] = want(i, w.local)
+	}
+	for _, p := range w.problems {
+		if p.What == whatInstance {
+			w.refused[p.Name] = p.Err
+		}
+	}
+	return w
+}
+
+func or[T comparable](v, instead T) T {
+	var zero T
+	if v == zero {
+		return instead
+	}
+	return v
+}
+
+// apply makes passes until nothing is in flight any more, or it has taken long enough.
+func (w *run) apply(ctx context.Context) error {
+	deadline := time.Now().Add(w.policy.Wait)
+	var only map[string]bool // names to look at; all if nil
+	for {
+		if err := w.pass(ctx, only); err != nil {
+			return err
+		}
+		only = w.unsettled()
+		pause := w.pause()
+		if len(only) == 0 || !time.Now().Add(pause).Before(deadline) {
+			w.soon(pause, len(only) > 0)
+			return nil
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// unsettled are the instances that are in an operation, or wait for one.
+func (w *run) unsettled() map[string]bool {
+	only := map[string]bool{}
+	for name, s := range w.statuses {
+		if s.Phase == PhaseProgressing || s.Phase == PhaseRemoving {
+			only[name] = true
+		}
+	}
+	return only
+}
+
+// pause is how long to wait before the next look: longer for what takes long.
+func (w *run) pause() time.Duration {
+	pause := maxPoll
+	for _, st := range w.book.state().Instances {
+		switch {
+		case st.Pending != nil:
+			pause = min(pause, max(w.policy.Poll, time.Since(st.Pending.Since)/20))
+		case st.Creating != nil:
+			pause = min(pause, w.policy.Settle)
+		default:
+		}
+	}
+	if pause == maxPoll {
+		pause = w.policy.Poll
+	}
+	return pause
+}
+
+func (w *run) soon(d time.Duration, wanted bool) {
+	if wanted && d > 0 && (w.again == 0 || d < w.again) {
+		w.again = d
+	}
+}
+
+// pass observes, decides and acts once.
+func (w *run) pass(ctx context.Context, only map[string]bool) error {
+	if only == nil {
+		if err := w.ensurePackages(ctx); err != nil {
+			w.keepStatuses()
+			return err
+		}
+	}
+	if err := w.observe(ctx, only); err != nil {
+		w.keepStatuses()
+		return err
+	}
+	if err := w.concludeOperations(ctx); err != nil {
+		return err
+	}
+	w.again = 0
+	decisions := w.decide(only)
+	if err := w.approve(ctx, decisions); err != nil {
+		return err
+	}
+	if err := w.act(ctx, decisions); err != nil {
+		return err
+	}
+	if err := w.prunePackages(ctx); err != nil {
+		return err
+	}
+	return w.book.setTarget(ctx, w.Client.Target(), w.seen.foreign)
+}
+
+// keepStatuses says of instances that nobody looked at what is known.
+func (w *run) keepStatuses() {
+	for name, st := range w.book.state().Instances {
+		if _, ok := w.statuses[name]; !ok {
+			w.status(name, PhaseProgressing, st, "it wasn't looked at")
+		}
+	}
+	for name := range w.wanted {
+		if err := w.refused[name]; err != nil {
+			w.status(name, PhaseStalled, nil, err.Error())
+		} else if _, ok := w.statuses[name]; !ok {
+			w.status(name, PhaseProgressing, nil, "it wasn't looked at")
+		}
+	}
+}
+
+func (w *run) status(name, phase string, st *InstanceState, message string) {
+	s := Status{Phase: phase, Message: message}
+	if v, ok := w.wanted[name]; ok {
+		s.Source = v.instance.Source
+	}
+	if st != nil {
+		s.ID = st.ID
+		if st.Pending != nil {
+			s.Operation = st.Pending.Kind
+		}
+	}
+	if rec, ok := w.seen.byID[s.ID]; ok {
+		s.Broken = rec.Broken()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.statuses[name] = s
+}
+
+func (w *run) changed(c Change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changes = append(w.changes, c)
+	w.log.Info("osm changes", "action", c.Action, "what", c.What, "name", c.Name, "reason", c.Reason) //nolint:sloglint // there is no context here
+}
+
+func (w *run) warn(p Problem) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.ContainsFunc(w.warnings, func(other Problem) bool { return other.Name == p.Name && other.Err.Error() == p.Err.Error() }) {
+		w.warnings = append(w.warnings, p)
+	}
+}
+
+func (w *run) report() Report {
+	slices.Sort(w.removed)
+	return Report{
+		State: w.book.state(), Changes: w.changes, Packages: w.packages, Instances: w.statuses,
+		Removed: w.removed, Warnings: w.warnings, Approval: w.approval, Again: w.again,
+	}
+}
+
+// observation is what OSM says.
+type observation struct {
+	byID    map[string]InstanceRecord
+	byName  map[string][]InstanceRecord
+	ops     map[string]OperationRecord // that were asked for
+	byNSD   bool                       // the instances that are known were not asked for by name
+	foreign bool                       // instances that the state knows are missing, and it is another OSM
+}
+
+// observe lists the instances of interest, and the operations in flight.
+func (w *run) observe(ctx context.Context, only map[string]bool) error {
+	state := w.book.state()
+	w.seen = observation{byID: map[string]InstanceRecord{}, byName: map[string][]InstanceRecord{}, ops: map[string]OperationRecord{}}
+	var known, unknown, ops []string
+	nsds := map[string]bool{}
+	for name, st := range state.Instances {
+		if only != nil && !only[name] {
+			continue
+		}
+		if st.ID != "" {
+			known = append(known, name)
+			nsds[st.NSD] = true
+		} else {
+			unknown = append(unknown, name)
+		}
+		if st.Pending != nil && st.Pending.ID != "" {
+			ops = append(ops, st.Pending.ID)
+		}
+	}
+	for name := range w.wanted {
+		if _, ok := state.Instances[name]; !ok && w.refused[name] == nil && (only == nil || only[name]) {
+			unknown = append(unknown, name)
+		}
+	}
+	for _, q := range instanceQueries(known, unknown, slices.Collect(maps.Keys(nsds))) {
+		w.seen.byNSD = w.seen.byNSD || q.Has("nsd-ref")
+		records, err := w.Client.Instances(ctx, q)
+		if err != nil {
+			return fmt.Errorf("listing the instances: %w", err)
+		}
+		for _, r := range records {
+			if _, twice := w.seen.byID[r.ID]; !twice {
+				w.seen.byID[r.ID] = r
+				w.seen.byName[r.Name] = append(w.seen.byName[r.Name], r)
+			}
+		}
+	}
+	if state.Target != "" && state.Target != w.Client.Target() {
+		w.seen.foreign = slices.ContainsFunc(known, func(name string) bool {
+			_, ok := w.seen.byID[state.Instances[name].ID]
+			return !ok
+		})
+	}
+	for _, q := range split("id", ops) {
+		records, err := w.Client.Operations(ctx, q)
+		if err != nil {
+			return fmt.Errorf("listing the operations: %w", err)
+		}
+		for _, r := range records {
+			w.seen.ops[r.ID] = r
+		}
+	}
+	return nil
+}
+
+// instanceQueries are the filters of as few lists as will do: by name, as long
+// as that is short, otherwise by the NSDs of those that are known. Names that
+// aren't known have to be looked for among all.
+func instanceQueries(known, unknown, nsds []string) []url.Values {
+	slices.Sort(known)
+	slices.Sort(unknown)
+	slices.Sort(nsds)
+	if len(split("name", known)) > 1 && len(split("nsd-ref", nsds)) == 1 && !slices.Contains(nsds, "") {
+		return append(split("nsd-ref", nsds), split("name", unknown)...)
+	}
+	return split("name", slices.Concat(known, unknown))
+}
+
+// split makes filters for any of some values, none of them too long.
+func split(attribute string, values []string) []url.Values {
+	var all []url.Values
+	for len(values) > 0 {
+		n, length := 0, 0
+		for n < len(values) && (n == 0 || length < maxQuery) {
+			length += len(url.QueryEscape(values[n])) + len("%2C")
+			n++
+		}
+		all = append(all, url.Values{attribute: {strings.Join(values[:n], ",")}})
+		values = values[n:]
+	}
+	return all
+}
+
+// lookups are what is asked when something is to be made or changed, once in
+// an Apply.
+type lookups struct {
+	run   *run
+	mu    sync.Mutex
+	nsds  map[string]PackageRecord
+	vnfds map[string]Descriptor
+	vims  map[string]string
+}
+
+// nsd is an NSD as OSM has it, whose _id is needed.
+func (l *lookups) nsd(ctx context.Context, id string) (PackageRecord, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r, ok := l.nsds[id]; ok {
+		return r, nil
+	}
+	if strings.Contains(id, ",") {
+		return PackageRecord{}, tko.Errorf(tko.ErrInvalid, "the NSD's id %q has a comma", id)
+	}
+	found, err := l.run.Client.Packages(ctx, KindNS, url.Values{"id": {id}})
+	switch {
+	case err != nil:
+		return PackageRecord{}, fmt.Errorf("looking for NSD %q: %w", id, err)
+	case len(found) == 0:
+		return PackageRecord{}, tko.Errorf(tko.ErrNotFound, "OSM has no NSD with the id %q: write the id of an NSD that is in OSM or in a package of the same source", id)
+	case len(found) > 1:
+		return PackageRecord{}, tko.Errorf(tko.ErrConflict, "OSM has %d NSDs with the id %q", len(found), id)
+	}
+	if l.nsds == nil {
+		l.nsds = map[string]PackageRecord{}
+	}
+	l.nsds[id] = found[0]
+	return found[0], nil
+}
+
+// vnfd answers the VNFDs of an NSD.
+func (l *lookups) members(ctx context.Context, nsd Descriptor) (map[string]Descriptor, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[string]Descriptor{}
+	var missing []string
+	for _, id := range nsd.References() {
+		if d, ok := l.run.local.vnfd(id); ok {
+			all[id] = d
+		} else if d, ok := l.vnfds[id]; ok {
+			all[id] = d
+		} else {
+			missing = append(missing, id)
+		}
+	}
+	for _, q := range split("id", missing) {
+		found, err := l.run.Client.Packages(ctx, KindVNF, q)
+		if err != nil {
+			return nil, fmt.Errorf("looking for the VNFDs of NSD %q: %w", nsd.ID, err)
+		}
+		if l.vnfds == nil {
+			l.vnfds = map[string]Descriptor{}
+		}
+		for _, r := range found {
+			l.vnfds[r.Descriptor.ID] = r.Descriptor
+			all[r.Descriptor.ID] = r.Descriptor
+		}
+	}
+	return all, nil
+}
+
+// vim is the _id of a VIM account.
+func (l *lookups) vim(ctx context.Context, name string) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if id, ok := l.vims[name]; ok {
+		return id, nil
+	}
+	var found []VIMRecord
+	var err error
+	for _, attribute := range []string{"name", "_id"} {
+		if found, err = l.run.Client.VIMs(ctx, url.Values{attribute: {name}}); err != nil {
+			return "", fmt.Errorf("looking for VIM account %q: %w", name, err)
+		}
+		if len(found) > 0 {
+			break
+		}
+	}
+	if len(found) != 1 {
+		return "", tko.Errorf(tko.ErrNotFound, "OSM has %d VIM accounts that are called %q in this project", len(found), name)
+	}
+	if l.vims == nil {
+		l.vims = map[string]string{}
+	}
+	l.vims[name] = found[0].ID
+	return found[0].ID, nil
+}
+
+// fatal says whether an error concerns everything, not just what was asked for.
+func fatal(err error) bool {
+	return errors.Is(err, tko.ErrUnavailable) || errors.Is(err, tko.ErrDenied) || errors.Is(err, errKeep) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

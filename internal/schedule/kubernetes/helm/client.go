@@ -1,0 +1,371 @@
+package helm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage/driver"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// LabelDigest is on what Helm stores of a release: which chart and values made
+// it.
+const LabelDigest = "tko.nephio.org/chart-digest"
+
+const (
+	maxHistory    = 5 // revisions of a release that are kept
+	renderTimeout = 30 * time.Second
+)
+
+// A Client makes releases in a cluster. It is safe for concurrent use, but for
+// one release at a time.
+type Client struct {
+	Host      string            // the API server's URL
+	Transport http.RoundTripper // that knows the credentials
+	Label     string            // of everything that is made: whose it is
+	Timeout   time.Duration     // of a hook
+	Keep      func(annotations map[string]string) bool
+}
+
+// A Release is what there should be.
+type Release struct {
+	Name, Namespace string
+	Owner           string // the value of the client's label
+	Digest          string // tells chart and values from all others
+	Chart           *Chart
+	Values          map[string]any
+	Adopt           bool // take over a release, and objects, of others
+}
+
+// A State is a release as it is deployed.
+type State struct {
+	Revision int
+	Previous int    // to which it can go back; 0 if to none
+	Chart    string // its name and version
+	Objects  []map[string]any
+}
+
+// A FailedError says why a release is not what it should be, and what it is
+// now.
+type FailedError struct {
+	Reason  string
+	Invalid bool // it is the chart or its values
+	// State is what was there before, and is again; nil if nothing was tried, or
+	// there was nothing.
+	State *State
+}
+
+func (e *FailedError) Error() string { return e.Reason }
+
+// A session is one action on a release.
+type session struct {
+	client *Client
+	config *action.Configuration
+	at     *connection
+	ctx    context.Context //nolint:containedctx // as long as an action
+}
+
+// Manager is as whom the API server knows the library in this process.
+const Manager = "tko"
+
+var manage = sync.OnceFunc(func() { kube.ManagedFieldsManager = Manager })
+
+func (c *Client) begin(ctx context.Context, namespace string) (*session, error) {
+	manage()
+	at := newConnection(ctx, c.Host, c.Transport, namespace)
+	config := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
+	config.HookOutputFunc = func(string, string, string) io.Writer { return io.Discard }
+	if err := config.Init(at, namespace, "secret"); err != nil {
+		return nil, fmt.Errorf("preparing Helm: %w", err)
+	}
+	return &session{client: c, config: config, at: at, ctx: ctx}, nil
+}
+
+// away says whether an error is of the way to the cluster, and answers that.
+func (s *session) away() error { return s.at.wire.problem() }
+
+func (s *session) waiting() []kube.WaitOption { return []kube.WaitOption{kube.WithWaitContext(s.ctx)} }
+
+// history answers the revisions of a release, the newest first.
+func (s *session) history(name string) ([]*release.Release, error) {
+	found, err := s.config.Releases.History(name)
+	if errors.Is(err, driver.ErrReleaseNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the revisions of release %q: %w", name, err)
+	}
+	var all []*release.Release
+	for _, r := range found {
+		if v, ok := r.(*release.Release); ok {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b *release.Release) int { return b.Version - a.Version })
+	return all, nil
+}
+
+// good is the newest revision that was deployed, older than one.
+func good(all []*release.Release, before int) *release.Release {
+	for _, status := range []common.Status{common.StatusDeployed, common.StatusSuperseded} {
+		for _, r := range all {
+			if r.Version < before && r.Info.Status == status {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+func (s *session) state(all []*release.Release) (*State, error) {
+	if len(all) == 0 {
+		return nil, tko.Errorf(tko.ErrNotFound, "there is no such release")
+	}
+	r := all[0]
+	state := &State{Revision: r.Version}
+	if before := good(all, r.Version); before != nil {
+		state.Previous = before.Version
+	}
+	if r.Chart != nil && r.Chart.Metadata != nil {
+		state.Chart = r.Chart.Metadata.Name + " " + r.Chart.Metadata.Version
+	}
+	var err error
+	state.Objects, err = objects(r)
+	return state, err
+}
+
+// Deploy makes a release be what it should: it is installed, upgraded or left
+// alone. What a process left that died on the way is undone first. What fails
+// is undone, too: an upgrade is rolled back, a first installation removed; a
+// *FailedError says so. owned says whose releases may be touched, by the value of
+// the label. All other errors are of the way to the cluster.
+func (c *Client) Deploy(ctx context.Context, r Release, owned func(string) bool) (*State, error) {
+	s, err := c.begin(ctx, r.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	state, err := s.deploy(r, owned)
+	if err == nil {
+		return state, nil
+	}
+	if away := s.away(); away != nil {
+		return nil, away
+	}
+	return nil, err
+}
+
+func (s *session) deploy(r Release, owned func(string) bool) (*State, error) {
+	all, err := s.history(r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > 0 && !owned(all[0].Labels[s.client.Label]) && !r.Adopt {
+		return nil, &FailedError{Invalid: true, Reason: "is there already, installed by somebody else: annotate the HelmChart with tko.nephio.org/adopt: \"true\" to take it over"}
+	}
+	if len(all) > 0 && all[0].Info.Status == common.StatusDeployed && all[0].Labels[LabelDigest] == r.Digest && owned(all[0].Labels[s.client.Label]) {
+		return s.state(all)
+	}
+	if len(all) > 0 && owned(all[0].Labels[s.client.Label]) {
+		if all, err = s.tidy(r.Name, all); err != nil {
+			return nil, err
+		}
+	}
+	before := 0
+	if len(all) > 0 {
+		before = all[0].Version
+	}
+	if err := s.bring(r, before > 0); err != nil {
+		return nil, s.undo(r, before, err)
+	}
+	if all, err = s.history(r.Name); err != nil {
+		return nil, err
+	}
+	return s.state(all)
+}
+
+// tidy undoes what a process left that died: a release is deployed afterwards, or
+// isn't there.
+func (s *session) tidy(name string, all []*release.Release) ([]*release.Release, error) {
+	if len(all) == 0 || all[0].Info.Status == common.StatusDeployed {
+		return all, nil
+	}
+	to := good(all, all[0].Version)
+	var err error
+	if all[0].Info.Status.IsPending() {
+		all[0].SetStatus(common.StatusFailed, "It was cut short")
+		err = s.config.Releases.Update(all[0])
+	}
+	switch status := all[0].Info.Status; {
+	case err != nil:
+	case to == nil, status == common.StatusUninstalling, status == common.StatusUninstalled:
+		err = s.uninstall(name)
+	default:
+		err = s.rollback(name, to.Version, "an upgrade was cut short")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("what was cut short can't be undone: %w", err)
+	}
+	return s.history(name)
+}
+
+// bring installs or upgrades.
+func (s *session) bring(r Release, there bool) error {
+	chart, err := r.Chart.load()
+	if err != nil {
+		return &FailedError{Invalid: true, Reason: err.Error()}
+	}
+	// Rendering ends in time; what comes after it has limits of its own.
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(renderTimeout, func() {
+		cancel(tko.Errorf(tko.ErrInvalid, "rendering took longer than %s", renderTimeout))
+	})
+	defer late.Stop()
+	rendered := false
+	mark := &marker{
+		labels: map[string]string{s.client.Label: r.Owner}, keep: s.client.Keep,
+		rendered: func() { rendered = late.Stop() },
+	}
+	labels := map[string]string{s.client.Label: r.Owner, LabelDigest: r.Digest}
+	if there {
+		a := action.NewUpgrade(s.config)
+		a.Namespace, a.Labels, a.PostRenderer = r.Namespace, labels, mark
+		a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, s.waiting(), s.client.Timeout
+		a.ServerSideApply, a.ForceConflicts, a.TakeOwnership = "true", true, r.Adopt
+		a.ResetValues, a.MaxHistory, a.DisableOpenAPIValidation = true, maxHistory, true
+		_, err = a.RunWithContext(ctx, r.Name, chart, r.Values)
+	} else {
+		a := action.NewInstall(s.config)
+		a.ReleaseName, a.Namespace, a.Labels, a.PostRenderer = r.Name, r.Namespace, labels, mark
+		a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, s.waiting(), s.client.Timeout
+		a.ForceConflicts, a.TakeOwnership, a.DisableOpenAPIValidation = r.Adopt, r.Adopt, true
+		_, err = a.RunWithContext(ctx, chart, r.Values)
+	}
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil && s.ctx.Err() == nil {
+		err = cause
+	}
+	return &FailedError{Invalid: !rendered, Reason: err.Error()}
+}
+
+// undo removes what a failure left.
+func (s *session) undo(r Release, before int, cause error) error {
+	if s.away() != nil {
+		return cause // the next one finds it
+	}
+	all, err := s.history(r.Name)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 || all[0].Version == before {
+		return cause // nothing was changed
+	}
+	if before == 0 {
+		if err := s.uninstall(r.Name); err != nil {
+			return &FailedError{Reason: fmt.Sprintf("%s; what it left can't be removed: %s", cause, err)}
+		}
+		return &FailedError{Reason: cause.Error()}
+	}
+	if err := s.rollback(r.Name, before, "an upgrade failed"); err != nil {
+		return &FailedError{Reason: fmt.Sprintf("%s; it can't be rolled back to revision %d: %s", cause, before, err)}
+	}
+	if all, err = s.history(r.Name); err != nil {
+		return err
+	}
+	state, err := s.state(all)
+	if err != nil {
+		return err
+	}
+	return &FailedError{Reason: cause.Error(), State: state}
+}
+
+func (s *session) uninstall(name string) error {
+	a := action.NewUninstall(s.config)
+	a.IgnoreNotFound, a.WaitStrategy, a.WaitOptions, a.Timeout = true, kube.HookOnlyStrategy, s.waiting(), s.client.Timeout
+	_, err := a.Run(name)
+	return err
+}
+
+func (s *session) rollback(name string, to int, why string) error {
+	a := action.NewRollback(s.config)
+	a.Version, a.WaitStrategy, a.WaitOptions, a.Timeout = to, kube.HookOnlyStrategy, s.waiting(), s.client.Timeout
+	a.ServerSideApply, a.ForceConflicts, a.MaxHistory = "true", true, maxHistory
+	a.Description = fmt.Sprintf("Rollback to %d: %s", to, why)
+	return a.Run(name)
+}
+
+// Rollback makes a release, whose revision from is not good, be what it was in
+// an earlier one. What was rolled back already stays so.
+func (c *Client) Rollback(ctx context.Context, namespace, name string, from, to int, why string) (*State, error) {
+	s, err := c.begin(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.history(name)
+	if err == nil && (len(all) == 0 || all[0].Version <= from || all[0].Info.Status != common.StatusDeployed) {
+		if err = s.rollback(name, to, why); err == nil {
+			all, err = s.history(name)
+		}
+	}
+	if away := s.away(); err != nil && away != nil {
+		return nil, away
+	}
+	if err != nil {
+		return nil, &FailedError{Reason: err.Error()}
+	}
+	return s.state(all)
+}
+
+// Look answers a release as it is; tko.ErrNotFound if it isn't there.
+func (c *Client) Look(ctx context.Context, namespace, name string) (*State, error) {
+	s, err := c.begin(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.history(name)
+	if err == nil {
+		if i := slices.IndexFunc(all, func(r *release.Release) bool { return r.Info.Status == common.StatusDeployed }); i > 0 {
+			all = all[i:]
+		}
+		return s.state(all)
+	}
+	if away := s.away(); away != nil {
+		return nil, away
+	}
+	return nil, err
+}
+
+// Uninstall removes a release and what it made, if it is owned; otherwise, and
+// if it isn't there, it does nothing.
+func (c *Client) Uninstall(ctx context.Context, namespace, name string, owned func(string) bool) error {
+	s, err := c.begin(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	all, err := s.history(name)
+	if err == nil && len(all) > 0 && owned(all[0].Labels[c.Label]) {
+		err = s.uninstall(name)
+	}
+	if err == nil {
+		return nil
+	}
+	if away := s.away(); away != nil {
+		return away
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "uninstall: "))
+}

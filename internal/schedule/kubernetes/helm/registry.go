@@ -1,0 +1,117 @@
+package helm
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"slices"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// What charts are called in registries.
+const (
+	chartLayer       = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+	legacyChartLayer = "application/tar+gzip"
+)
+
+const (
+	maxManifest = 1 << 20
+	maxTags     = 10_000
+)
+
+// fromRegistry fetches a chart from a registry: by digest, by tag, or by
+// version. Registries on this machine are asked over http, others over https.
+func (s *Store) fromRegistry(ctx context.Context, r Reference) ([]byte, error) {
+	reference, err := registry.ParseReference(r.oci())
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%q is not the name of a chart in a registry", "oci://"+r.oci())
+	}
+	at, err := remote.NewRepository(reference.Registry + "/" + reference.Repository)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%q is not the name of a chart in a registry", "oci://"+r.oci())
+	}
+	at.Client = &auth.Client{Client: s.options.Client, Cache: auth.NewCache(), ClientID: "tko-meta-scheduler"}
+	at.PlainHTTP = isLoopback(reference.Host())
+	at.MaxMetadataBytes = maxManifest
+	tag := reference.Reference
+	switch {
+	case tag != "" && r.Version != "" && tag != tagOf(r.Version):
+		return nil, tko.Errorf(tko.ErrInvalid, "spec.version: %q is not what spec.chart says: keep one of them", r.Version)
+	case tag == "":
+		if tag, err = chooseTag(ctx, at, r.Version); err != nil {
+			return nil, err
+		}
+	}
+	descriptor, err := at.Resolve(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	if descriptor.Size > maxManifest {
+		return nil, tko.Errorf(tko.ErrInvalid, "its manifest is larger than %d MiB", maxManifest>>20)
+	}
+	text, err := content.FetchAll(ctx, at, descriptor)
+	if err != nil {
+		return nil, err
+	}
+	var manifest ocispec.Manifest
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "its manifest can't be read: %s", err)
+	}
+	i := slices.IndexFunc(manifest.Layers, func(d ocispec.Descriptor) bool {
+		return d.MediaType == chartLayer || d.MediaType == legacyChartLayer
+	})
+	if i < 0 {
+		return nil, tko.Errorf(tko.ErrInvalid, "what the registry has there is no Helm chart")
+	}
+	if manifest.Layers[i].Size > maxArchive {
+		return nil, tko.Errorf(tko.ErrInvalid, "it is larger than %d MiB", maxArchive>>20)
+	}
+	return content.FetchAll(ctx, at, manifest.Layers[i]) // compares its digest
+}
+
+// tagOf is a version as registries have it: tags know no plus sign.
+func tagOf(version string) string { return strings.ReplaceAll(version, "+", "_") }
+
+// chooseTag finds the tag of a version; exact ones need no list.
+func chooseTag(ctx context.Context, at *remote.Repository, version string) (string, error) {
+	if version != "" {
+		if d, err := at.Resolve(ctx, tagOf(version)); err == nil {
+			return d.Digest.String(), nil
+		}
+	}
+	var versions []string
+	err := at.Tags(ctx, "", func(tags []string) error {
+		for _, tag := range tags {
+			versions = append(versions, strings.ReplaceAll(tag, "_", "+"))
+		}
+		if len(versions) > maxTags {
+			return tko.Errorf(tko.ErrInvalid, "the registry has more than %d versions of it: name one in spec.version", maxTags)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	i, err := choose(versions, version)
+	if err != nil {
+		return "", err
+	}
+	return tagOf(versions[i]), nil
+}
+
+func isLoopback(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	ip := net.ParseIP(strings.Trim(name, "[]"))
+	return name == "localhost" || ip != nil && ip.IsLoopback()
+}

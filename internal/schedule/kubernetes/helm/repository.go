@@ -1,0 +1,132 @@
+package helm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// An index is what of a repository's index.yaml matters here.
+type index struct {
+	Entries map[string][]struct {
+		Version string   `json:"version"`
+		URLs    []string `json:"urls"`
+		Digest  string   `json:"digest"`
+	} `json:"entries"`
+}
+
+// fromRepository looks a chart up in the index of a repository, and fetches it.
+func (s *Store) fromRepository(ctx context.Context, r Reference) ([]byte, error) {
+	base := strings.TrimSuffix(r.Repository, "/") + "/"
+	all, err := s.index(ctx, base)
+	if err != nil {
+		return nil, err
+	}
+	entries := all.Entries[r.Chart]
+	if len(entries) == 0 {
+		return nil, tko.Errorf(tko.ErrNotFound, "the repository has no such chart")
+	}
+	versions := make([]string, len(entries))
+	for i, e := range entries {
+		versions[i] = e.Version
+	}
+	i, err := choose(versions, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	chosen := entries[i]
+	if len(chosen.URLs) == 0 {
+		return nil, tko.Errorf(tko.ErrInvalid, "the repository's index has no URL for version %q", chosen.Version)
+	}
+	at, err := url.Parse(base)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%q is no URL", base)
+	}
+	archive, err := at.Parse(chosen.URLs[0])
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the repository's index has no good URL for version %q", chosen.Version)
+	}
+	if archive.Scheme == "oci" {
+		return s.fromRegistry(ctx, Reference{Chart: archive.String()})
+	}
+	if err := checkURL("the repository's index", archive.String()); err != nil {
+		return nil, err
+	}
+	data, err := s.download(ctx, archive.String(), maxArchive)
+	if err != nil {
+		return nil, err
+	}
+	if want := strings.TrimPrefix(chosen.Digest, "sha256:"); want != "" {
+		sum := sha256.Sum256(data)
+		if got := hex.EncodeToString(sum[:]); !strings.EqualFold(got, want) {
+			return nil, tko.Errorf(tko.ErrInvalid, "%s is not what the repository's index says: its digest is %s, and should be %s", archive, got, want)
+		}
+	}
+	return data, nil
+}
+
+// index reads the index of a repository, once for all that ask at once.
+func (s *Store) index(ctx context.Context, base string) (*index, error) {
+	value, err, _ := s.flights.Do("index "+base, func() (any, error) {
+		data, err := s.download(ctx, base+"index.yaml", maxIndex)
+		if err != nil {
+			return nil, err
+		}
+		found := &index{}
+		if json.Valid(data) {
+			err = json.Unmarshal(data, found)
+		} else {
+			err = yaml.Unmarshal(data, found)
+		}
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "the repository's index can't be read: %s", err)
+		}
+		return found, nil
+	})
+	found, _ := value.(*index)
+	return found, err
+}
+
+// choose finds a version: exactly the one that is wanted, else the newest one
+// that is in its range; the newest one that isn't a pre-release if none is said.
+func choose(versions []string, want string) (int, error) {
+	for i, v := range versions {
+		if want != "" && v == want {
+			return i, nil
+		}
+	}
+	text := want
+	if text == "" {
+		text = "*"
+	}
+	within, err := semver.NewConstraint(text)
+	if err != nil {
+		return 0, tko.Errorf(tko.ErrInvalid, "spec.version: %q is neither a version nor a range of them", want)
+	}
+	best := -1
+	var newest *semver.Version
+	for i, v := range versions {
+		version, err := semver.NewVersion(v)
+		if err != nil || !within.Check(version) {
+			continue
+		}
+		if newest == nil || version.GreaterThan(newest) {
+			best, newest = i, version
+		}
+	}
+	if best < 0 {
+		if want == "" {
+			return 0, tko.Errorf(tko.ErrNotFound, "there is no version of it that is no pre-release: name one in spec.version")
+		}
+		return 0, tko.Errorf(tko.ErrNotFound, "there is no version %q of it", want)
+	}
+	return best, nil
+}

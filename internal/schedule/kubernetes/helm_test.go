@@ -1,0 +1,509 @@
+package kubernetes_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A helmWorld is a world with a folder of charts.
+type helmWorld struct {
+	*world
+	charts string
+}
+
+func newHelmWorld(t *testing.T, o kubernetes.Options) *helmWorld {
+	t.Helper()
+	w := &helmWorld{charts: t.TempDir()}
+	o.Charts = w.charts
+	w.world = newWorld(t, o)
+	return w
+}
+
+const webMap = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: {{ .Release.Name }}}
+data: {mode: {{ .Values.mode | quote }}, count: {{ .Values.count | quote }}, chart: {{ .Chart.Version | quote }}}
+`
+
+// chart writes a chart: its files, beside Chart.yaml and values.yaml.
+func (w *helmWorld) chart(name, version string, files map[string]string) {
+	w.t.Helper()
+	all := map[string]string{
+		"Chart.yaml":  fmt.Sprintf("{apiVersion: v2, name: %s, version: %s}", name, version),
+		"values.yaml": "{mode: default, count: 1}",
+	}
+	maps.Copy(all, files)
+	dir := filepath.Join(w.charts, name)
+	if err := os.RemoveAll(dir); err != nil {
+		w.t.Fatal(err)
+	}
+	for file, text := range all {
+		path := filepath.Join(dir, filepath.FromSlash(file))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// release is a HelmChart of the chart of the same name.
+func release(name string, parameters map[string]any) krm.Resource {
+	r := resource("workload.nephio.org/v1alpha1", "HelmChart", name)
+	r["spec"] = map[string]any{"chart": name}
+	if parameters != nil {
+		r.Set(parameters, "spec", "parameters")
+	}
+	return r
+}
+
+// revisions are those of a release, as Helm stores them: "1 superseded".
+func (w *helmWorld) revisions(name string) []string {
+	w.t.Helper()
+	list, err := w.at("Secret").List(w.t.Context(), metav1.ListOptions{LabelSelector: "owner=helm,name=" + name})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	all := []string{}
+	for _, r := range list.Items {
+		all = append(all, r.GetLabels()["version"]+" "+r.GetLabels()["status"])
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *helmWorld) data(name, key string) string {
+	w.t.Helper()
+	return w.must("ConfigMap", name).Text("data", key)
+}
+
+// quiet looks, and must come to its end without a write, by as many requests as
+// it takes.
+func (w *helmWorld) quiet(requests int64, deployments ...tko.Deployment) report.Report {
+	w.t.Helper()
+	w.gate.requests.Store(0)
+	w.gate.writes.Store(0)
+	r, _ := w.schedule(w.t.Context(), deployments...)
+	if n := w.gate.writes.Load(); n > 0 {
+		w.t.Errorf("%d writes though nothing changed", n)
+	}
+	if n := w.gate.requests.Load(); n != requests {
+		w.t.Errorf("%d requests though nothing changed, and %d are enough", n, requests)
+	}
+	return r
+}
+
+func TestChart(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/map.yaml": webMap, "templates/second.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: second}}"})
+	chart := release("web", map[string]any{"mode": "{{ get('', 'v1', 'ConfigMap', 'plain').data.key + '!' }}", "count": int64(12345678)})
+	a := deployment("a", configMap("plain", "1"), chart)
+
+	r := w.look(a)
+	same(t, "said", report.Verdict{Status: "True", Reason: "Applied", Message: "3 objects and 1 Helm chart are as they should be"}, r.Deployments["a"].Scheduled)
+	same(t, "health", "3 objects are healthy", r.Deployments["a"].Healthy.Message)
+	same(t, "an expression", "1!", w.data("web", "mode"))
+	same(t, "a number", "12345678", w.data("web", "count"))
+	same(t, "what is there", []string{"plain", "second", "web"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{"a ConfigMap plain", "a ConfigMap second", "a ConfigMap web", "a HelmChart web"}, w.inventory())
+	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
+
+	r = w.quiet(2, a) // the inventories, and the ConfigMaps
+	same(t, "said", "True", r.Deployments["a"].Scheduled.Status)
+
+	// Values, also those that are computed from what else is in the package.
+	a = deployment("a", configMap("plain", "2"), chart)
+	w.look(a)
+	same(t, "an expression", "2!", w.data("web", "mode"))
+	same(t, "revisions", []string{"1 superseded", "2 deployed"}, w.revisions("web"))
+	w.quiet(2, a)
+
+	// A value that isn't said any more is the chart's default again.
+	a = deployment("a", configMap("plain", "2"), release("web", nil))
+	w.look(a)
+	same(t, "a default", "default", w.data("web", "mode"))
+
+	// The chart: what left it is removed by Helm, and isn't ours any more.
+	w.chart("web", "1.1.0", map[string]string{"templates/map.yaml": webMap})
+	w.look(a)
+	same(t, "chart", "1.1.0", w.data("web", "chart"))
+	same(t, "what is there", []string{"plain", "web"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{"a ConfigMap plain", "a ConfigMap web", "a HelmChart web"}, w.inventory())
+	w.quiet(2, a)
+
+	// The release moves to another deployment, and stays.
+	uid := w.must("ConfigMap", "web").Text("metadata", "uid")
+	a, b := deployment("a", configMap("plain", "2")), deployment("b", release("web", nil))
+	w.look(a, b)
+	same(t, "the same object", uid, w.must("ConfigMap", "web").Text("metadata", "uid"))
+	same(t, "inventory", []string{"a ConfigMap plain", "b ConfigMap web", "b HelmChart web"}, w.inventory())
+
+	r = w.look(a)
+	same(t, "removed", []tko.DeploymentID{"b"}, r.Removed)
+	same(t, "what is there", []string{"plain"}, w.there("ConfigMap"))
+	same(t, "revisions", []string{}, w.revisions("web"))
+	same(t, "inventory", []string{"a ConfigMap plain"}, w.inventory())
+}
+
+// A release is in the namespace of its resource, which is made.
+func TestChartNamespace(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/map.yaml": webMap})
+	chart := release("web", nil)
+	chart.Set(w.ns+"-apps", "metadata", "namespace")
+	w.look(deployment("a", chart))
+	w.ns += "-apps"
+	same(t, "what is there", []string{"web"}, w.there("ConfigMap"))
+	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
+}
+
+// What the API server refuses of an upgrade is rolled back, and not tried again
+// by itself.
+func TestChartUpgradeFails(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Values.name | default "second" }}"}}`})
+	a := deployment("a", release("web", map[string]any{"mode": "one"}))
+	w.look(a)
+	bad := deployment("a", release("web", map[string]any{"mode": "two", "name": "Bad_Name"}))
+	r, err := w.schedule(t.Context(), bad)
+	same(t, "said", "False Invalid", said(r)["a"])
+	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, `HelmChart.workload.nephio.org "`+w.ns+`/web" was not upgraded, and is as it was before: `) || !strings.Contains(text, "Bad_Name") || !strings.Contains(text, kubernetes.AnnotationRetry) {
+		t.Errorf("%v: %s", err, text)
+	}
+	same(t, "as before", "one", w.data("web", "mode"))
+	same(t, "revisions", []string{"1 superseded", "2 failed", "3 deployed"}, w.revisions("web"))
+	same(t, "what is there", []string{"second", "web"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{"a ConfigMap second", "a ConfigMap web", "a HelmChart web"}, w.inventory())
+
+	r = w.quiet(2, bad)
+	same(t, "still said", "False Invalid", said(r)["a"])
+
+	bad.Package[1] = annotated(bad.Package[1], kubernetes.AnnotationRetry, "1")
+	_, _ = w.schedule(t.Context(), bad)
+	same(t, "tried again", []string{"1 superseded", "2 failed", "3 superseded", "4 failed", "5 deployed"}, w.revisions("web"))
+
+	r = w.look(deployment("a", release("web", map[string]any{"mode": "three"})))
+	same(t, "said", "True Applied", said(r)["a"])
+	same(t, "upgraded", "three", w.data("web", "mode"))
+}
+
+// What a first installation left, when it fails, is removed, and it is tried
+// again.
+func TestChartInstallFails(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	second := `{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}}`
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": fmt.Sprintf(second, "Bad_Name")})
+	a := deployment("a", release("web", nil), configMap("other", "1"))
+	r, err := w.schedule(t.Context(), a)
+	same(t, "said", "False Failed", said(r)["a"])
+	same(t, "health", "Unhealthy", r.Deployments["a"].Healthy.Reason)
+	if err == nil || !strings.Contains(err.Error(), "Bad_Name") {
+		t.Error(err)
+	}
+	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
+	same(t, "revisions", []string{}, w.revisions("web"))
+	same(t, "it is tried again with the back-off of failures", 0, r.Again)
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": fmt.Sprintf(second, "good")})
+	w.look(a)
+	same(t, "what is there", []string{"good", "other", "web"}, w.there("ConfigMap"))
+}
+
+// What is wrong with a chart, its values or its place changes nothing.
+func TestChartIsWrong(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		why    string
+		change func(*helmWorld, krm.Resource)
+		want   string
+		reason string
+	}{
+		"template": {
+			why: "templates fail",
+			change: func(w *helmWorld, _ krm.Resource) {
+				w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": `{{ fail "no luck" }}`})
+			},
+			want: "no luck", reason: "Invalid",
+		},
+		"schema": {
+			why: "values are checked",
+			change: func(w *helmWorld, _ krm.Resource) {
+				w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": webMap, "values.schema.json": `{"properties": {"mode": {"type": "integer"}}}`})
+			},
+			want: "mode", reason: "Invalid",
+		},
+		"expression": {
+			why:    "expressions fail",
+			change: func(_ *helmWorld, r krm.Resource) { r.Set("{{ nobody }}", "spec", "parameters", "mode") },
+			want:   "spec.parameters.mode", reason: "Invalid",
+		},
+		"not there": {
+			why:    "the folder doesn't have it, yet",
+			change: func(_ *helmWorld, r krm.Resource) { r.Set("nowhere", "spec", "chart") },
+			want:   `"nowhere" in the folder of charts`, reason: "Failed",
+		},
+		"out of the folder": {
+			why:    "paths stay in it",
+			change: func(_ *helmWorld, r krm.Resource) { r.Set("../web", "spec", "chart") },
+			want:   "is not below the meta-scheduler's folder of charts", reason: "Invalid",
+		},
+		"kind": {
+			why: "definitions may come",
+			change: func(w *helmWorld, _ krm.Resource) {
+				w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": `{apiVersion: nowhere.example.com/v1, kind: Thing, metadata: {name: a}}`})
+			},
+			want: `no matches for kind "Thing"`, reason: "Failed",
+		},
+	}
+	w := newHelmWorld(t, kubernetes.Options{})
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap})
+			w.look(deployment("a", release("web", nil)))
+			before := w.must("ConfigMap", "web").Text("metadata", "uid")
+			chart := release("web", nil)
+			test.change(w, chart)
+			r, err := w.schedule(t.Context(), deployment("a", chart))
+			if err == nil || !strings.Contains(err.Error(), test.want) || r.Deployments["a"].Scheduled.Reason != test.reason {
+				t.Errorf("%s: %s: %v", test.why, r.Deployments["a"].Scheduled.Reason, err)
+			}
+			same(t, "the release stays", before, w.must("ConfigMap", "web").Text("metadata", "uid"))
+			if n := w.revisions("web"); !slices.ContainsFunc(n, func(s string) bool { return strings.HasSuffix(s, "deployed") }) {
+				t.Error(n)
+			}
+		})
+	}
+}
+
+const webDeployment = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web, mode: {{ .Values.mode | quote }}}}
+    spec: {containers: [{name: c, image: "i:1"}]}
+`
+
+func (w *helmWorld) rolledOut(generation int, more string) {
+	w.t.Helper()
+	w.patch("Deployment", "web", fmt.Sprintf(`{"status": {"observedGeneration": %d, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, %s]}}`, generation, more), "status")
+}
+
+const (
+	progressed = `{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}`
+	stuck      = `{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "no room"}`
+)
+
+// An upgrade that is applied but doesn't become healthy is rolled back.
+func TestChartUnhealthy(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]bool{"it fails": false, "it takes too long": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := kubernetes.Options{}
+			if late {
+				o.ChartTimeout = time.Nanosecond
+			}
+			w := newHelmWorld(t, o)
+			w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webDeployment})
+			mode := func() string {
+				return w.must("Deployment", "web").Text("spec", "template", "metadata", "labels", "mode")
+			}
+			a := deployment("a", release("web", map[string]any{"mode": "one"}))
+			r := w.look(a)
+			same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
+			r = w.look(a)
+			same(t, "a first installation stays", []string{"1 deployed"}, w.revisions("web"))
+			w.rolledOut(1, progressed)
+			r = w.look(a)
+			same(t, "health", "Healthy", r.Deployments["a"].Healthy.Reason)
+
+			// What was healthy once, and is not any more, is not for us to change.
+			w.rolledOut(1, stuck)
+			w.look(a)
+			same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
+			w.rolledOut(1, progressed)
+
+			b := deployment("a", release("web", map[string]any{"mode": "two"}))
+			if !late {
+				r = w.look(b)
+				same(t, "said", "True Applied", said(r)["a"])
+				same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
+				w.rolledOut(2, stuck)
+			}
+			r, err := w.schedule(t.Context(), b)
+			if err == nil || !strings.Contains(err.Error(), `was not upgraded, and is as it was before: Deployment.apps "`+w.ns+`/web": `) {
+				t.Error(err)
+			}
+			same(t, "said", "False Invalid", said(r)["a"])
+			same(t, "revisions", []string{"1 superseded", "2 superseded", "3 deployed"}, w.revisions("web"))
+			same(t, "as before", "one", mode())
+			w.rolledOut(3, progressed)
+			r = w.quiet(2, b)
+			same(t, "still said", "False Invalid", said(r)["a"])
+			w.look(a)
+			same(t, "as before", "one", mode())
+		})
+	}
+}
+
+func TestChartDrift(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: second}}"})
+	a := deployment("a", release("web", nil))
+	w.look(a)
+	w.patch("ConfigMap", "web", `{"data": {"mode": "test"}}`)
+	w.delete("ConfigMap", "second")
+	w.set("Report", "drift")
+	r := w.look(a)
+	same(t, "said", "False Drifted", said(r)["a"])
+	same(t, "what", fmt.Sprintf(`ConfigMap "%s/second" is missing; ConfigMap "%s/web" /data/mode is "test", should be "default"`, w.ns, w.ns), inOrder(r.Deployments["a"].Scheduled.Message))
+	w.set("Ignore", "drift")
+	w.look(a)
+	same(t, "left", "test", w.data("web", "mode"))
+	w.set("Correct", "drift")
+	r = w.look(a)
+	if note := r.Deployments["a"].Scheduled.Note; !strings.Contains(note, `/data/mode is "test"`) || !strings.Contains(note, "second\" was missing") {
+		t.Error(note)
+	}
+	same(t, "corrected", "default", w.data("web", "mode"))
+	same(t, "as Helm left it", "Helm", w.must("ConfigMap", "second").Text("metadata", "labels", "app.kubernetes.io/managed-by"))
+	same(t, "no new revision", []string{"1 deployed"}, w.revisions("web"))
+	w.quiet(2, a)
+
+	// Somebody uninstalls all of it.
+	w.delete("ConfigMap", "web")
+	w.delete("ConfigMap", "second")
+	w.delete("Secret", "sh.helm.release.v1.web.v1")
+	w.set("Report", "drift")
+	r = w.look(a)
+	same(t, "said", "False Drifted", said(r)["a"])
+	w.set("Correct", "drift")
+	r = w.look(a)
+	if note := r.Deployments["a"].Scheduled.Note; !strings.Contains(note, "was uninstalled") {
+		t.Error(note)
+	}
+	same(t, "installed again", []string{"1 deployed"}, w.revisions("web"))
+	same(t, "what is there", []string{"second", "web"}, w.there("ConfigMap"))
+}
+
+func inOrder(text string) string {
+	parts := strings.Split(text, "; ")
+	slices.Sort(parts)
+	return strings.Join(parts, "; ")
+}
+
+// Removing a release counts as removing all that it holds. What is to stay
+// stays.
+func TestChartPrune(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": "{{ range until 30 }}---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: c{{ . }}}}\n{{ end }}"})
+	w.look(deployment("a", release("web", nil)), deployment("b", configMap("other", "1")))
+	r := w.look(deployment("b", configMap("other", "1")))
+	same(t, "said", "WaitsForApproval", r.Site.Scheduled.Reason)
+	if !strings.Contains(r.Site.Scheduled.Message, "31 of 32 objects would be removed") {
+		t.Error(r.Site.Scheduled.Message)
+	}
+	same(t, "what is there", 31, len(w.there("ConfigMap")))
+	_, digest, _ := strings.Cut(r.Site.Scheduled.Message, `spec.prune.approve: "`)
+	digest, _, _ = strings.Cut(digest, `"`)
+	w.set(digest, "prune", "approve")
+	w.look(deployment("b", configMap("other", "1")))
+	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
+	same(t, "revisions", []string{}, w.revisions("web"))
+
+	w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: data, annotations: {tko.nephio.org/prune: Never}}}`})
+	w.look(deployment("a", release("web", nil)))
+	w.look(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
+	same(t, "no upgrade for that", []string{"1 deployed"}, w.revisions("web"))
+	r = w.look()
+	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
+	same(t, "all of it stays", []string{"data", "web"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{}, w.inventory())
+	w.look(deployment("a", release("web", nil)))
+	w.look()
+	same(t, "one stays", []string{"data"}, w.there("ConfigMap"))
+}
+
+// Hooks and tests are Helm's, and so are the definitions of a chart.
+func TestChartHooks(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	group := w.ns + ".example.com"
+	crd := definition(group)
+	text, err := krm.Encode(krm.YAML, krm.Package{crd})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook := func(name, event string) string {
+		return fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, annotations: {helm.sh/hook: %s}}}`, name, event)
+	}
+	w.chart("web", "1.0.0", map[string]string{
+		"crds/thing.yaml": string(text), "templates/a.yaml": fmt.Sprintf("{apiVersion: %s/v1, kind: Thing, metadata: {name: one}, spec: {a: {{ .Values.mode }}}}", group),
+		"templates/pre.yaml": hook("pre", "pre-install"), "templates/post.yaml": hook("post", "post-upgrade"), "templates/test.yaml": hook("try", "test"),
+	})
+	w.look(deployment("a", release("web", nil)))
+	same(t, "inventory", []string{"a HelmChart web", "a Thing one"}, w.inventory())
+	same(t, "hooks", []string{"pre"}, w.there("ConfigMap"))
+	w.look(deployment("a", release("web", map[string]any{"mode": "x"})))
+	same(t, "hooks", []string{"post", "pre"}, w.there("ConfigMap"))
+	w.look()
+	same(t, "hooks stay", []string{"post", "pre"}, w.there("ConfigMap"))
+	w.must("CustomResourceDefinition", "things."+group)
+}
+
+// A release of somebody else is left alone.
+func TestOthersReleases(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap})
+	w.look(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
+	w.look() // it was ours, and is nobody's now
+	w.patch("Secret", "sh.helm.release.v1.web.v1", `{"metadata": {"labels": {"`+kubernetes.LabelDeployment+`": null}}}`)
+	chart := release("web", map[string]any{"mode": "ours"})
+	r, err := w.schedule(t.Context(), deployment("b", chart))
+	same(t, "said", "False Invalid", said(r)["b"])
+	if err == nil || !strings.Contains(err.Error(), kubernetes.AnnotationAdopt) {
+		t.Error(err)
+	}
+	w.look()
+	same(t, "as it was", "default", w.data("web", "mode"))
+	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
+	w.look(deployment("b", annotated(chart, kubernetes.AnnotationAdopt, "true")))
+	same(t, "taken over", "ours", w.data("web", "mode"))
+}
+
+// The steps of a deployment hold for charts.
+func TestChartOrder(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webDeployment})
+	a := deployment("a", annotated(configMap("last", "1"), kubernetes.AnnotationOrder, "2"), annotated(release("web", nil), kubernetes.AnnotationOrder, "1"), configMap("first", "1"))
+	r := w.look(a)
+	same(t, "said", "False Waiting", said(r)["a"])
+	same(t, "what is there", []string{"first"}, w.there("ConfigMap"))
+	w.rolledOut(1, progressed)
+	r = w.look(a)
+	same(t, "said", "True Applied", said(r)["a"])
+	same(t, "what is there", []string{"first", "last"}, w.there("ConfigMap"))
+}

@@ -1,0 +1,202 @@
+package deploy
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko/test/kube"
+	"github.com/tko-orchestrator/tko/test/process"
+)
+
+// What the chart installs serves kubectl: the data controller runs here, as
+// there are no containers, with the flags, the service account and the
+// certificate that the chart gives it, and the API server reaches it through
+// the chart's APIService.
+func TestServe(t *testing.T) {
+	const namespace = "tko-serves"
+	c := cluster(t)
+	c.Kubectl(t, "create", "namespace", namespace)
+	defer c.Kubectl(t, "delete", "namespace", namespace, "--wait=false")
+	manifest := mustHelm(t, namespace, map[string]any{"kubernetesSites": map[string]any{"management": true}, "serviceMonitor": map[string]any{"enabled": true}})
+	apply(t, c, manifest)
+	defer apply(t, c, manifest, "delete", "--ignore-not-found")
+	certificates := exec.Command(filepath.Join(folder, "certificates.sh"), namespace)
+	certificates.Env = c.Env(c.Kubeconfig)
+	if out, err := certificates.CombinedOutput(); err != nil {
+		t.Fatalf("certificates.sh: %v\n%s", err, out)
+	}
+
+	folder := t.TempDir()
+	for _, file := range []string{"tls.crt", "tls.key", "ca.crt"} {
+		write(t, filepath.Join(folder, file), decoded(t, c.Kubectl(t, "-n", namespace, "get", "secret", "tko-data-tls", "-o", "jsonpath={.data."+strings.ReplaceAll(file, ".", `\.`)+"}")))
+	}
+	var args []string
+	if err := json.Unmarshal([]byte(c.Kubectl(t, "-n", namespace, "get", "deployment", "tko-data", "-o", "jsonpath={.spec.template.spec.containers[0].args}")), &args); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	for i := range args {
+		args[i] = strings.NewReplacer("*:50050", "localhost:0", "*:50052", "localhost:"+strconv.Itoa(port), "*:50059", "localhost:0", "/certificate/", folder+"/").Replace(args[i])
+	}
+	account := kubeconfig(t, c, namespace, "tko-data")
+	server := process.StartServer(t, append(args, "--store=sqlite::memory:", "--kubernetes-kubeconfig="+account)...)
+
+	// No pods: the Service leads here, and the APIService to this port.
+	c.Kubectl(t, "-n", namespace, "patch", "service", "tko-data", "--type=merge", "-p", `{"spec":{"type":"ExternalName","externalName":"localhost","clusterIP":"","clusterIPs":null,"ipFamilies":null,"ipFamilyPolicy":null,"selector":null}}`)
+	c.Kubectl(t, "patch", "apiservice", "v1alpha1.tko.nephio.org", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"service":{"port":%d}}}`, port))
+	c.Kubectl(t, "wait", "--for=condition=Available", "--timeout=4m", "apiservice/v1alpha1.tko.nephio.org")
+
+	// Users may what the chart's roles say.
+	c.Kubectl(t, "create", "clusterrolebinding", "serve-viewer", "--clusterrole=tko-viewer", "--user=serve-viewer")
+	c.Kubectl(t, "create", "clusterrolebinding", "serve-editor", "--clusterrole=tko-editor", "--user=serve-editor")
+	defer c.Kubectl(t, "delete", "clusterrolebinding", "serve-viewer", "serve-editor")
+	const template = "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: served}\n"
+	c.Eventually(t, "yes", "auth", "can-i", "create", "templates.tko.nephio.org", "--as=serve-editor")
+	viewer, editor := c.UserKubeconfig(t, "serve-viewer"), c.UserKubeconfig(t, "serve-editor")
+	if _, stderr, code := c.Try(t, editor, template, "create", "-f", "-"); code != 0 {
+		t.Fatalf("an editor may create: %s", stderr)
+	}
+	if out, stderr, code := c.Try(t, viewer, "", "get", "tko", "-o", "name"); code != 0 || strings.TrimSpace(out) != "template.tko.nephio.org/served" {
+		t.Errorf("a viewer sees %q, %s", out, stderr)
+	}
+	if _, stderr, code := c.Try(t, viewer, template, "delete", "-f", "-"); code == 0 || !strings.Contains(stderr, "cannot delete") {
+		t.Errorf("a viewer may not delete: %d, %s", code, stderr)
+	}
+	if out, stderr, code := server.CLI("template", "list"); code != 0 || !strings.Contains(out, "served") {
+		t.Errorf("TKO has %s%s", out, stderr)
+	}
+
+	// Prometheus gets metrics as the ServiceMonitor says: whose account has the role.
+	c.Kubectl(t, "-n", namespace, "create", "serviceaccount", "prometheus")
+	if code, _ := metrics(t, c, namespace, folder, port); code != http.StatusForbidden {
+		t.Errorf("metrics without a role: %d", code)
+	}
+	c.Kubectl(t, "create", "clusterrolebinding", "serve-metrics", "--clusterrole=tko-metrics", "--serviceaccount="+namespace+":prometheus")
+	defer c.Kubectl(t, "delete", "clusterrolebinding", "serve-metrics")
+	c.Eventually(t, "yes", "auth", "can-i", "get", "/metrics", "--as=system:serviceaccount:"+namespace+":prometheus")
+	for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		code, text := metrics(t, c, namespace, folder, port)
+		if code == http.StatusForbidden && time.Now().Before(deadline) { // what was decided is kept for some seconds
+			continue
+		}
+		if code != http.StatusOK || !strings.Contains(text, "apiserver_request_total{") {
+			t.Errorf("metrics: %d", code)
+		}
+		break
+	}
+
+	// The meta-scheduler reaches this cluster by the kubeconfig that it is given, and may what it needs.
+	text := c.Kubectl(t, "-n", namespace, "get", "configmap", "tko-management", "-o", `jsonpath={.data.kubeconfig}`)
+	const mounted = "/var/run/secrets/kubernetes.io/serviceaccount/"
+	write(t, filepath.Join(folder, "ca.crt"), c.CA())
+	write(t, filepath.Join(folder, "token"), []byte(token(t, c, namespace, "tko-meta-scheduler")))
+	management := filepath.Join(folder, "management")
+	write(t, management, []byte(strings.NewReplacer("https://kubernetes.default.svc", c.URL(), mounted, folder+"/").Replace(text)))
+	if who, stderr, _ := c.Try(t, management, "", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "system:serviceaccount:"+namespace+":tko-meta-scheduler" || strings.Count(text, mounted) != 2 {
+		t.Errorf("with the kubeconfig\n%s\nit is %q, %s", text, who, stderr)
+	}
+	for _, can := range []string{"yes get secrets", "no list secrets", "yes create configmaps", "yes list configmaps", "yes delete configmaps", "yes create namespaces", "no delete namespaces"} {
+		want, do, _ := strings.Cut(can, " ")
+		c.Eventually(t, want, append([]string{"-n", "sites", "auth", "can-i", "--as=system:serviceaccount:" + namespace + ":tko-meta-scheduler"}, strings.Fields(do)...)...)
+	}
+}
+
+// kubeconfig is one of a service account, with a token as pods have.
+func kubeconfig(t *testing.T, c *kube.Cluster, namespace, account string) string {
+	t.Helper()
+	text, err := yaml.Marshal(object{
+		"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"clusters": []any{object{"name": "c", "cluster": object{"server": c.URL(), "certificate-authority-data": c.CA()}}},
+		"users":    []any{object{"name": "c", "user": object{"token": token(t, c, namespace, account)}}},
+		"contexts": []any{object{"name": "c", "context": object{"cluster": "c", "user": "c"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	write(t, path, text)
+	return path
+}
+
+func token(t *testing.T, c *kube.Cluster, namespace, account string) string {
+	t.Helper()
+	return strings.TrimSpace(c.Kubectl(t, "-n", namespace, "create", "token", account))
+}
+
+// metrics asks as the ServiceMonitor has Prometheus do it: with its account's
+// token, and looking at the certificate.
+func metrics(t *testing.T, c *kube.Cluster, namespace, folder string, port int) (int, string) {
+	t.Helper()
+	monitor := c.Kubectl(t, "-n", namespace, "get", "servicemonitor", "tko-data", "-o", "json")
+	var o object
+	if err := json.Unmarshal([]byte(monitor), &o); err != nil {
+		t.Fatal(err)
+	}
+	endpoint := at(o, "spec", "endpoints").([]any)[0].(object)
+	name, _ := at(endpoint, "tlsConfig", "serverName").(string)
+	path, _ := endpoint["path"].(string)
+	ca, err := os.ReadFile(filepath.Join(folder, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost:"+strconv.Itoa(port)+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token(t, c, namespace, "prometheus"))
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name}}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+func decoded(t *testing.T, text string) []byte {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(raw) == 0 {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return raw
+}
+
+func write(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
