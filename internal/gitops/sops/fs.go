@@ -5,20 +5,28 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/tko-orchestrator/tko"
 )
 
 // FS answers a file system in which YAML and JSON files that were encrypted
 // with SOPS are plain. They are decrypted when they are opened, in memory.
-// Without keys, opening one is an ErrDenied that names it. Encrypted files of
-// other forms, and all that isn't encrypted, are as they were.
-func FS(fsys fs.FS, keys *Keys) fs.FS { return plain{fsys, keys} }
+// Without a key for it, opening one is an ErrDenied that names it; but if
+// others, not nil, says that all its documents are somebody else's, by their
+// apiVersion, it stays encrypted. Encrypted files of other forms, and all that
+// isn't encrypted, are as they were.
+func FS(fsys fs.FS, keys *Keys, others func(apiVersion string) bool) fs.FS {
+	return plain{fsys, keys, others}
+}
 
 type plain struct {
 	fs.FS
-	keys *Keys
+	keys   *Keys
+	others func(apiVersion string) bool
 }
 
 // Open opens a file, decrypted.
@@ -42,6 +50,9 @@ func (p plain) Open(name string) (fs.File, error) {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s is longer than %d bytes", name, maxFile)
 	}
 	decrypted, err := Decrypt(name, data, p.keys)
+	if err != nil && p.foreign(data) {
+		decrypted, err = data, nil
+	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
@@ -76,3 +87,18 @@ type size struct {
 }
 
 func (s size) Size() int64 { return s.size }
+
+// foreign says whether all documents are somebody else's.
+func (p plain) foreign(data []byte) bool {
+	documents, err := parse("", data)
+	if err != nil || p.others == nil {
+		return false
+	}
+	for _, d := range documents {
+		i := slices.IndexFunc(d.Content, func(n *yaml.Node) bool { return n.Value == "apiVersion" })
+		if i < 0 || i%2 != 0 || i+1 == len(d.Content) || form.MatchString(d.Content[i+1].Value) || !p.others(d.Content[i+1].Value) {
+			return false
+		}
+	}
+	return true
+}

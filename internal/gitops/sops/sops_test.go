@@ -131,10 +131,10 @@ func TestFS(t *testing.T) {
 		"a/open.yaml":   {Data: []byte("text: about sops and ENC[AES256_GCM,data\n")},
 		"a/package.bin": {Data: []byte{0, 1, 2}},
 	}
-	if err := fstest.TestFS(sops.FS(fstest.MapFS{"a/open.yaml": {Data: []byte("x: 1\n")}}, nil), "a/open.yaml"); err != nil {
+	if err := fstest.TestFS(sops.FS(fstest.MapFS{"a/open.yaml": {Data: []byte("x: 1\n")}}, nil, nil), "a/open.yaml"); err != nil {
 		t.Error(err)
 	}
-	open := sops.FS(encrypted, keys(t, "key.txt"))
+	open := sops.FS(encrypted, keys(t, "key.txt"), nil)
 	data, err := fs.ReadFile(open, "a/secret.yaml")
 	if err != nil || !strings.Contains(string(data), "replicaCount: \"2\"") || strings.Contains(string(data), "sops") {
 		t.Errorf("%v\n%s", err, data)
@@ -142,13 +142,28 @@ func TestFS(t *testing.T) {
 	if info, err := fs.Stat(open, "a/secret.yaml"); err != nil || info.Size() != int64(len(data)) {
 		t.Errorf("its size: %+v, %v", info, err)
 	}
-	closed := sops.FS(encrypted, nil)
+	closed := sops.FS(encrypted, nil, nil)
 	if _, err := fs.ReadFile(closed, "a/secret.yaml"); !errors.Is(err, tko.ErrDenied) {
 		t.Errorf("without a key: %v", err)
 	}
 	for _, name := range []string{"a/open.yaml", "a/package.bin"} {
 		if data, err := fs.ReadFile(closed, name); err != nil || !bytes.Equal(data, encrypted[name].Data) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	secret := append([]byte("apiVersion: v1\n"), file(t, "mac.yaml")...)
+	secret = bytes.Replace(secret, []byte("---\nkind"), []byte("---\napiVersion: v1\nkind"), 1)
+	mixed := fstest.MapFS{
+		"theirs.yaml": {Data: secret}, "ours.yaml": {Data: file(t, "mac.yaml")},
+		"hidden.yaml": {Data: bytes.ReplaceAll(secret, []byte("apiVersion: v1"), []byte("apiVersion: ENC[AES256_GCM,data:aa==,iv:aa==,tag:aa==,type:str]"))},
+	}
+	others := sops.FS(mixed, nil, func(apiVersion string) bool { return apiVersion == "v1" })
+	if data, err := fs.ReadFile(others, "theirs.yaml"); err != nil || !bytes.Equal(data, secret) {
+		t.Errorf("a secret of somebody else's in the same repository: %v", err)
+	}
+	for _, name := range []string{"ours.yaml", "hidden.yaml"} {
+		if _, err := fs.ReadFile(others, name); !errors.Is(err, tko.ErrDenied) {
+			t.Errorf("%s may be ours, and there is no key: %v", name, err)
 		}
 	}
 	if entries, err := fs.ReadDir(closed, "a"); err != nil || len(entries) != 3 {
