@@ -20,17 +20,10 @@ import (
 // OSM is what a source may do in Open Source MANO.
 type OSM struct{ Policy osm.Policy }
 
-// defaultInstances is the budget of removals where none is given: beyond both
-// that many and half of all, somebody is asked.
-const (
-	defaultInstances = 20
-	defaultPercent   = 50
-)
-
 func (s OSMSettings) spec(prune bool) (OSM, error) {
 	p := osm.Policy{
 		Prune: prune, Broken: osm.Broken(s.Broken), Replace: s.Replace, NoReset: s.NoReset,
-		Budget: osm.Budget{Instances: defaultInstances, Percent: defaultPercent},
+		Budget: osm.DefaultBudget,
 	}
 	if s.Prune != nil {
 		p.Prune = *s.Prune
@@ -82,14 +75,23 @@ func (l *look) readOSM() (*osmWanted, error) {
 	w := &osmWanted{repository: r}
 	if filepath.IsAbs(r.ConnectionFile) {
 		w.connection = l.secretConnection(r.ConnectionFile)
-		return w, r.Desired.Check()
+		return w, problems(r.Desired.Check())
 	}
 	data, err := readAll(func() (io.ReadCloser, error) { return fsys.Open(r.ConnectionFile) })
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s: connectionFile %q: %w", osmops.ConfigFile, r.ConnectionFile, err)
 	}
 	w.connection = func(context.Context) (osmops.Connection, error) { return osmops.ParseConnection(data) }
-	return w, r.Desired.Check()
+	return w, problems(r.Desired.Check())
+}
+
+// problems are one error, or none.
+func problems(all []osm.Problem) error {
+	errs := make([]error, len(all))
+	for i, p := range all {
+		errs[i] = tko.Errorf(tko.ErrInvalid, "%s: %s %q: %w", p.Source, osmKind(p.What), p.Name, p.Err)
+	}
+	return errors.Join(errs...)
 }
 
 // maxConnection is more than any connection file has.
