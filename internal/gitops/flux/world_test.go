@@ -28,7 +28,7 @@ import (
 )
 
 // patience is how long a test waits for what should happen soon.
-const patience = 3 * time.Minute
+const patience = 4 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
 

@@ -29,6 +29,14 @@ func NewRepository(t testing.TB) *Repository {
 	return r
 }
 
+// NewRepositoryWith makes a Repository with one commit.
+func NewRepositoryWith(t testing.TB, files map[string]string) *Repository {
+	t.Helper()
+	r := NewRepository(t)
+	r.Commit(files)
+	return r
+}
+
 func (r *Repository) git(arguments ...string) []byte {
 	r.t.Helper()
 	var out, errs bytes.Buffer
