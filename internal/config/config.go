@@ -89,6 +89,7 @@ type Config struct {
 	ChartTimeout         time.Duration
 
 	GitOps GitOps
+	Flux   Flux
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -181,6 +182,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.ChartTimeout, "chart-timeout", 5*time.Minute, "limit of a Helm chart's hook, and of an upgrade to become healthy before it is rolled back")
 
 	c.GitOps.flags(flags)
+	c.Flux.flags(flags)
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
@@ -319,7 +321,7 @@ func (c *Config) Validate() error {
 			add("--%s is %d: use more than 0", name, n)
 		}
 	}
-	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps))) {
+	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps)), c.Flux.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
 	}
 	for _, scheme := range c.TOSCASchemes {

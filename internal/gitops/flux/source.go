@@ -99,13 +99,13 @@ func (f *from) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
 	if f.osmOps && !osmops.Holds(files) {
 		return nothing(files, f.controller.options.Fetch)
 	}
-	files.FS = sops.FS(files.FS, keys, others)
+	files.FS = sops.FS(files.FS, keys, Others)
 	return files, nil
 }
 
-// others says whether an encrypted file is somebody else's, such as a Secret of
-// Kubernetes in a repository that is applied by others, too.
-func others(apiVersion string) bool { return !strings.HasPrefix(apiVersion, manifest.Group+"/") }
+// Others says whether an encrypted file is somebody else's, by its apiVersion,
+// such as a Secret of Kubernetes in a repository that is applied by others, too.
+func Others(apiVersion string) bool { return !strings.HasPrefix(apiVersion, manifest.Group+"/") }
 
 // nothing is a revision that holds nothing for us.
 func nothing(files *tree.Tree, o FetchOptions) (*tree.Tree, error) {
