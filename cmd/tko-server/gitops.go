@@ -3,16 +3,22 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/gitops/flux"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
 
@@ -57,23 +63,63 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 }
 
 // gitOps is the role gitops; nil if it has nothing to do.
-func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller, error) {
+func (s *server) gitOps(data *client.Client, worker string) (*gitOpsRole, error) {
 	c := &s.config.GitOps
 	specs, err := gitOpsSources(c)
 	if err != nil {
 		return nil, err
 	}
-	if len(specs) == 0 {
-		return nil, nil
+	log := s.log.With("role", config.RoleGitOps)
+	watcher, err := fluxWatcher(c, data, log)
+	if err != nil || len(specs) == 0 && watcher == nil {
+		return nil, err
 	}
 	tree.Sweep(c.Dir)
-	return gitops.New(data, gitops.Options{
-		Worker: worker, Sources: specs, Lease: s.config.WorkLease, Connections: c.Connections, Log: s.log.With("role", config.RoleGitOps),
-	}), nil
+	o := gitops.Options{Worker: worker, Sources: specs, Lease: s.config.WorkLease, Connections: c.Connections, Log: log}
+	if watcher != nil {
+		o.Changed = watcher.Changed
+	}
+	return &gitOpsRole{gitops.New(data, o), watcher}, nil
+}
+
+// A gitOpsRole is the controller, and who follows a cluster for it, if any does.
+type gitOpsRole struct {
+	*gitops.Controller
+	watcher *flux.Watcher
+}
+
+// Run works until the context ends.
+func (r *gitOpsRole) Run(ctx context.Context) error {
+	running, ctx := errgroup.WithContext(ctx)
+	running.Go(func() error { return r.Controller.Run(ctx) })
+	if r.watcher != nil {
+		running.Go(func() error { return r.watcher.Run(ctx, r.Controller) })
+	}
+	return running.Wait()
+}
+
+// fluxWatcher follows the cluster that the settings name; nil for none.
+func fluxWatcher(c *config.GitOps, data *client.Client, log *slog.Logger) (*flux.Watcher, error) {
+	var cluster *rest.Config
+	var err error
+	switch {
+	case c.FluxKubeconfig != "":
+		cluster, err = clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig)
+	case c.FluxInCluster:
+		cluster, err = rest.InClusterConfig()
+	default:
+		return nil, nil
+	}
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the cluster of Flux' sources: %w", err)
+	}
+	return flux.New(data, flux.Options{
+		Config: cluster, Namespaces: c.FluxNamespaces, AsItIs: c.FluxAsItIs, Events: c.FluxEvents, Host: c.FluxArtifacts, Dir: c.Dir, Log: log,
+	})
 }
 
 // serveHooks serves webhooks until the context ends.
-func (s *server) serveHooks(ctx context.Context, l net.Listener, controller *gitops.Controller) error {
+func (s *server) serveHooks(ctx context.Context, l net.Listener, controller *gitOpsRole) error {
 	secret := func() (config.Secret, error) {
 		text, err := os.ReadFile(s.config.GitOps.WebhookSecret)
 		return config.Secret(strings.TrimSpace(string(text))), err

@@ -67,8 +67,9 @@ type Spec struct {
 	DependsOn []string
 	// Generation changes whenever what was asked for does.
 	Generation string
-	// Optional says that a revision that holds nothing for us is no failure.
-	Optional bool
+	// OSMOnly leaves TKO's manifests alone: a revision counts only if it is for an
+	// OSM, and is no failure if it isn't.
+	OSMOnly bool
 }
 
 // Options are the settings of a Controller. The zero value works.

@@ -33,6 +33,7 @@ const (
 // kept is what the controller keeps in a source's State.
 type kept struct {
 	Generation string   `json:"generation,omitempty"` // of the spec that was applied
+	Seen       string   `json:"seen,omitempty"`       // of the one that was looked at last
 	OSM        *osmKept `json:"osm,omitempty"`
 }
 
@@ -120,7 +121,18 @@ func (l *look) load(ctx context.Context) error {
 			return fmt.Errorf("the state of source %q can't be read: %w", l.spec.Name, err)
 		}
 	}
+	l.state.Seen = l.spec.Generation
 	return nil
+}
+
+// SeenGeneration is the generation of the spec with which a source was looked
+// at last.
+func SeenGeneration(s tko.Source) string {
+	var state kept
+	if json.Unmarshal(s.State, &state) != nil {
+		return ""
+	}
+	return state.Seen
 }
 
 // save keeps how the source is, if that is news.
@@ -274,12 +286,15 @@ func (l *look) at(ctx context.Context, revision string) error {
 const rounds = 3
 
 func (l *look) apply(ctx context.Context, revision string) (again time.Duration, err error) {
-	manifests, err := manifest.Read(l.source.tree, l.spec.Path)
+	var manifests []manifest.Manifest
+	if !l.spec.OSMOnly {
+		manifests, err = manifest.Read(l.source.tree, l.spec.Path)
+	}
 	osm, osmErr := l.readOSM()
 	if err := errors.Join(err, osmErr); err != nil {
 		return 0, l.invalid(err)
 	}
-	if len(manifests) == 0 && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil && l.spec.Optional {
+	if l.spec.OSMOnly && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil {
 		l.say(tko.ConditionTrue, ReasonNothing, "the revision holds nothing for TKO")
 		l.done(revision)
 		return around(l.spec.Interval), l.save(ctx)

@@ -20,6 +20,11 @@ import (
 // OSM is what a source may do in Open Source MANO.
 type OSM struct{ Policy osm.Policy }
 
+// DefaultOSM is what a source may do there that says no more.
+func DefaultOSM(prune bool) OSM {
+	return OSM{Policy: osm.Policy{Prune: prune, Budget: osm.DefaultBudget}}
+}
+
 func (s OSMSettings) spec(prune bool) (OSM, error) {
 	p := osm.Policy{
 		Prune: prune, Broken: osm.Broken(s.Broken), Replace: s.Replace, NoReset: s.NoReset,
