@@ -80,23 +80,14 @@ func (l *look) readOSM() (*osmWanted, error) {
 	w := &osmWanted{repository: r}
 	if filepath.IsAbs(r.ConnectionFile) {
 		w.connection = l.secretConnection(r.ConnectionFile)
-		return w, problems(r.Desired.Check())
+		return w, osm.Join(r.Desired.Check())
 	}
 	data, err := readAll(func() (io.ReadCloser, error) { return fsys.Open(r.ConnectionFile) })
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s: connectionFile %q: %w", osmops.ConfigFile, r.ConnectionFile, err)
 	}
 	w.connection = func(context.Context) (osmops.Connection, error) { return osmops.ParseConnection(data) }
-	return w, problems(r.Desired.Check())
-}
-
-// problems are one error, or none.
-func problems(all []osm.Problem) error {
-	errs := make([]error, len(all))
-	for i, p := range all {
-		errs[i] = tko.Errorf(tko.ErrInvalid, "%s: %s %q: %w", p.Source, osmKind(p.What), p.Name, p.Err)
-	}
-	return errors.Join(errs...)
+	return w, osm.Join(r.Desired.Check())
 }
 
 // maxConnection is more than any connection file has.
