@@ -80,6 +80,7 @@ type Config struct {
 	SchedulerConcurrency int
 	GitCache             string
 	GitSecrets           string
+	OSMSecrets           string
 
 	Kubeconfigs          string // folder
 	ManagementKubeconfig string
@@ -172,6 +173,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "sites scheduled at once; those that share a repository share commits")
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
 
+	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to; without one there are none")
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to; without one there are none")
 
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to; without one there are none")
