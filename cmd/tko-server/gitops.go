@@ -63,15 +63,15 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 // gitOps is the role gitops, and what brings it sources of Flux, or nil; both
 // are nil if it has nothing to do.
 func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller, *flux.Controller, error) {
-	c, f := &s.config.GitOps, &s.config.Flux
+	c := &s.config.GitOps
 	specs, err := gitOpsSources(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(specs) == 0 && !f.Enabled() {
+	if len(specs) == 0 && !c.FollowsFlux() {
 		return nil, nil, nil
 	}
-	keys, err := ageKeys(f.AgeKeys)
+	keys, err := ageKeys(c.AgeKeys)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,16 +84,16 @@ func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller,
 			return t
 		},
 	})
-	if !f.Enabled() {
+	if !c.FollowsFlux() {
 		return engine, nil, nil
 	}
-	cluster, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig) // the one we run in, without a kubeconfig
+	cluster, err := clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig) // the one we run in, without a kubeconfig
 	if err != nil {
 		return nil, nil, tko.Errorf(tko.ErrInvalid, "the cluster of Flux: %w", err)
 	}
 	sources, err := flux.New(cluster, engine, flux.Options{
-		Namespace: f.Namespace, Worker: worker, OSMOps: f.OSMOps, NoCrossNamespaceRefs: f.NoCrossNamespaceRefs, EventsAddress: f.EventsAddress,
-		Fetch: flux.FetchOptions{Dir: c.Dir, Host: f.Host}, Log: log,
+		Namespaces: c.FluxNamespaces, Worker: worker, OSMOps: c.FluxAsItIs, NoCrossNamespaceRefs: c.FluxNoCrossNamespaceRefs, EventsAddress: c.FluxEvents,
+		Fetch: flux.FetchOptions{Dir: c.Dir, Host: c.FluxArtifacts}, Log: log,
 	})
 	return engine, sources, err
 }

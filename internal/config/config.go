@@ -80,6 +80,7 @@ type Config struct {
 	SchedulerConcurrency int
 	GitCache             string
 	GitSecrets           string
+	OSMSecrets           string
 
 	Kubeconfigs          string // folder
 	ManagementKubeconfig string
@@ -89,7 +90,6 @@ type Config struct {
 	ChartTimeout         time.Duration
 
 	GitOps GitOps
-	Flux   Flux
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -125,6 +125,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	c := &Config{Store: "sqlite:tko.db"}
 	flags.StringSliceVar(&c.Roles, "roles", Roles, "what this process does: "+strings.Join(Roles, ", "))
 	flags.Var(&c.Store, "store", `where the state is kept: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
+	flags.Lookup("store").DefValue = string(c.Store) // no secret, unlike what may be set
 	flags.DurationVar(&c.StoreWait, "store-wait", time.Minute, "how long to wait for a database that is not there at the start")
 	flags.StringVar(&c.Data, "data", "localhost:50050", "address of the data controller, for roles that run apart from it")
 
@@ -172,6 +173,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "sites scheduled at once; those that share a repository share commits")
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
 
+	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to; without one there are none")
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to; without one there are none")
 
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to; without one there are none")
@@ -182,7 +184,6 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.ChartTimeout, "chart-timeout", 5*time.Minute, "limit of a Helm chart's hook, and of an upgrade to become healthy before it is rolled back")
 
 	c.GitOps.flags(flags)
-	c.Flux.flags(flags)
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
@@ -321,7 +322,7 @@ func (c *Config) Validate() error {
 			add("--%s is %d: use more than 0", name, n)
 		}
 	}
-	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps)), c.Flux.check(c.Has(RoleGitOps))) {
+	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
 	}
 	for _, scheme := range c.TOSCASchemes {

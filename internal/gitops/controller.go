@@ -67,10 +67,9 @@ type Spec struct {
 	DependsOn []string
 	// Generation changes whenever what was asked for does.
 	Generation string
-	// Optional says that a revision that holds nothing for us is no failure.
-	Optional bool
-	// NoManifests says that only what is for Open Source MANO counts.
-	NoManifests bool
+	// OSMOnly leaves TKO's manifests alone: a revision counts only if it is for an
+	// OSM, and is no failure if it isn't.
+	OSMOnly bool
 	// Retry is how long after a failure it is tried again; with back-off if 0.
 	Retry time.Duration
 	// Report, if not nil, is told how the source is after each look, and

@@ -291,14 +291,14 @@ const rounds = 3
 
 func (l *look) apply(ctx context.Context, revision string) (again time.Duration, err error) {
 	var manifests []manifest.Manifest
-	if !l.spec.NoManifests {
+	if !l.spec.OSMOnly {
 		manifests, err = manifest.Read(l.source.tree, l.spec.Path)
 	}
 	osm, osmErr := l.readOSM()
 	if err := errors.Join(err, osmErr); err != nil {
 		return 0, l.invalid(err)
 	}
-	if len(manifests) == 0 && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil && l.spec.Optional {
+	if l.spec.OSMOnly && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil {
 		l.say(tko.ConditionTrue, ReasonNothing, "the revision holds nothing for TKO")
 		l.done(revision)
 		return around(l.spec.Interval), l.save(ctx)

@@ -25,6 +25,11 @@ type OSM struct {
 	Connection func(ctx context.Context) (osmops.Connection, error)
 }
 
+// DefaultOSM is what a source may do there that says no more.
+func DefaultOSM(prune bool) OSM {
+	return OSM{Policy: osm.Policy{Prune: prune, Budget: osm.DefaultBudget}}
+}
+
 func (s OSMSettings) spec(prune bool) (OSM, error) {
 	p := osm.Policy{
 		Prune: prune, Broken: osm.Broken(s.Broken), Replace: s.Replace, NoReset: s.NoReset,
@@ -79,27 +84,18 @@ func (l *look) readOSM() (*osmWanted, error) {
 	}
 	w := &osmWanted{repository: r}
 	if w.connection = l.spec.OSM.Connection; w.connection != nil {
-		return w, problems(r.Desired.Check())
+		return w, osm.Join(r.Desired.Check())
 	}
 	if filepath.IsAbs(r.ConnectionFile) {
 		w.connection = l.secretConnection(r.ConnectionFile)
-		return w, problems(r.Desired.Check())
+		return w, osm.Join(r.Desired.Check())
 	}
 	data, err := readAll(func() (io.ReadCloser, error) { return fsys.Open(r.ConnectionFile) })
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s: connectionFile %q: %w", osmops.ConfigFile, r.ConnectionFile, err)
 	}
 	w.connection = func(context.Context) (osmops.Connection, error) { return osmops.ParseConnection(data) }
-	return w, problems(r.Desired.Check())
-}
-
-// problems are one error, or none.
-func problems(all []osm.Problem) error {
-	errs := make([]error, len(all))
-	for i, p := range all {
-		errs[i] = tko.Errorf(tko.ErrInvalid, "%s: %s %q: %w", p.Source, osmKind(p.What), p.Name, p.Err)
-	}
-	return errors.Join(errs...)
+	return w, osm.Join(r.Desired.Check())
 }
 
 // maxConnection is more than any connection file has.

@@ -53,7 +53,7 @@ func Look(ctx context.Context, client PreviewClient, fsys fs.FS, o PreviewOption
 	if osmops.Holds(fsys) {
 		var osmErr error
 		if repository, osmErr = osmops.Read(fsys); osmErr == nil {
-			osmErr = problems(repository.Desired.Check())
+			osmErr = osm.Join(repository.Desired.Check())
 		}
 		err = errors.Join(err, osmErr)
 	}

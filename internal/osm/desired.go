@@ -6,6 +6,9 @@ import "io/fs"
 type Desired struct {
 	Packages  []Package
 	Instances []Instance
+	// Keep names what is left as it is though it isn't wanted here:
+	// "instance/NAME", "vnf/ID" and "ns/ID". It is for what can't be read for now.
+	Keep []string
 }
 
 // A Kind is one of the kinds of packages.

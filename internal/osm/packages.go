@@ -172,6 +172,9 @@ func (w *run) prunePackages(ctx context.Context) error {
 		switch {
 		case wanted[k]:
 			continue
+		case slices.Contains(w.desired.Keep, k):
+			status.Message = "it is left as it is for now"
+			waiting = true // what it refers to is needed, too
 		case !w.policy.Prune:
 			status.Message = "nobody wants it any more, and the policy is not to prune"
 		case Kind(kind) == KindNS && used[id] || Kind(kind) == KindVNF && waiting:

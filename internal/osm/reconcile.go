@@ -2,6 +2,7 @@ package osm
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 )
@@ -98,6 +99,15 @@ type Plan struct {
 type Problem struct {
 	What, Name, Source string
 	Err                error
+}
+
+// Join makes one error of problems; nil of none.
+func Join(problems []Problem) error {
+	all := make([]error, len(problems))
+	for i, p := range problems {
+		all[i] = p.Err
+	}
+	return errors.Join(all...)
 }
 
 // An Approval is what is needed for removals beyond the budget.

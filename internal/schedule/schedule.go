@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
@@ -35,6 +36,7 @@ type Records interface {
 // Client is what the meta-scheduler needs of the data controller.
 type Client interface {
 	Records
+	osm.Records
 	work.Client
 }
 
@@ -69,6 +71,7 @@ type Options struct {
 	GitCache    string             // folder for clones of remote repositories; in the user's cache folder if empty
 	GitSecrets  string             // folder of the credentials of repositories; there are none if empty
 	Kubernetes  kubernetes.Options // of clusters; its Log is ours
+	OSM         osm.Options        // its Log is ours
 	Log         *slog.Logger       // nowhere if nil
 }
 
@@ -89,13 +92,14 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.Kubernetes.Log = o.Log
+	o.Kubernetes.Log, o.OSM.Log = o.Log, o.Log
 	clusters := kubernetes.New(o.Kubernetes)
 	return &Scheduler{
 		client: client, runner: runner, options: o, close: clusters.Close,
 		targets: map[krm.GVK]target{
 			git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
 			kubernetes.GVK: clusters,
+			osm.GVK:        osm.New(client, o.OSM),
 		},
 	}
 }
@@ -110,7 +114,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	loop := &work.Loop{
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,
-		Do: func(ctx context.Context, item tko.WorkItem) work.Result { return s.Look(ctx, tko.SiteID(item.Key)) },
+		Do: func(ctx context.Context, item tko.WorkItem) work.Result {
+			return s.Look(tko.WithClaim(ctx, item), tko.SiteID(item.Key))
+		},
 	}
 	return loop.Run(ctx)
 }

@@ -120,6 +120,7 @@ var ownChecks = map[string]func(look){
 	"git.plugin.nephio.org Repository": checkRepository,
 
 	"kubernetes.plugin.nephio.org Cluster": checkCluster,
+	"osm.plugin.nephio.org OSM":            checkOSM,
 }
 
 func (l look) own() {
@@ -292,6 +293,25 @@ func checkCluster(l look) {
 		l.add("spec.kubeconfig", "names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone")
 	case l.complete && ways == 0 && !inside:
 		l.add("spec", "names no cluster: set file, secret or clusterAPI in spec.kubeconfig, or inCluster")
+	}
+}
+
+// checkOSM refuses what belongs into files.
+func checkOSM(l look) {
+	l.noSecretInURL("spec", "url")
+	for _, at := range [][]string{{"spec"}, {"spec", "credentials"}} {
+		for name, field := range map[string]string{
+			"password": "credentials.passwordFile", "token": "credentials.passwordFile", "ca": "caFile", "caData": "caFile",
+		} {
+			if path := append(slices.Clone(at), name); l.has(path...) {
+				l.add(strings.Join(path, "."), "must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.%s", field)
+			}
+		}
+	}
+	for _, path := range [][]string{{"spec", "credentials", "passwordFile"}, {"spec", "caFile"}} {
+		if file := l.text(path...); file != "" && (strings.Contains(file, "\n") || !filepath.IsLocal(file)) {
+			l.add(strings.Join(path, "."), "must be a path relative to the meta-scheduler's folder of secrets for OSM, and stay in it")
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ const (
 	topo    = "topology.nephio.org/v1alpha1 "
 	inline  = `must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.kubeconfig by file, secret or clusterAPI`
 	cluster = `kubernetes.plugin.nephio.org/v1alpha1 Cluster `
+	osmSite = `osm.plugin.nephio.org/v1alpha1 OSM "a": `
 	repo    = `git.plugin.nephio.org/v1alpha1 Repository "r": `
 )
 
@@ -195,6 +196,32 @@ func TestOwnKinds(t *testing.T) {
 				repo + `spec.credentials.password: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
 				repo + `spec.token: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
 				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
+			},
+		},
+		"credentials of OSMs": {
+			why: "they are references too, into a folder of their own",
+			pkg: `
+{apiVersion: osm.plugin.nephio.org/v1alpha1, kind: OSM, metadata: {name: a}, spec: {url: "https://u:hunter2@x", ca: x, credentials: {username: u, password: hunter2, passwordFile: ../../etc/shadow}}}
+---
+{apiVersion: osm.nephio.org/v1alpha1, kind: NsInstance, metadata: {name: i}, spec: {name: "a,b", description: "it's", nsd: x}}
+---
+{apiVersion: osm.nephio.org/v1alpha1, kind: VnfPackage, metadata: {name: p}, spec: {descriptor: {vnfd: {id: p}}, files: {a: b}}}
+`,
+			complete: []string{
+				osmSite + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
+				osmSite + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				osmSite + `spec.credentials.passwordFile: must be a path relative to the meta-scheduler's folder of secrets for OSM, and stay in it`,
+				osmSite + `spec.url: must not hold a user or password: packages hold no secrets`,
+				`osm.nephio.org/v1alpha1 NsInstance "i": spec.description: does not match the pattern ^[^'"]*$`,
+				`osm.nephio.org/v1alpha1 NsInstance "i": spec.name: does not match the pattern ^[^,;()'"]+$`,
+			},
+			partial: []string{
+				osmSite + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
+				osmSite + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				osmSite + `spec.credentials.passwordFile: must be a path relative to the meta-scheduler's folder of secrets for OSM, and stay in it`,
+				osmSite + `spec.url: must not hold a user or password: packages hold no secrets`,
+				`osm.nephio.org/v1alpha1 NsInstance "i": spec.description: does not match the pattern ^[^'"]*$`,
+				`osm.nephio.org/v1alpha1 NsInstance "i": spec.name: does not match the pattern ^[^,;()'"]+$`,
 			},
 		},
 		"credentials of clusters": {

@@ -15,13 +15,14 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/test/kube"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
 const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := kube.Main(m)
 	process.Clean()
 	os.Exit(code)
 }

@@ -40,8 +40,8 @@ type Engine interface {
 
 // Options are the settings of a Controller. The zero value works.
 type Options struct {
-	Namespace string // the only one to look at; all if empty
-	Worker    string // as the engine calls itself
+	Namespaces []string // those to look at; all if empty
+	Worker     string   // as the engine calls itself
 	// OSMOps takes GitRepository objects that no GitOps object refers to, if
 	// osm_ops_config.yaml is in their root: what users of OSM Ops have.
 	OSMOps bool
@@ -68,7 +68,7 @@ type Controller struct {
 	queue   workqueue.TypedRateLimitingInterface[reference]
 
 	mu        sync.Mutex
-	informers map[schema.GroupVersionResource]cache.SharedIndexInformer
+	informers map[schema.GroupVersionResource]map[string]cache.SharedIndexInformer // by namespace, "" for all
 	known     map[reference]known
 	reports   map[reference]report // that are to be written
 	told      map[reference]tko.Source
@@ -86,6 +86,9 @@ type known struct {
 func New(cluster *rest.Config, engine Engine, o Options) (*Controller, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if len(o.Namespaces) == 0 {
+		o.Namespaces = []string{meta.NamespaceAll}
 	}
 	if o.Discover <= 0 {
 		o.Discover = 30 * time.Second
@@ -105,7 +108,7 @@ func New(cluster *rest.Config, engine Engine, o Options) (*Controller, error) {
 	}
 	return &Controller{
 		engine: engine, options: o, log: o.Log, dynamic: client, typed: typed, fetcher: NewFetcher(o.Fetch),
-		informers: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, known: map[reference]known{}, reports: map[reference]report{},
+		informers: map[schema.GroupVersionResource]map[string]cache.SharedIndexInformer{}, known: map[reference]known{}, reports: map[reference]report{},
 		told: map[reference]tko.Source{},
 	}, nil
 }
@@ -157,7 +160,7 @@ func (c *Controller) discover(ctx context.Context, all *sync.WaitGroup) {
 		wanted[r.GroupVersion()] = append(wanted[r.GroupVersion()], r)
 	}
 	for gv, resources := range wanted {
-		resources = slices.DeleteFunc(resources, func(r schema.GroupVersionResource) bool { return c.informer(r) != nil })
+		resources = slices.DeleteFunc(resources, func(r schema.GroupVersionResource) bool { return len(c.of(r)) > 0 })
 		if len(resources) == 0 {
 			continue
 		}
@@ -205,13 +208,28 @@ func (c *Controller) watch(ctx context.Context, all *sync.WaitGroup, r schema.Gr
 			return []string{o.sourceOf(u.GetNamespace()).String()}, nil
 		}
 	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(c.dynamic, r, c.options.Namespace, 0, indexers, nil).Informer()
 	kind := Kind
 	for k := range sources {
 		if sourceResource(k) == r {
 			kind = k
 		}
 	}
+	informers := map[string]cache.SharedIndexInformer{}
+	for _, namespace := range c.options.Namespaces {
+		informers[namespace] = c.informer(kind, r, namespace, indexers)
+	}
+	c.mu.Lock()
+	c.informers[r] = informers
+	c.mu.Unlock()
+	for _, informer := range informers {
+		all.Go(func() { informer.RunWithContext(ctx) })
+	}
+	c.log.InfoContext(ctx, "watching", "kind", kind)
+}
+
+// informer watches objects of a kind in a namespace, or in all.
+func (c *Controller) informer(kind string, r schema.GroupVersionResource, namespace string, indexers cache.Indexers) cache.SharedIndexInformer {
+	informer := dynamicinformer.NewFilteredDynamicInformer(c.dynamic, r, namespace, 0, indexers, nil).Informer()
 	_ = informer.SetTransform(func(of any) (any, error) {
 		if u, ok := of.(*unstructured.Unstructured); ok {
 			u.SetManagedFields(nil)
@@ -243,11 +261,7 @@ func (c *Controller) watch(ctx context.Context, all *sync.WaitGroup, r schema.Gr
 			add(now)
 		},
 	})
-	c.mu.Lock()
-	c.informers[r] = informer
-	c.mu.Unlock()
-	all.Go(func() { informer.RunWithContext(ctx) })
-	c.log.InfoContext(ctx, "watching", "kind", kind)
+	return informer
 }
 
 // addSource has the GitRepository looked at that an object refers to, or
@@ -258,7 +272,8 @@ func (c *Controller) addSource(u *unstructured.Unstructured) {
 	}
 }
 
-func (c *Controller) informer(r schema.GroupVersionResource) cache.SharedIndexInformer {
+// of are the informers of a kind, by namespace.
+func (c *Controller) of(r schema.GroupVersionResource) map[string]cache.SharedIndexInformer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.informers[r]
@@ -271,8 +286,10 @@ func (c *Controller) awaitSync(ctx context.Context) {
 	defer cancel()
 	c.mu.Lock()
 	var synced []cache.InformerSynced
-	for _, informer := range c.informers {
-		synced = append(synced, informer.HasSynced)
+	for _, informers := range c.informers {
+		for _, informer := range informers {
+			synced = append(synced, informer.HasSynced)
+		}
 	}
 	c.mu.Unlock()
 	cache.WaitForCacheSync(ctx.Done(), synced...)
@@ -288,9 +305,16 @@ func (c *Controller) get(r reference) (*unstructured.Unstructured, error) {
 		}
 		resource = sourceResource(r.kind)
 	}
-	informer := c.informer(resource)
-	if informer == nil {
+	informers := c.of(resource)
+	if len(informers) == 0 {
 		return nil, fmt.Errorf("the cluster has no kind %s of %s: install Flux", r.kind, resource.GroupVersion())
+	}
+	informer := informers[meta.NamespaceAll]
+	if informer == nil {
+		informer = informers[r.namespace]
+	}
+	if informer == nil {
+		return nil, tko.Errorf(tko.ErrDenied, "%s is in a namespace that is not looked at: see --flux-namespaces", r)
 	}
 	if !informer.HasSynced() {
 		return nil, fmt.Errorf("the cluster doesn't let us read objects of kind %s yet", r.kind)
@@ -333,21 +357,23 @@ func (c *Controller) look(ctx context.Context, r reference) error {
 // users are the GitOps objects that refer to a source.
 func (c *Controller) users(r reference) (all []reference, err error) {
 	c.mu.Lock()
-	informer, certain := c.informers[gitOpsResource], c.certain
+	informers, certain := c.informers[gitOpsResource], c.certain
 	c.mu.Unlock()
-	if informer == nil && certain {
-		return nil, nil
+	if len(informers) == 0 && !certain {
+		return nil, errors.New("it isn't known yet whether there are GitOps objects")
 	}
-	if informer == nil || !informer.HasSynced() {
-		return nil, errors.New("it isn't known yet which GitOps objects there are")
-	}
-	found, err := informer.GetIndexer().ByIndex(bySource, r.String())
-	if err != nil {
-		return nil, err
-	}
-	for _, of := range found {
-		if u, ok := of.(*unstructured.Unstructured); ok {
-			all = append(all, reference{Kind, u.GetNamespace(), u.GetName()})
+	for _, informer := range informers {
+		if !informer.HasSynced() {
+			return nil, errors.New("it isn't known yet which GitOps objects there are")
+		}
+		found, err := informer.GetIndexer().ByIndex(bySource, r.String())
+		if err != nil {
+			return nil, err
+		}
+		for _, of := range found {
+			if u, ok := of.(*unstructured.Unstructured); ok {
+				all = append(all, reference{Kind, u.GetNamespace(), u.GetName()})
+			}
 		}
 	}
 	return all, nil
@@ -375,10 +401,11 @@ func (c *Controller) lookAtSource(r reference) error {
 	}
 	artifact, _ := artifactOf(u)
 	suspended, _, _ := unstructured.NestedBool(u.Object, "spec", "suspend")
+	prune := u.GetAnnotations()[AnnotationPrune] == "true"
 	c.set(r, gitops.Spec{
-		Name: r.source(), Kind: r.kind, URL: r.namespace + "/" + r.name, Suspend: suspended, Optional: true, NoManifests: true,
-		OSM: defaultOSM, Interval: sourceInterval, Resync: sourceInterval,
-		Generation: fmt.Sprintf("%s/%t/%s", u.GetUID(), suspended, artifact.Digest),
+		Name: r.source(), Kind: r.kind, URL: r.namespace + "/" + r.name, Suspend: suspended, Prune: prune, OSMOnly: true,
+		OSM: gitops.DefaultOSM(prune), Interval: sourceInterval, Resync: sourceInterval,
+		Generation: fmt.Sprintf("%s/%t/%t/%s/%s", u.GetUID(), suspended, prune, u.GetAnnotations()[AnnotationRequested], artifact.Digest),
 		From:       &from{controller: c, ref: r, osmOps: true},
 		Report:     c.report(r, 0, "", artifact),
 	})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"strings"
@@ -329,6 +330,9 @@ func TestNotify(t *testing.T) {
 	const prefix = "source.toolkit.fluxcd.io/"
 	want := map[string]any{
 		prefix + "revision": a.Revision, prefix + "digest": a.Digest, prefix + "checksum": a.Digest, prefix + "commit_status": "update", prefix + "summary": "TKO",
+	}
+	for key, value := range maps.Clone(want) {
+		want["tko.nephio.org/"+strings.TrimPrefix(key, prefix)] = value
 	}
 	if diff := cmp.Diff(want, told[0]["metadata"]); diff != "" {
 		t.Errorf("metadata:\n%s", diff)

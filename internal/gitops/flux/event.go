@@ -95,8 +95,8 @@ func (e *events) run(ctx context.Context) {
 }
 
 // notify tells notification-controller. The object that it is about is the
-// source: alerts can be made for Flux's kinds only. What it takes from metadata
-// begins with that object's group.
+// source: alerts can be made for Flux's kinds only. It takes from metadata what
+// begins with that object's group; other receivers of such events look for ours.
 func (e *events) notify(ctx context.Context, ev event) {
 	severity := "info"
 	if ev.failed {
@@ -121,6 +121,7 @@ func (e *events) notify(ctx context.Context, ev event) {
 	}
 	for key, value := range metadata {
 		n.Metadata[sourceGroup+"/"+key] = value
+		n.Metadata[Group+"/"+key] = value
 	}
 	data, err := json.Marshal(n)
 	if err != nil {

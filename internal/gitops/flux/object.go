@@ -28,6 +28,9 @@ const (
 	Finalizer = "gitops.tko.nephio.org/finalizer"
 	// AnnotationRequested is set to anything new to have an object looked at now.
 	AnnotationRequested = "reconcile.fluxcd.io/requestedAt"
+	// AnnotationPrune set to "true" on a GitRepository that is taken by itself lets
+	// what leaves it be removed, which OSM Ops never did.
+	AnnotationPrune = "gitops.tko.nephio.org/prune"
 )
 
 const sourceGroup, sourceVersion = "source.toolkit.fluxcd.io", "v1"
@@ -54,7 +57,7 @@ func (r reference) source() string {
 	if r.kind == Kind {
 		return r.namespace + "/" + r.name
 	}
-	return r.kind + "/" + r.namespace + "/" + r.name
+	return strings.ToLower(r.kind) + "/" + r.namespace + "/" + r.name
 }
 
 // object is a GitOps object. The CRD says what its fields mean.

@@ -17,13 +17,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
-	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 )
-
-// defaultOSM is what is done for a GitRepository by itself: nothing is removed,
-// as OSM Ops never did.
-var defaultOSM = gitops.OSM{Policy: osm.Policy{Budget: osm.DefaultBudget}}
 
 // from reads the revisions of an object of Flux.
 type from struct {
@@ -45,7 +40,7 @@ func (f *from) artifact() (Artifact, error) {
 	if err == nil && u == nil {
 		err = fmt.Errorf("%s is not there", f.ref)
 	}
-	if errors.Is(err, tko.ErrInvalid) {
+	if errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrDenied) {
 		return Artifact{}, err
 	}
 	if err != nil {

@@ -33,8 +33,8 @@ type status struct {
 }
 
 type inventory struct {
-	Entries []entry `json:"entries"`
-	Left    int     `json:"left,omitempty"` // out, because there are so many
+	Count   int     `json:"count"`
+	Entries []entry `json:"entries"` // the first ones
 }
 
 type entry struct {
@@ -198,7 +198,7 @@ func statusOf(before status, said report) status {
 		next.Messages = append(next.Messages, short(m))
 	}
 	if len(s.Items) > 0 {
-		next.Inventory = &inventory{Left: max(0, len(s.Items)-maxEntries)}
+		next.Inventory = &inventory{Count: len(s.Items)}
 		for _, i := range s.Items[:min(maxEntries, len(s.Items))] {
 			next.Inventory.Entries = append(next.Inventory.Entries, entry{Kind: i.Kind, Name: i.Name, ID: i.ID, Status: short(i.Status)})
 		}

@@ -32,7 +32,7 @@ const patience = 4 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
 
-const definition = "../../../deploy/kubernetes/base/gitops-crd.yaml"
+const definition = "../../../deploy/kubernetes/components/gitops/crd.yaml"
 
 var install sync.Once
 
@@ -99,7 +99,7 @@ func worldWithout(t *testing.T) *world {
 func (w *world) start(t *testing.T, o flux.Options) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(w.log, nil))
-	o.Namespace, o.Worker, o.Log, o.Fetch.Dir, o.Fetch.Pause = w.namespace, "test", log, t.TempDir(), 10*time.Millisecond
+	o.Namespaces, o.Worker, o.Log, o.Fetch.Dir, o.Fetch.Pause = []string{w.namespace}, "test", log, t.TempDir(), 10*time.Millisecond
 	if o.Wait == 0 {
 		o.Wait = 50 * time.Millisecond
 	}

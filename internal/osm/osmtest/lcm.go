@@ -259,6 +259,9 @@ func (s *Server) createInstance(c *call) (n doc, id string, a answer, ok bool) {
 	if find(s.vims, textOf(in["vimAccountId"]), c.project) == nil {
 		return nil, "", badRequest("Invalid vimAccountId='%s' not present for the project", in["vimAccountId"]), false
 	}
+	if q := s.options.Quota; q != 0 && len(s.nsrs) >= q {
+		return nil, "", unprocessable("Quota exceeded for 'ns_instances' (%d)", s.options.Quota), false
+	}
 	id = uuid.NewString()
 	vnfds := []any{}
 	for _, name := range references(nsd) {
@@ -349,6 +352,9 @@ func (s *Server) instantiate(c *call, n doc) answer {
 	id := textOf(n["_id"])
 	if mapOf(n["_admin"])["nsState"] != "NOT_INSTANTIATED" || s.hasOperation(id, "instantiate") {
 		return conflict("ns_instance '%s' cannot be instantiated because it is already instantiated", id)
+	}
+	if vim := find(s.vims, textOf(in["vimAccountId"]), c.project); slices.Contains(s.options.NoCluster, textOf(vim["name"])) {
+		return badRequest("No k8scluster with requirements='{}' at vim_account='%v' found", in["vimAccountId"])
 	}
 	op := s.operate(n, "instantiate", in, "", func() {
 		mapOf(n["_admin"])["nsState"] = "INSTANTIATED"
@@ -609,4 +615,15 @@ func (s *Server) terminate(c *call, n doc, remove bool) answer {
 		return answer{status: 202, body: doc{"_id": op, "nsName": n["name"]}}
 	}
 	return answer{status: 202, body: doc{"id": op, "nsName": n["name"]}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
+}
+
+// Rename gives instances of a name another one.
+func (s *Server) Rename(name, to string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.nsrs {
+		if n["name"] == name {
+			n["name"] = to
+		}
+	}
 }

@@ -35,6 +35,8 @@ type Options struct {
 	Charts map[string][]string
 	// OldCharts takes versions of charts in descriptors, as releases before 19 did.
 	OldCharts bool
+	NoCluster []string // VIM accounts that have no cluster: instantiation is refused
+	Quota     int      // of instances; none if 0; -1 takes none
 	// Padding is added to each record of an instance: real ones are large.
 	Padding int
 }
@@ -49,6 +51,7 @@ const (
 	DropBefore       // the connection breaks, and nothing was done
 	DropAfter        // the connection breaks, and it was done
 	Forbid           // 401, whatever the token
+	Busy             // 409
 )
 
 // A Server is an NBI.
@@ -66,6 +69,7 @@ type Server struct {
 	logins   map[string]time.Time
 	rapid    int // logins that came too early
 	fault    func(method, path string) Fault
+	slow     <-chan struct{}
 	lcm      func(Operation) string
 	requests map[string]int
 	total    int
@@ -176,6 +180,13 @@ func (s *Server) Reset() {
 	s.requests, s.total, s.in, s.out, s.rapid = map[string]int{}, 0, 0, 0, 0
 }
 
+// Slow lets all requests hang until a channel is closed.
+func (s *Server) Slow(until <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = until
+}
+
 // Revoke makes all tokens void.
 func (s *Server) Revoke() {
 	s.mu.Lock()
@@ -201,9 +212,11 @@ func problem(status int, code, format string, args ...any) answer {
 	return answer{status: status, body: doc{"code": code, "status": status, "detail": fmt.Sprintf(format, args...)}}
 }
 
-func badRequest(format string, args ...any) answer { return problem(400, "BAD_REQUEST", format, args...) }
-func missing(format string, args ...any) answer    { return problem(404, "NOT_FOUND", format, args...) }
-func conflict(format string, args ...any) answer   { return problem(409, "CONFLICT", format, args...) }
+func badRequest(format string, args ...any) answer {
+	return problem(400, "BAD_REQUEST", format, args...)
+}
+func missing(format string, args ...any) answer  { return problem(404, "NOT_FOUND", format, args...) }
+func conflict(format string, args ...any) answer { return problem(409, "CONFLICT", format, args...) }
 func unprocessable(format string, args ...any) answer {
 	return problem(422, "UNPROCESSABLE_ENTITY", format, args...)
 }
@@ -234,7 +247,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if s.fault != nil {
 		fault = s.fault(r.Method, "/"+path)
 	}
+	slow := s.slow
 	s.mu.Unlock()
+	if slow != nil {
+		<-slow
+	}
 	if fault == DropBefore {
 		panic(http.ErrAbortHandler)
 	}
@@ -244,6 +261,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		a = problem(503, "SERVICE_UNAVAILABLE", "it was told to")
 	case fault == Forbid:
 		a = problem(401, "UNAUTHORIZED", "Authorization required")
+	case fault == Busy:
+		a = conflict("ns_instance cannot be 'action' because it is busy")
 	case !ok:
 		a = problem(405, "METHOD_NOT_ALLOWED", "URL does not exist")
 	default:
@@ -263,7 +282,10 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, a answer) {
 			data, _ = json.MarshalIndent(a.body, "", "    ")
 		} else {
 			w.Header().Set("Content-Type", "application/yaml; charset=utf-8")
-			data, _ = yaml.Marshal(a.body)
+			frozen, _ := json.Marshal(a.body)
+			var tree any
+			_ = json.Unmarshal(frozen, &tree)
+			data, _ = yaml.Marshal(tree)
 		}
 	}
 	if a.location != "" {
@@ -290,7 +312,7 @@ func pattern(path string) string {
 	return strings.Join(parts, "/")
 }
 
-func (s *Server) answer(c *call) answer {
+func (s *Server) answer(c *call) (a answer) {
 	if len(c.parts) < 3 || c.parts[1] != "v1" {
 		return problem(405, "METHOD_NOT_ALLOWED", "URL %q does not exist", strings.Join(c.parts, "/"))
 	}
@@ -300,6 +322,12 @@ func (s *Server) answer(c *call) answer {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() { // records change when nobody looks
+		if a.body != nil {
+			data, _ := json.Marshal(a.body)
+			a.body = json.RawMessage(data)
+		}
+	}()
 	t, ok := s.tokens[strings.TrimPrefix(c.header.Get("Authorization"), "Bearer ")]
 	if !ok || time.Now().After(t.expires) {
 		return problem(401, "UNAUTHORIZED", "Invalid Token or Authorization HTTP format")

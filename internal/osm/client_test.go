@@ -1,0 +1,214 @@
+package osm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+)
+
+const logins = "POST /admin/v1/tokens"
+
+func TestEndpoint(t *testing.T) {
+	t.Parallel()
+	secure, plain := osmtest.Start(t, osmtest.Options{TLS: true}), osmtest.Start(t, osmtest.Options{})
+	bare := func(s *osmtest.Server) string { _, host, _ := strings.Cut(s.URL, "://"); return host }
+	for name, c := range map[string]struct {
+		why  string
+		of   *osmtest.Server
+		with func(*osm.Endpoint)
+		text string // of the error; none if empty
+	}{
+		"the right CA":               {"the normal case", secure, func(*osm.Endpoint) {}, ""},
+		"no CA":                      {"nobody vouches for it", secure, func(e *osm.Endpoint) { e.CA = nil }, "give the CA"},
+		"insecure":                   {"it was said so", secure, func(e *osm.Endpoint) { e.CA, e.Insecure = nil, true }, ""},
+		"plain":                      {"it was said so", plain, func(*osm.Endpoint) {}, ""},
+		"TLS to a plain server":      {"the password must not go out in the clear", plain, func(e *osm.Endpoint) { e.URL = "https://" + bare(plain) }, "the server speaks plain http"},
+		"no scheme, TLS":             {"on this machine it is found out", secure, func(e *osm.Endpoint) { e.URL = bare(secure) }, ""},
+		"no scheme, plain":           {"on this machine it is found out", plain, func(e *osm.Endpoint) { e.URL = bare(plain) }, ""},
+		"with /osm":                  {"people copy it so", plain, func(e *osm.Endpoint) { e.URL += "/osm/" }, ""},
+		"no such project":            {"the server says 404", plain, func(e *osm.Endpoint) { e.Project = "other" }, `project "other" not found`},
+		"a password in the URL":      {"it would be shown", plain, func(e *osm.Endpoint) { e.URL = "http://u:secret@" + bare(plain) }, "holds a user"},
+		"no host":                    {"nonsense", plain, func(e *osm.Endpoint) { e.URL = "https://" }, "write https://HOST:PORT"},
+		"no user":                    {"nonsense", plain, func(e *osm.Endpoint) { e.User = "" }, "user, password and project"},
+		"a CA that isn't one":        {"nonsense", secure, func(e *osm.Endpoint) { e.CA = []byte("hello") }, "no certificate"},
+		"a scheme that isn't HTTP's": {"nonsense", plain, func(e *osm.Endpoint) { e.URL = "ftp://" + bare(plain) }, "use https"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := endpoint(c.of)
+			e.User = "admin"
+			c.with(&e)
+			cl, err := osm.NewClient(e, osm.Options{})
+			if err == nil {
+				_, err = cl.Instances(t.Context(), nil)
+			}
+			switch {
+			case c.text == "" && err != nil, c.text != "" && (err == nil || !strings.Contains(err.Error(), c.text)):
+				t.Errorf("%s: %v", c.why, err)
+			case err != nil && strings.Contains(err.Error(), "secret"):
+				t.Errorf("a secret is shown: %v", err)
+			}
+		})
+	}
+}
+
+// All clients of an account share a token, and renew it once.
+func TestOneToken(t *testing.T) {
+	t.Parallel()
+	s := osmtest.Start(t, osmtest.Options{})
+	many := func() {
+		var wg sync.WaitGroup
+		for range 20 {
+			c := client(t, s)
+			wg.Go(func() {
+				if _, err := c.Instances(t.Context(), nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	many()
+	if got := s.Counts().Requests[logins]; got != 1 {
+		t.Errorf("%d logins", got)
+	}
+	s.Revoke()
+	many()
+	if got := s.Counts(); got.Requests[logins] != 2 || got.Rapid > 0 {
+		t.Errorf("after the token was revoked: %d logins, %d of them within 2 s", got.Requests[logins], got.Rapid)
+	}
+}
+
+// A token is renewed before it ends, so that no request is refused.
+func TestTokenEnds(t *testing.T) {
+	t.Parallel()
+	s := osmtest.Start(t, osmtest.Options{TokenLife: 3 * time.Second})
+	c := client(t, s)
+	refused := 0
+	for deadline := time.Now().Add(time.Minute); s.Counts().Requests[logins] < 2 && time.Now().Before(deadline); {
+		if _, err := c.Instances(t.Context(), nil); err != nil {
+			refused++
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if got := s.Counts(); refused > 0 || got.Rapid > 0 || got.Requests[logins] != 2 {
+		t.Errorf("%d were refused, %+v", refused, got)
+	}
+}
+
+// A server that refuses whatever token there is, is asked twice, not for ever.
+func TestAlwaysRefused(t *testing.T) {
+	t.Parallel()
+	s := osmtest.Start(t, osmtest.Options{})
+	s.Fault(func(_, path string) osmtest.Fault {
+		if strings.HasPrefix(path, "/nslcm") {
+			return osmtest.Forbid
+		}
+		return osmtest.None
+	})
+	c := client(t, s)
+	for range 3 {
+		if _, err := c.Instances(t.Context(), nil); !errors.Is(err, tko.ErrDenied) {
+			t.Errorf("error: %v", err)
+		}
+	}
+	if got := s.Counts(); got.Requests[logins] != 2 || got.Rapid > 0 {
+		t.Errorf("%d logins, %d too early", got.Requests[logins], got.Rapid)
+	}
+}
+
+// A bad password is not tried until the account is locked; a new one is, at once.
+func TestBadPassword(t *testing.T) {
+	t.Parallel()
+	s := osmtest.Start(t, osmtest.Options{})
+	s.SetPassword("admin", "new")
+	var password atomic.Value
+	password.Store("old")
+	e := endpoint(s)
+	e.Password = func(context.Context) (config.Secret, error) { return config.Secret(password.Load().(string)), nil }
+	c, err := osm.NewClient(e, osm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, err := c.Instances(t.Context(), nil); !errors.Is(err, tko.ErrDenied) || !strings.Contains(err.Error(), "Incorrect username or password") {
+			t.Errorf("error: %v", err)
+		}
+	}
+	if got := s.Counts().Requests[logins]; got != 1 {
+		t.Errorf("%d logins", got)
+	}
+	password.Store("new")
+	if _, err := c.Instances(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	// Who has another password gets no token that was made with the right one.
+	other := endpoint(s)
+	other.Password = func(context.Context) (config.Secret, error) { return "guess", nil }
+	c, err = osm.NewClient(other, osm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Instances(t.Context(), nil); !errors.Is(err, tko.ErrDenied) {
+		t.Errorf("with another password: %v", err)
+	}
+}
+
+func TestErrorSaysWhatTheServerSaid(t *testing.T) {
+	t.Parallel()
+	c := client(t, osmtest.Start(t, osmtest.Options{}))
+	_, err := c.Instance(t.Context(), "nowhere")
+	var said *osm.Error
+	if !errors.As(err, &said) || said.Status != 404 || said.Code != "NOT_FOUND" || !strings.Contains(said.Detail, "nowhere") || !errors.Is(err, tko.ErrNotFound) {
+		t.Errorf("error: %#v", err)
+	}
+}
+
+// A server that says nothing is not waited for.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	s := osmtest.Start(t, osmtest.Options{})
+	hang := make(chan struct{})
+	t.Cleanup(func() { close(hang) })
+	c, err := osm.NewClient(endpoint(s), osm.Options{Timeout: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Instances(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.Slow(hang)
+	if _, err := c.Instances(t.Context(), nil); !errors.Is(err, tko.ErrUnavailable) {
+		t.Errorf("error: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("no time"))
+	if _, err := c.Instances(ctx, nil); err == nil {
+		t.Error("a context that ended was ignored")
+	}
+}
+
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages()}
+	for i := range 3 {
+		d.Instances = append(d.Instances, instance(fmt.Sprintf("a b&c=%d+ü", i), nil))
+	}
+	w.settle(d)
+	got, err := w.client.Instances(t.Context(), url.Values{"name": {d.Instances[0].Name + "," + d.Instances[2].Name}})
+	if err != nil || len(got) != 2 {
+		t.Errorf("%v %v", got, err)
+	}
+}

@@ -1,0 +1,387 @@
+package osm_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+)
+
+// Files of a package that change go to OSM, all of them; those that don't, don't.
+func TestPackageArtifacts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages()}
+	w.settle(d)
+	before, _ := w.server.Package("vnf", "upf_knf")
+	want := "50d38ac0d2be8ed9c1ad7a1c5ee5dd0f\tupf_knf/charts/values/a.yaml\n"
+	if got := string(before.Files["upf_knf/checksums.txt"]); before.Revision != 1 || !strings.Contains(got, "\tupf_knf/charts/values/a.yaml\n") || strings.Count(got, "\n") != 2 || len(strings.Fields(got)[0]) != len(strings.Fields(want)[0]) {
+		t.Errorf("revision %d, checksums:\n%s", before.Revision, got)
+	}
+	d.Packages[1].Files.(fstest.MapFS)["charts/values/a.yaml"] = &fstest.MapFile{Data: []byte("a: 2\n"), ModTime: time.Now()}
+	w.server.Reset()
+	w.settle(d)
+	after, _ := w.server.Package("vnf", "upf_knf")
+	other, _ := w.server.Package("ns", "upf_ns")
+	if got := string(after.Files["upf_knf/charts/values/a.yaml"]); got != "a: 2\n" || after.Revision != 2 || after.ID != before.ID || other.Revision != 1 || after.Edits != 0 {
+		t.Errorf("the file is %q, the package %+v, the other %+v", got, after, other)
+	}
+	if n := w.server.Counts().Requests["PUT /vnfpkgm/v1/vnf_packages/{id}/package_content"]; n != 1 {
+		t.Errorf("%d updates", n)
+	}
+	// A time alone is no change.
+	d.Packages[1].Files.(fstest.MapFS)["charts/values/a.yaml"].ModTime = time.Now().Add(time.Hour)
+	w.server.Reset()
+	w.settle(d)
+	if got := w.server.Counts().Total; got != 0 {
+		t.Errorf("%d requests for nothing", got)
+	}
+}
+
+// What somebody removed from OSM comes back.
+func TestRemovedElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1)), instance("b", nil)}}
+	w.settle(d)
+	before := w.instance("a").ID
+	w.server.Vanish("a")
+	w.settle(d)
+	if got := w.instance("a"); got.ID == before || got.Releases["upf/upf"].Values["x"] != 1 {
+		t.Errorf("it is %+v", got)
+	}
+	w.server.Vanish("a")
+	w.server.Vanish("b")
+	for kind, id := range map[string]string{"ns": "upf_ns"} {
+		p, _ := w.server.Package(kind, id)
+		if err := w.client.DeletePackage(t.Context(), osm.KindNS, p.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := w.apply(d)
+	if !r.Settled() { // that the NSD is gone is found out by using it
+		w.settle(d)
+	}
+	w.instance("a")
+	w.instance("b")
+}
+
+// An instance that is there already is taken over if it can only be the one
+// that is meant. Its values are not known, so they are set.
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{VIMs: []string{"vim", "other"}})
+	w.policy.Retry = time.Hour
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{
+		instance("a", values("x", 1)), instance("b", nil), instance("twice", nil), instance("elsewhere", nil), instance("another", nil),
+	}}
+	d.Packages = append(d.Packages, ns("amf_ns", "upf"))
+	d.Instances[4].NSD = "amf_ns"
+	by := newWorld(t, osmtest.Options{})
+	by.server, by.client = w.server, w.client
+	by.settle(osm.Desired{Packages: d.Packages, Instances: []osm.Instance{instance("a", values("old", 1)), instance("b", values("old", 1)), instance("another", nil)}})
+	for range 2 {
+		by.state = nil
+		by.apply(osm.Desired{Instances: []osm.Instance{instance("t", nil)}})
+		w.server.Rename("t", "twice")
+	}
+	by.state = nil
+	moved := instance("elsewhere", nil)
+	moved.VIM = "other"
+	by.apply(osm.Desired{Instances: []osm.Instance{moved}})
+
+	a := w.instance("a").ID
+	r := w.apply(d)
+	phases := map[string]string{}
+	for name, s := range r.Instances {
+		phases[name] = s.Phase
+	}
+	want := map[string]string{"a": osm.PhaseReady, "b": osm.PhaseReady, "twice": osm.PhaseStalled, "elsewhere": osm.PhaseStalled, "another": osm.PhaseStalled}
+	if diff := cmp.Diff(want, phases); diff != "" {
+		t.Errorf("-want +got:\n%s%+v", diff, r.Instances)
+	}
+	if got := w.instance("a"); got.ID != a || fmt.Sprint(got.Releases["upf/upf"].Values) != "map[x:1]" {
+		t.Errorf("a is %+v", got)
+	}
+	if all := w.server.Instances(); len(all) != 6 {
+		t.Errorf("there are %d instances", len(all))
+	}
+}
+
+// More than the budget allows waits for somebody, who approves just that.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	w.policy.Budget = osm.Budget{Instances: 1, Percent: 50}
+	d := osm.Desired{Packages: packages()}
+	for i := range 4 {
+		d.Instances = append(d.Instances, instance(fmt.Sprintf("i%d", i), nil))
+	}
+	w.settle(d)
+	empty := osm.Desired{Packages: packages()}
+	w.policy.Approve = "something else"
+	r := w.apply(empty)
+	if len(w.server.Instances()) != 4 || r.Approval == nil || len(r.Approval.Instances) != 4 || r.Settled() {
+		t.Fatalf("%d are left, %+v", len(w.server.Instances()), r.Approval)
+	}
+	w.policy.Approve = r.Approval.Key
+	w.settle(empty)
+	if n := len(w.server.Instances()); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+
+	w.policy.Approve = ""
+	w.settle(d)
+	w.settle(osm.Desired{Packages: packages(), Instances: d.Instances[:2]}) // half of them
+	if n := len(w.server.Instances()); n != 2 {
+		t.Errorf("%d are left", n)
+	}
+	w.policy.Prune = false
+	r = w.settle(empty)
+	if n := len(w.server.Instances()); n != 2 || r.Instances["i0"].Phase != osm.PhaseKept {
+		t.Errorf("without pruning: %d are left, %+v", n, r.Instances)
+	}
+}
+
+// Nobody can change an instance's NSD: it is made anew if that is allowed.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{VIMs: []string{"vim", "other"}})
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
+	w.settle(d)
+	before := w.instance("a").ID
+	d.Instances[0].VIM = "other"
+	if r := w.apply(d); r.Instances["a"].Phase != osm.PhaseStalled || w.instance("a").ID != before {
+		t.Errorf("not allowed: %+v", r.Instances["a"])
+	}
+	w.policy.Replace = true
+	w.settle(d)
+	if w.instance("a").ID == before {
+		t.Error("it is still the old one")
+	}
+}
+
+// Making it anew is given up in the end.
+func TestBrokenAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	w.policy.Broken = osm.BrokenRecreate
+	made := 0
+	w.server.LCM(func(o osmtest.Operation) string {
+		if o.Type == "instantiate" {
+			made++
+			return "no nodes available"
+		}
+		return ""
+	})
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
+	var r osm.Report
+	for range 20 {
+		r = w.apply(d)
+		time.Sleep(10 * time.Millisecond) // of the pause between tries
+	}
+	if got := r.Instances["a"]; made != 4 || got.Phase != osm.PhaseStalled || !strings.Contains(got.Message, "no nodes available") {
+		t.Errorf("it was made %d times: %+v", made, got)
+	}
+	w.server.LCM(nil)
+	d.Instances[0] = instance("a", values("x", 1)) // somebody looked into it
+	w.settle(d)
+	if got := w.kept().Instances["a"]; got.Operations[0].State != "COMPLETED" || got.Operations[0].Kind != osm.Instantiate {
+		t.Errorf("operations: %+v", got.Operations)
+	}
+}
+
+// What the LCM says of an upgrade that fails is shown, and it is not sent
+// again and again.
+func TestFailedUpgrade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1))}}
+	w.settle(d)
+	w.server.LCM(func(osmtest.Operation) string { return "timed out waiting for the condition" })
+	d.Instances[0] = instance("a", values("x", 2))
+	w.policy.Retry = time.Hour
+	r := w.apply(d)
+	if got := r.Instances["a"]; got.Phase != osm.PhaseFailed || !strings.Contains(got.Message, "timed out waiting") || !strings.Contains(got.Message, "upgrade of upf/upf") || r.Again == 0 {
+		t.Errorf("it is %+v, again in %s", got, r.Again)
+	}
+	w.apply(d)
+	if n := len(w.instance("a").Operations); n != 2 {
+		t.Errorf("%d operations", n)
+	}
+	w.server.LCM(nil)
+	d.Instances[0] = instance("a", values("x", 3))
+	w.settle(d)
+}
+
+// Since release 19 descriptors can't have versions of charts. Repositories
+// that have them work all the same, and no chart moves by itself.
+func TestVersionsOfCharts(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		old     bool
+		chart   string // in the VNFD
+		params  map[string]any
+		version string // when made, and after a change of a value
+		warns   bool
+	}{
+		"in the descriptor, release 19":         {false, "ops/upf:1.4.2", nil, "1.4.2", false},
+		"in the descriptor, an older release":   {true, "ops/upf:1.4.2", nil, "1.4.2", false},
+		"in the parameters":                     {false, "ops/upf", values("kdu_model", "ops/upf:1.4.2"), "1.4.2", false},
+		"in the parameters, not the descriptor": {true, "ops/upf:1.3.0", values("kdu_model", "ops/upf:1.4.2"), "1.4.2", false},
+		"nowhere":                               {false, "ops/upf", nil, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, osmtest.Options{OldCharts: c.old, Charts: map[string][]string{"ops/upf": {"1.3.0", "1.4.2", "1.5.0"}}})
+			d := osm.Desired{Packages: []osm.Package{vnf("upf_knf", c.chart), ns("upf_ns", "upf")}, Instances: []osm.Instance{instance("a", nil)}}
+			for i := range 3 {
+				params := values("x", i)
+				for k, v := range c.params {
+					params[k] = v
+				}
+				d.Instances[0] = instance("a", params)
+				r := w.settle(d)
+				got := w.instance("a").Releases["upf/upf"]
+				if c.version != "" && got.Version != c.version || got.Values["x"] != i || got.Values["kdu_model"] != nil {
+					t.Errorf("it is %+v", got)
+				}
+				if warns := len(r.Warnings) > 0; i > 0 && warns != c.warns {
+					t.Errorf("warnings: %v", r.Warnings)
+				}
+				w.server.AddChart("ops/upf", fmt.Sprintf("2.%d.0", i))
+			}
+			w.server.Reset()
+			w.settle(d)
+			if n := w.server.Counts().Total; n != 1 {
+				t.Errorf("%d requests for nothing", n)
+			}
+		})
+	}
+}
+
+// Another chart is another upgrade, with all values.
+func TestAnotherChart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1, "kdu_model", "ops/upf:1.0.0"))}}
+	w.settle(d)
+	d.Instances[0] = instance("a", values("x", 1, "kdu_model", "ops/upf:1.1.0"))
+	w.settle(d)
+	want := osmtest.Release{Chart: "ops/upf", Version: "1.1.0", Values: values("x", 1), Revision: 2}
+	if diff := cmp.Diff(want, w.instance("a").Releases["upf/upf"]); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// A plan says what would be done, and does nothing.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	first := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1, "y", 2)), instance("b", nil)}}
+	plan := func(d osm.Desired) []string {
+		t.Helper()
+		state := string(w.state)
+		p, err := w.reconciler().Plan(t.Context(), d, w.kept(), w.policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(w.state) != state {
+			t.Error("the plan changed the state")
+		}
+		var lines []string
+		for _, c := range p.Changes {
+			lines = append(lines, fmt.Sprintf("%s %s %s %v", c.Action, c.What, c.Name, c.Paths))
+		}
+		for _, r := range p.Refused {
+			lines = append(lines, "refused "+r.Name)
+		}
+		return lines
+	}
+	want := []string{"create vnf upf_knf []", "create ns upf_ns []", "create instance a []", "create instance b []"}
+	if diff := cmp.Diff(want, plan(first)); diff != "" {
+		t.Errorf("at first: -want +got:\n%s", diff)
+	}
+	if n := len(w.server.Instances()); n != 0 {
+		t.Errorf("the plan made %d instances", n)
+	}
+	w.settle(first)
+	if got := plan(first); got != nil {
+		t.Errorf("unchanged: %v", got)
+	}
+	wrong := instance("c", nil)
+	wrong.VNFs[0].Member = "amf"
+	second := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 2, "z", 3)), wrong}}
+	want = []string{"upgrade instance a [upf/upf: +z upf/upf: -y upf/upf: x]", "delete instance b []", "refused c"}
+	if diff := cmp.Diff(want, plan(second)); diff != "" {
+		t.Errorf("changed: -want +got:\n%s", diff)
+	}
+}
+
+// More instances than a request can name are one list all the same.
+func TestMany(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	w.policy.InFlight = 200
+	d := osm.Desired{Packages: packages()}
+	for i := range 200 {
+		d.Instances = append(d.Instances, instance(fmt.Sprintf("a-network-service-with-a-long-name-%d", i), nil))
+	}
+	w.settle(d)
+	w.server.Reset()
+	w.settle(d)
+	if n := w.server.Counts().Total; n != 1 {
+		t.Errorf("%d requests for nothing", n)
+	}
+	w.server.Vanish(d.Instances[7].Name)
+	w.settle(d)
+	w.instance(d.Instances[7].Name)
+	if all := duplicates(w.server); len(all) > 0 || len(w.server.Instances()) != 200 {
+		t.Errorf("duplicates: %v", all)
+	}
+}
+
+// Another OSM that has nothing of what is known is most likely a mistake.
+func TestAnotherOSM(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
+	w.settle(d)
+	other := newWorld(t, osmtest.Options{})
+	w.server, w.client = other.server, other.client
+	if r := w.apply(d); r.Instances["a"].Phase != osm.PhaseStalled || len(w.server.Instances()) > 0 {
+		t.Errorf("it is %+v", r.Instances["a"])
+	}
+}
+
+func TestPackagesThatCantBe(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		files fstest.MapFS
+		text  string
+	}{
+		"no descriptor":   {fstest.MapFS{"charts/values.yaml": {}}, "no descriptor"},
+		"two descriptors": {fstest.MapFS{"a.yaml": {}, "b.json": {}}, "a.yaml, b.json could all be"},
+		"another kind":    {fstest.MapFS{"a.yaml": {Data: []byte("nsd: {nsd: [{id: x_knf}]}")}}, "holds a NSD"},
+		"another id":      {fstest.MapFS{"a.yaml": {Data: []byte("vnfd: {id: y_knf}")}}, `has the id "y_knf"`},
+		"an old form":     {fstest.MapFS{"a.yaml": {Data: []byte("vnfd:vnfd-catalog: {}")}}, "old form"},
+		"no YAML":         {fstest.MapFS{"a.yaml": {Data: []byte("a: [\n")}}, "a.yaml: line"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := osm.Desired{Packages: []osm.Package{{Kind: osm.KindVNF, ID: "x_knf", Source: "pkgs/x_knf", Files: c.files}}}
+			problems := d.Check()
+			if len(problems) != 1 || !errors.Is(problems[0].Err, tko.ErrInvalid) || !strings.Contains(problems[0].Err.Error(), c.text) || !strings.HasPrefix(problems[0].Err.Error(), "pkgs/x_knf: ") {
+				t.Errorf("problems: %v", problems)
+			}
+		})
+	}
+}

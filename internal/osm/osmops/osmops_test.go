@@ -1,0 +1,195 @@
+package osmops_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/osmops"
+)
+
+const config = "connectionFile: /etc/osmops/nbi-connection.yaml\n"
+
+const upf = `kind: nsinstance
+name: edge-upf-07
+description: user plane, site 07
+nsdName: upf_ns
+vnfName: upf
+vimAccountName: site07
+kdu:
+  name: upf
+  params: {replicaCount: "2", deep: {since: 2024-01-02, on: yes, n: 3, f: 0.5, l: [1, {a: b}], nothing: null}}
+`
+
+func repository(files map[string]string) fstest.MapFS {
+	all := fstest.MapFS{}
+	for name, text := range files {
+		all[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return all
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	r, err := osmops.Read(repository(map[string]string{
+		"osm_ops_config.yaml":               "targetDir: /deploy/me/\nfileExtensions: [ .ops.yaml , '' ]\nconnectionFile: ' secrets/../nbi.yaml '\nextra: 1\n",
+		"other.ops.yaml":                    "not: ours",
+		"deploy/me/z.OPS.yaml":              upf,
+		"deploy/me/more/a.ops.yaml":         "---\nkind: NsInstance\nname: b\nnsdName: n\nvnfName: v\nvimAccountName: w\nkdu: {name: k, version: 1}\nlabels: {}\n---\nkind: Other\n",
+		"deploy/me/x.osmops.yaml":           "not: ours",
+		"deploy/me/osm-pkgs/upf_ns/d.yaml":  "nsd: {}",
+		"deploy/me/osm-pkgs/upf_knf/d.yaml": "vnfd: {}",
+		"deploy/me/osm-pkgs/upf_knf/i/x":    "x",
+		"deploy/me/osm-pkgs/README":         "x",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.ConnectionFile != "nbi.yaml" {
+		t.Errorf("the connection is in %q", r.ConnectionFile)
+	}
+	want := []osm.Instance{
+		{Name: "b", NSD: "n", VIM: "w", Source: "deploy/me/more/a.ops.yaml", VNFs: []osm.VNF{{Member: "v", KDUs: []osm.KDU{{Name: "k"}}}}},
+		{
+			Name: "edge-upf-07", Description: "user plane, site 07", NSD: "upf_ns", VIM: "site07", Source: "deploy/me/z.OPS.yaml",
+			VNFs: []osm.VNF{{Member: "upf", KDUs: []osm.KDU{{Name: "upf", Params: map[string]any{"replicaCount": "2", "deep": map[string]any{
+				"since": "2024-01-02", "on": "yes", "n": 3, "f": 0.5, "l": []any{1, map[string]any{"a": "b"}}, "nothing": nil,
+			}}}}}},
+		},
+	}
+	if diff := cmp.Diff(want, r.Desired.Instances); diff != "" {
+		t.Errorf("instances: -want +got:\n%s", diff)
+	}
+	var packages []string
+	for _, p := range r.Desired.Packages {
+		packages = append(packages, fmt.Sprintf("%s %s %s", p.Kind, p.ID, p.Source))
+	}
+	if diff := cmp.Diff([]string{"vnf upf_knf deploy/me/osm-pkgs/upf_knf", "ns upf_ns deploy/me/osm-pkgs/upf_ns"}, packages); diff != "" {
+		t.Errorf("packages: -want +got:\n%s", diff)
+	}
+	warnings := []string{
+		"osm_ops_config.yaml:4: extra is unknown, and ignored",
+		"deploy/me/more/a.ops.yaml: only its first document counts: give each instance a file of its own",
+		"deploy/me/more/a.ops.yaml:8: labels is unknown, and ignored",
+		"deploy/me/more/a.ops.yaml:7: kdu.version is unknown, and ignored",
+	}
+	if diff := cmp.Diff(warnings, r.Warnings); diff != "" {
+		t.Errorf("warnings: -want +got:\n%s", diff)
+	}
+}
+
+// With the defaults everything is in the root.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	r, err := osmops.Read(repository(map[string]string{
+		"osm_ops_config.yaml": config, "a.osmops.yaml": upf, "b/c.OSMOPS.yml": strings.ReplaceAll(upf, "07", "08"), "d.yaml": "a",
+	}))
+	if err != nil || len(r.Desired.Instances) != 2 || r.ConnectionFile != "/etc/osmops/nbi-connection.yaml" || len(r.Warnings) > 0 {
+		t.Errorf("%v %+v", err, r)
+	}
+}
+
+func TestWrong(t *testing.T) {
+	t.Parallel()
+	without := func(field string) string {
+		var lines []string
+		for _, l := range strings.Split(upf, "\n") {
+			if !strings.HasPrefix(l, field+":") {
+				lines = append(lines, l)
+			}
+		}
+		return strings.Join(lines, "\n")
+	}
+	for name, c := range map[string]struct {
+		files map[string]string
+		text  []string
+	}{
+		"no config":                {map[string]string{"a": ""}, []string{"osm_ops_config.yaml is missing"}},
+		"an empty config":          {map[string]string{"osm_ops_config.yaml": ""}, []string{"osm_ops_config.yaml: it is empty"}},
+		"no connection":            {map[string]string{"osm_ops_config.yaml": "targetDir: a"}, []string{"osm_ops_config.yaml:1: connectionFile is missing"}},
+		"a connection outside":     {map[string]string{"osm_ops_config.yaml": "connectionFile: a/../../b"}, []string{"is not in the repository"}},
+		"a target outside":         {map[string]string{"osm_ops_config.yaml": config + "targetDir: /a/../../b"}, []string{`targetDir: "/a/../../b" leaves the repository`}},
+		"a target that isn't":      {map[string]string{"osm_ops_config.yaml": config + "targetDir: a"}, []string{`there is no folder "a"`}},
+		"a target that is a file":  {map[string]string{"osm_ops_config.yaml": config + "targetDir: a", "a": ""}, []string{`there is no folder "a"`}},
+		"a blank target":           {map[string]string{"osm_ops_config.yaml": config + "targetDir: ' '"}, []string{"osm_ops_config.yaml:2: targetDir is blank"}},
+		"extensions that aren't":   {map[string]string{"osm_ops_config.yaml": config + "fileExtensions: .yaml"}, []string{"osm_ops_config.yaml:2: fileExtensions must be a list"}},
+		"no YAML":                  {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": "a: [\n"}, []string{"a.osmops.yaml: line "}},
+		"a list":                   {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": "- a"}, []string{"a.osmops.yaml:1: it holds no map"}},
+		"another kind":             {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": "kind: Pod"}, []string{`a.osmops.yaml:1: kind is "Pod"`}},
+		"a field twice":            {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": upf + "name: b\n"}, []string{"a.osmops.yaml:10: name is there twice"}},
+		"no name":                  {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": without("name")}, []string{"a.osmops.yaml:1: name is missing"}},
+		"params that are no map":   {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": strings.ReplaceAll(upf, "{replicaCount", "[{replicaCount") + "]"}, []string{"a.osmops.yaml:"}},
+		"params beyond JSON":       {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": strings.ReplaceAll(upf, "0.5", ".nan")}, []string{"a.osmops.yaml:9: kdu.params has a number that JSON can't say"}},
+		"no KDU":                   {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": strings.Split(upf, "kdu:")[0]}, []string{"kdu is missing"}},
+		"an unknown package":       {map[string]string{"osm_ops_config.yaml": config, "osm-pkgs/x/y": ""}, []string{"osm-pkgs/x: the name of a package's folder ends with _knf (VNF) or _ns (NS)"}},
+		"everything wrong at once": {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": without("name"), "b.osmops.yaml": without("nsdName")}, []string{"a.osmops.yaml:1: name", "b.osmops.yaml:1: nsdName"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := osmops.Read(repository(c.files))
+			if !errors.Is(err, tko.ErrInvalid) {
+				t.Fatalf("error: %v", err)
+			}
+			for _, text := range c.text {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q is not in: %v", text, err)
+				}
+			}
+		})
+	}
+}
+
+func TestConnection(t *testing.T) {
+	t.Parallel()
+	const good = "hostname: nbi.example.com:9999\nuser: u\npassword: ' hunter2 '\nproject: p\n"
+	for name, c := range map[string]struct {
+		data string
+		url  string
+		text string // of the error
+	}{
+		"as it was":       {good, "nbi.example.com:9999", ""},
+		"port 80":         {strings.ReplaceAll(good, "9999", "80"), "http://nbi.example.com:80", ""},
+		"plain":           {good + "scheme: http", "http://nbi.example.com:9999", ""},
+		"an IPv6 address": {strings.ReplaceAll(good, "nbi.example.com", "'[::1]") + "", "", ""},
+		"no port":         {strings.ReplaceAll(good, ":9999", ""), "", "hostname must be host:port"},
+		"a port too high": {strings.ReplaceAll(good, "9999", "99999"), "", "hostname must be host:port"},
+		"a URL":           {strings.ReplaceAll(good, "nbi", "https://nbi"), "", "hostname must be host:port"},
+		"no password":     {strings.ReplaceAll(good, "password", "pass"), "", "password is missing"},
+		"a bad scheme":    {good + "scheme: ftp", "", "scheme must be https or http"},
+		"a bad CA":        {good + "ca: hello", "", "ca must be certificates in PEM"},
+		"a bad insecure":  {good + "insecure: maybe", "", "insecure must be true or false"},
+		"no map":          {"hunter2", "", "no YAML map"},
+		"not even YAML":   {"hunter2: [", "", "no YAML map"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if name == "an IPv6 address" {
+				c.data, c.url = strings.ReplaceAll(good, "nbi.example.com:9999", "'[::1]:9999'"), "[::1]:9999"
+			}
+			got, err := osmops.ParseConnection([]byte(c.data))
+			switch {
+			case c.text == "" && err != nil, c.text != "" && (!errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), c.text)):
+				t.Fatalf("error: %v", err)
+			case err != nil && strings.Contains(err.Error(), "hunter2"):
+				t.Errorf("a secret is shown: %v", err)
+			case err != nil:
+				return
+			}
+			e := got.Endpoint(nil)
+			if password, _ := e.Password(t.Context()); e.URL != c.url || password != " hunter2 " || e.User != "u" || e.Project != "p" {
+				t.Errorf("the endpoint is %+v", e)
+			}
+			e = got.Endpoint(func(context.Context) (osmops.Connection, error) { return osmops.Connection{Password: "new"}, nil })
+			if password, _ := e.Password(t.Context()); password != "new" {
+				t.Error("a password that changed doesn't count")
+			}
+		})
+	}
+}

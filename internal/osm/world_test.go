@@ -1,0 +1,148 @@
+package osm_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+)
+
+// world is an OSM, and a source that is kept in step with it.
+type world struct {
+	t      *testing.T
+	server *osmtest.Server
+	client *osm.Client
+	policy osm.Policy
+
+	mu    sync.Mutex
+	state []byte // as it was kept last
+	keeps int
+	fail  func() error // of keeping
+}
+
+func newWorld(t *testing.T, o osmtest.Options) *world {
+	t.Helper()
+	w := &world{t: t, server: osmtest.Start(t, o), policy: osm.Policy{
+		Prune: true, Budget: osm.DefaultBudget, Wait: time.Minute, Poll: 2 * time.Millisecond, Settle: 50 * time.Millisecond, Retry: time.Millisecond,
+	}}
+	w.client = client(t, w.server)
+	return w
+}
+
+func endpoint(s *osmtest.Server) osm.Endpoint {
+	return osm.Endpoint{URL: s.URL, CA: s.CA, User: "admin", Project: "admin", Password: func(context.Context) (config.Secret, error) { return "admin", nil }}
+}
+
+func client(t *testing.T, s *osmtest.Server) *osm.Client {
+	t.Helper()
+	c, err := osm.NewClient(endpoint(s), osm.Options{Timeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// kept is the state as it was kept last.
+func (w *world) kept() osm.State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var s osm.State
+	if len(w.state) > 0 {
+		if err := json.Unmarshal(w.state, &s); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (w *world) reconciler() *osm.Reconciler {
+	return &osm.Reconciler{Client: w.client, Keep: func(_ context.Context, s osm.State, _ []string) error {
+		data, err := json.Marshal(s)
+		if err != nil {
+			return err
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.fail != nil {
+			if err := w.fail(); err != nil {
+				return err
+			}
+		}
+		w.state, w.keeps = data, w.keeps+1
+		return nil
+	}}
+}
+
+// try applies, from what was kept.
+func (w *world) try(d osm.Desired) (osm.Report, error) {
+	w.t.Helper()
+	return w.reconciler().Apply(w.t.Context(), d, w.kept(), w.policy)
+}
+
+// apply applies, and there is no error.
+func (w *world) apply(d osm.Desired) osm.Report {
+	w.t.Helper()
+	r, err := w.try(d)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// settle applies, and everything is well then.
+func (w *world) settle(d osm.Desired) osm.Report {
+	w.t.Helper()
+	r := w.apply(d)
+	if !r.Settled() {
+		w.t.Fatalf("it isn't settled: %+v %+v %+v", r.Packages, r.Instances, r.Approval)
+	}
+	return r
+}
+
+// instance is one in OSM.
+func (w *world) instance(name string) osmtest.Instance {
+	w.t.Helper()
+	i, ok := w.server.Instance(name)
+	if !ok {
+		w.t.Fatalf("there isn't one instance %q: %+v", name, w.server.Instances())
+	}
+	return i
+}
+
+func vnf(id, chart string) osm.Package {
+	return osm.Package{Kind: osm.KindVNF, ID: id, Source: "osm-pkgs/" + id, Files: fstest.MapFS{
+		id + ".yaml":           {Data: fmt.Appendf(nil, "vnfd:\n  id: %s\n  product-name: p\n  kdu:\n  - name: upf\n    helm-chart: %s\n", id, chart)},
+		"charts/values/a.yaml": {Data: []byte("a: 1\n")},
+	}}
+}
+
+func ns(id string, members ...string) osm.Package {
+	var b strings.Builder
+	fmt.Fprintf(&b, "nsd:\n  nsd:\n  - id: %s\n    name: n\n    vnfd-id: [upf_knf]\n    df:\n    - id: default\n      vnf-profile:\n", id)
+	for _, m := range members {
+		fmt.Fprintf(&b, "      - {id: %s, vnfd-id: upf_knf}\n", m)
+	}
+	return osm.Package{Kind: osm.KindNS, ID: id, Source: "osm-pkgs/" + id, Files: fstest.MapFS{id + ".yaml": {Data: []byte(b.String())}}}
+}
+
+func packages() []osm.Package { return []osm.Package{ns("upf_ns", "upf"), vnf("upf_knf", "ops/upf")} }
+
+func instance(name string, params map[string]any) osm.Instance {
+	return osm.Instance{Name: name, NSD: "upf_ns", VIM: "vim", Source: name + ".osmops.yaml", VNFs: []osm.VNF{{Member: "upf", KDUs: []osm.KDU{{Name: "upf", Params: params}}}}}
+}
+
+func values(kv ...any) map[string]any {
+	m := map[string]any{}
+	for i := 0; i < len(kv); i += 2 {
+		m[kv[i].(string)] = kv[i+1]
+	}
+	return m
+}

@@ -1,0 +1,243 @@
+package osm
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing/fstest"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// GVK is the kind of the resources that this target is for.
+var GVK = krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}
+
+// group is that of what deployments hold for an OSM.
+const group = "osm.nephio.org"
+
+// The kinds of the group.
+const (
+	kindInstance = "NsInstance"
+	kindVNF      = "VnfPackage"
+	kindNS       = "NsPackage"
+)
+
+const (
+	maxSecret        = 1 << 20
+	defaultInstances = 20
+	defaultPercent   = 50
+)
+
+// spec is what an OSM resource says.
+type spec struct {
+	URL         string `json:"url"`
+	Project     string `json:"project"`
+	VIMAccount  string `json:"vimAccount"`
+	Credentials struct {
+		Username     string `json:"username"`
+		PasswordFile string `json:"passwordFile"`
+	} `json:"credentials"`
+	CAFile      string     `json:"caFile"`
+	Insecure    bool       `json:"insecure"`
+	Broken      osm.Broken `json:"broken"`
+	Replace     bool       `json:"replace"`
+	ResetValues *bool      `json:"resetValues"`
+	Prune       struct {
+		Percent   *int   `json:"percent"`
+		Instances *int   `json:"instances"`
+		Approve   string `json:"approve"`
+	} `json:"prune"`
+}
+
+// readSpec reads an OSM resource. Errors are ErrInvalid, and name it.
+func readSpec(r krm.Resource) (spec, error) {
+	s := spec{Project: "admin"}
+	if err := into(r["spec"], &s); err != nil {
+		return spec{}, tko.Errorf(tko.ErrInvalid, "%s: spec: %w", r.Identity(), err)
+	}
+	var problem string
+	switch {
+	case s.URL == "":
+		problem = "spec.url is missing: write where the NBI of OSM is"
+	case s.Credentials.Username == "" || s.Credentials.PasswordFile == "":
+		problem = "spec.credentials needs username and passwordFile"
+	case s.Broken != "" && s.Broken != osm.BrokenKeep && s.Broken != osm.BrokenRecreate:
+		problem = fmt.Sprintf("spec.broken: %q is none of Keep and Recreate", s.Broken)
+	case s.Insecure && s.CAFile != "":
+		problem = "spec has both insecure and caFile: with the former, nobody looks at the latter"
+	}
+	if problem != "" {
+		return spec{}, tko.Errorf(tko.ErrInvalid, "%s: %s", r.Identity(), problem)
+	}
+	return s, nil
+}
+
+func into(from, to any) error {
+	data, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, to)
+}
+
+func (s spec) policy() osm.Policy {
+	p := osm.Policy{
+		Prune: true, Budget: osm.Budget{Instances: defaultInstances, Percent: defaultPercent}, Approve: s.Prune.Approve,
+		Broken: s.Broken, Replace: s.Replace, NoReset: s.ResetValues != nil && !*s.ResetValues,
+	}
+	if s.Prune.Instances != nil {
+		p.Budget.Instances = *s.Prune.Instances
+	}
+	if s.Prune.Percent != nil {
+		p.Budget.Percent = *s.Prune.Percent
+	}
+	return p
+}
+
+// endpoint is the endpoint of a site. The password is read at each login.
+func (t *Target) endpoint(s spec) (osm.Endpoint, error) {
+	e := osm.Endpoint{URL: s.URL, Insecure: s.Insecure, User: s.Credentials.Username, Project: s.Project}
+	e.Password = func(context.Context) (config.Secret, error) {
+		data, err := t.secret("credentials.passwordFile", s.Credentials.PasswordFile)
+		return config.Secret(strings.TrimRight(string(data), "\r\n")), err
+	}
+	if s.CAFile == "" {
+		return e, nil
+	}
+	var err error
+	e.CA, err = t.secret("caFile", s.CAFile)
+	return e, err
+}
+
+// secret reads a file in the folder of secrets. Whoever writes a site's
+// package says which file, so it can't be any file of the server's.
+func (t *Target) secret(field, name string) ([]byte, error) {
+	if t.options.Secrets == "" {
+		return nil, fmt.Errorf("spec.%s: this meta-scheduler has no folder of secrets for OSM: configure one", field)
+	}
+	if !filepath.IsLocal(name) {
+		return nil, tko.Errorf(tko.ErrInvalid, "spec.%s: %q is not a path inside the meta-scheduler's folder of secrets", field, name)
+	}
+	file, err := os.OpenInRoot(t.options.Secrets, name)
+	if err != nil { // not ErrInvalid: the file may come, as files of secrets do
+		return nil, fmt.Errorf("spec.%s: %q can't be read: %w", field, name, errors.Unwrap(err))
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxSecret))
+	if err != nil || len(data) == 0 {
+		return nil, fmt.Errorf("spec.%s: %q is empty, or can't be read", field, name)
+	}
+	return data, nil
+}
+
+// instanceSpec is what an NsInstance says.
+type instanceSpec struct {
+	Name        string     `json:"name"`
+	Description string     `json:"description"`
+	NSD         string     `json:"nsd"`
+	VIMAccount  string     `json:"vimAccount"`
+	Broken      osm.Broken `json:"broken"`
+	VNFs        []struct {
+		Member string `json:"member"`
+		KDUs   []struct {
+			Name   string         `json:"name"`
+			Model  string         `json:"model"`
+			Params map[string]any `json:"params"`
+		} `json:"kdus"`
+	} `json:"vnfs"`
+}
+
+// readInstance reads an NsInstance. Without a name of its own it has one that no other
+// deployment's has.
+func readInstance(r krm.Resource, d tko.DeploymentID, site spec) (osm.Instance, error) {
+	var s instanceSpec
+	if err := into(r["spec"], &s); err != nil {
+		return osm.Instance{}, tko.Errorf(tko.ErrInvalid, "%s: spec: %w", r.Identity(), err)
+	}
+	i := osm.Instance{
+		Name: s.Name, Description: s.Description, NSD: s.NSD, VIM: s.VIMAccount, Broken: s.Broken, Source: r.Identity().String(),
+	}
+	if i.Name == "" {
+		i.Name = r.Name() + "." + string(d)
+	}
+	if i.VIM == "" {
+		i.VIM = site.VIMAccount
+	}
+	for _, v := range s.VNFs {
+		one := osm.VNF{Member: v.Member}
+		for _, k := range v.KDUs {
+			one.KDUs = append(one.KDUs, osm.KDU{Name: k.Name, Model: k.Model, Params: k.Params})
+		}
+		i.VNFs = append(i.VNFs, one)
+	}
+	return i, nil
+}
+
+// packageSpec is what a VnfPackage or NsPackage says.
+type packageSpec struct {
+	ID         string            `json:"id"`
+	Descriptor map[string]any    `json:"descriptor"`
+	Files      map[string]string `json:"files"`
+	Binary     map[string]string `json:"binaryFiles"` // in base64
+}
+
+// readPackage reads a VnfPackage or NsPackage.
+func readPackage(r krm.Resource) (osm.Package, error) {
+	var s packageSpec
+	if err := into(r["spec"], &s); err != nil {
+		return osm.Package{}, tko.Errorf(tko.ErrInvalid, "%s: spec: %w", r.Identity(), err)
+	}
+	p := osm.Package{Kind: osm.KindVNF, ID: s.ID, Source: r.Identity().String()}
+	if r.GVK().Kind == kindNS {
+		p.Kind = osm.KindNS
+	}
+	if p.ID == "" {
+		p.ID = r.Name()
+	}
+	files := fstest.MapFS{}
+	add := func(name string, data []byte) error {
+		clean := path.Clean(name)
+		if !filepath.IsLocal(clean) || clean != name || clean == "." {
+			return tko.Errorf(tko.ErrInvalid, "%s: spec: %q is not the path of a file in a package", r.Identity(), name)
+		}
+		files[name] = &fstest.MapFile{Data: data, Mode: 0o644}
+		return nil
+	}
+	if s.Descriptor != nil {
+		data, err := yaml.Marshal(s.Descriptor)
+		if err != nil {
+			return osm.Package{}, tko.Errorf(tko.ErrInvalid, "%s: spec.descriptor: %w", r.Identity(), err)
+		}
+		if err := add("descriptor.yaml", data); err != nil {
+			return osm.Package{}, err
+		}
+	}
+	for name, text := range s.Files {
+		if err := add(name, []byte(text)); err != nil {
+			return osm.Package{}, err
+		}
+	}
+	for name, text := range s.Binary {
+		data, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return osm.Package{}, tko.Errorf(tko.ErrInvalid, "%s: spec.binaryFiles: %q is not in base64", r.Identity(), name)
+		}
+		if err := add(name, data); err != nil {
+			return osm.Package{}, err
+		}
+	}
+	p.Files = files
+	return p, nil
+}
