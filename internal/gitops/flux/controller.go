@@ -53,6 +53,7 @@ type Options struct {
 	Fetch         FetchOptions
 	Discover      time.Duration // how often to look for kinds that the cluster doesn't have; 30 s if 0
 	Wait          time.Duration // for an artifact, before its source is looked at again; 30 s if 0
+	Poll          time.Duration // how often OSM is asked for what is in flight there; its reconciler's default if 0
 	Log           *slog.Logger  // nowhere if nil
 }
 
@@ -424,6 +425,7 @@ func (c *Controller) set(r reference, s gitops.Spec) {
 	c.known[r] = now
 	c.mu.Unlock()
 	if !same {
+		s.OSM.Policy.Poll = c.options.Poll
 		c.engine.Set(s)
 	}
 }

@@ -45,6 +45,8 @@ type world struct {
 	data      *client.Client
 	namespace string
 	log       *lines
+
+	connections string // folder
 }
 
 type lines struct {
@@ -100,10 +102,8 @@ func (w *world) start(t *testing.T, o flux.Options) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	o.Namespaces, o.Worker, o.Log, o.Fetch.Dir, o.Fetch.Pause = []string{w.namespace}, "test", log, t.TempDir(), 10*time.Millisecond
-	if o.Wait == 0 {
-		o.Wait = 50 * time.Millisecond
-	}
-	engine := gitops.New(w.data, gitops.Options{Worker: "test", Log: log})
+	o.Wait, o.Poll = 50*time.Millisecond, 50*time.Millisecond
+	engine := gitops.New(w.data, gitops.Options{Worker: "test", Log: log, Connections: []string{w.connections}})
 	controller, err := flux.New(w.Config(), engine, o)
 	if err != nil {
 		t.Fatal(err)
