@@ -236,3 +236,38 @@ func TestHooks(t *testing.T) {
 		})
 	}
 }
+
+// A mortal client does nothing any more from some moment on, as that of a
+// process that was killed: what is under way is done, and nobody hears of it.
+type mortal struct {
+	*client.Client
+	dead context.Context //nolint:containedctx // its life
+}
+
+func (m *mortal) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (int64, error) {
+	if m.dead.Err() != nil {
+		return 0, context.Canceled
+	}
+	version, err := m.Client.SaveSource(context.WithoutCancel(ctx), s, claim)
+	if m.dead.Err() != nil {
+		return 0, context.Canceled
+	}
+	return version, err
+}
+
+func (m *mortal) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
+	if m.dead.Err() != nil {
+		return nil // the claim stays until its lease runs out
+	}
+	return m.Client.FinishWork(ctx, items)
+}
+
+// runFor runs a controller that dies after a while.
+func runFor(t *testing.T, c *client.Client, o gitops.Options, d time.Duration) {
+	t.Helper()
+	ctx, die := context.WithTimeout(t.Context(), d)
+	defer die()
+	if err := gitops.New(&mortal{c, ctx}, o).Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
