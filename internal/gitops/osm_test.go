@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -156,7 +157,7 @@ func TestConnectionFilesOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := w.until("osm", why, func(s tko.Source) bool {
-			c, _ := ready(s)
+			c := ready(s)
 			return c.Status == tko.ConditionFalse && strings.Contains(c.Message, "connectionFile "+fmt.Sprintf("%q", file))
 		})
 		if s.Status.Applied != "" {
@@ -192,7 +193,7 @@ func TestOSMSurvives(t *testing.T) {
 			}
 			r.push(files)
 		}
-		runFor(t, c, gitops.Options{Worker: fmt.Sprint(round), Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}, Lease: 200 * time.Millisecond},
+		runFor(t, c, gitops.Options{Worker: strconv.Itoa(round), Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}, Lease: 200 * time.Millisecond},
 			time.Duration(random.Int64N(int64(120*time.Millisecond))))
 		noneTwice(t, server)
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -112,7 +113,7 @@ func TestReplicasShareSources(t *testing.T) {
 		revisions := make([]string, sources)
 		for i, r := range repos {
 			revisions[i] = r.push(map[string]string{"a.yaml": all(
-				template(fmt.Sprint("t", i), fmt.Sprint(round)), site(fmt.Sprint("s", i), ""), deployment("d", fmt.Sprint("t", i), fmt.Sprint("s", i)))})
+				template(fmt.Sprint("t", i), strconv.Itoa(round)), site(fmt.Sprint("s", i), ""), deployment("d", fmt.Sprint("t", i), fmt.Sprint("s", i)))})
 		}
 		for i, revision := range revisions {
 			w := []*world{a, b}[(i+round)%2] // whoever is told, somebody looks
@@ -256,10 +257,10 @@ func (m *mortal) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkIte
 }
 
 func (m *mortal) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
-	if m.dead.Err() != nil {
-		return nil // the claim stays until its lease runs out
+	if m.dead.Err() == nil {
+		return m.Client.FinishWork(ctx, items)
 	}
-	return m.Client.FinishWork(ctx, items)
+	return nil // the claim stays until its lease runs out
 }
 
 // runFor runs a controller that dies after a while.

@@ -31,7 +31,7 @@ type Settings struct {
 
 	Budget    *BudgetSettings `json:"budget,omitempty"` // 50 %, 20 entities
 	DependsOn []string        `json:"dependsOn,omitempty"`
-	OSM       OSMSettings     `json:"osm,omitempty"`
+	OSM       OSMSettings     `json:"osm,omitzero"`
 }
 
 // BudgetSettings say how much may be removed without asking: what is beyond
