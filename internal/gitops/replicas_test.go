@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -112,7 +113,7 @@ func TestReplicasShareSources(t *testing.T) {
 		revisions := make([]string, sources)
 		for i, r := range repos {
 			revisions[i] = r.push(map[string]string{"a.yaml": all(
-				template(fmt.Sprint("t", i), fmt.Sprint(round)), site(fmt.Sprint("s", i), ""), deployment("d", fmt.Sprint("t", i), fmt.Sprint("s", i)))})
+				template(fmt.Sprint("t", i), strconv.Itoa(round)), site(fmt.Sprint("s", i), ""), deployment("d", fmt.Sprint("t", i), fmt.Sprint("s", i)))})
 		}
 		for i, revision := range revisions {
 			w := []*world{a, b}[(i+round)%2] // whoever is told, somebody looks
@@ -234,5 +235,40 @@ func TestHooks(t *testing.T) {
 				t.Errorf("called %v", called)
 			}
 		})
+	}
+}
+
+// A mortal client does nothing any more from some moment on, as that of a
+// process that was killed: what is under way is done, and nobody hears of it.
+type mortal struct {
+	*client.Client
+	dead context.Context //nolint:containedctx // its life
+}
+
+func (m *mortal) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (int64, error) {
+	if m.dead.Err() != nil {
+		return 0, context.Canceled
+	}
+	version, err := m.Client.SaveSource(context.WithoutCancel(ctx), s, claim)
+	if m.dead.Err() != nil {
+		return 0, context.Canceled
+	}
+	return version, err
+}
+
+func (m *mortal) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
+	if m.dead.Err() == nil {
+		return m.Client.FinishWork(ctx, items)
+	}
+	return nil // the claim stays until its lease runs out
+}
+
+// runFor runs a controller that dies after a while.
+func runFor(t *testing.T, c *client.Client, o gitops.Options, d time.Duration) {
+	t.Helper()
+	ctx, die := context.WithTimeout(t.Context(), d)
+	defer die()
+	if err := gitops.New(&mortal{c, ctx}, o).Run(ctx); err != nil {
+		t.Error(err)
 	}
 }

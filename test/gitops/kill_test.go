@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func push(t *testing.T, dir string, n int) (revision string, want []string) {
 	t.Helper()
 	const sites = 20
 	var b strings.Builder
-	fmt.Fprintf(&b, "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nspec:\n  templateId: t\n  package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: x}, data: {number: %q}}]}\n", fmt.Sprint(n))
+	fmt.Fprintf(&b, "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nspec:\n  templateId: t\n  package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: x}, data: {number: %q}}]}\n", strconv.Itoa(n))
 	for i := range sites {
 		site := fmt.Sprintf("s%02d", i)
 		name := site
@@ -55,14 +56,14 @@ func push(t *testing.T, dir string, n int) (revision string, want []string) {
 		}
 		fmt.Fprintf(&b, "---\napiVersion: tko.nephio.org/v1alpha1\nkind: Site\nspec: {siteId: %s}\n", site)
 		fmt.Fprintf(&b, "---\napiVersion: tko.nephio.org/v1alpha1\nkind: Deployment\nmetadata: {name: %q}\nspec:\n  templateId: t\n  siteId: %s\n"+
-			"  package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: own}, data: {name: %q, number: %q}}]}\n", name, site, name, fmt.Sprint(n))
+			"  package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: own}, data: {name: %q, number: %q}}]}\n", name, site, name, strconv.Itoa(n))
 		want = append(want, fmt.Sprintf("%s at %s: %d", name, site, n))
 	}
 	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	git(t, dir, "add", "-A")
-	git(t, dir, "commit", "-q", "-m", fmt.Sprint(n))
+	git(t, dir, "commit", "-q", "-m", strconv.Itoa(n))
 	slices.Sort(want)
 	return "main@sha1:" + git(t, dir, "rev-parse", "HEAD"), want
 }
