@@ -46,6 +46,7 @@ soak: ## kill -9 everything at random moments, 50 rounds, the Kubernetes API und
 	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
 	TKO_KUBERNETES_OBJECTS=10000 $(GO) test -count=1 -timeout 20m -run Followers -v $(ARGS) ./test/kubernetes
 	TKO_KUBERNETES_OBJECTS=100000 TKO_KUBERNETES_WATCHERS=50 TKO_KUBERNETES_WRITES=1000 $(GO) test -count=1 -timeout 20m -run Load -v $(ARGS) ./test/kubernetes
+	$(GO) test -count=1 -timeout 20m -tags image -run Image -v $(ARGS) ./test/deploy
 
 .PHONY: bench
 bench: build ## measure, beside raw PostgreSQL in the same run (results: docs/performance.md)

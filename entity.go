@@ -164,12 +164,21 @@ const (
 	// ConditionPlaced says whether the children of a deployment are as its
 	// placements say. Deployments whose placements are evaluated again have it.
 	ConditionPlaced = "Placed"
+	// ConditionCleanedUp says what became of what a site ran where its package
+	// no longer says that it is. Only sites have it that have left something.
+	ConditionCleanedUp = "CleanedUp"
 )
 
 // Reasons of the Placed condition that ask for, and give, an approval.
 const (
 	ReasonChangeProposed = "WaitsForApproval" // its message says what would be done
 	ReasonChangeApproved = "ChangeApproved"   // and will be done, if nothing else is wanted by then
+)
+
+// Reasons of the Scheduled condition of deployments that are nowhere.
+const (
+	ReasonUnscheduled = "Unscheduled" // it was scheduled, and was taken away
+	ReasonSiteDeleted = "SiteDeleted" // it was left where it was
 )
 
 // The values of a condition's status.

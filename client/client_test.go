@@ -232,6 +232,12 @@ func TestWorkAndWatch(t *testing.T) {
 	if items, err = c.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueuePrepare, Max: 10, Lease: time.Minute}); err != nil || len(items) != 0 {
 		t.Errorf("claimed %v, %v after all is done", items, err)
 	}
+	if err := c.CallSites(ctx, []tko.SiteID{"lagos", "abuja"}); err != nil {
+		t.Error(err)
+	}
+	if items, err = c.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueueSchedule, Max: 10, Lease: time.Minute}); err != nil || len(items) != 2 {
+		t.Errorf("claimed %v, %v after looks at two sites were called for", items, err)
+	}
 	if n, err := c.ApproveDeployments(ctx, tko.DeploymentSelect{}, true); err != nil || n != 0 {
 		t.Errorf("approved %d, %v: nothing is prepared", n, err)
 	}

@@ -37,6 +37,16 @@ func (c *Client) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dry
 	}))
 }
 
+// CallSites calls for a look at sites, because of what was noticed there.
+func (c *Client) CallSites(ctx context.Context, ids []tko.SiteID) error {
+	m := &tkopb.CallSites{SiteId: make([]string, len(ids))}
+	for i, id := range ids {
+		m.SiteId[i] = string(id)
+	}
+	_, err := callAgain(ctx, c, c.data.CallSites, m)
+	return err
+}
+
 // CallSources calls for a look at sources of GitOps; only at those that nobody
 // has called for yet, if missing is set. approve, if not empty, approves the
 // removal that the one source asks about, by its digest: a tko.ErrConflict says

@@ -4339,6 +4339,50 @@ func (x *RemoveEntity) GetClaim() *WorkItem {
 	return nil
 }
 
+type CallSites struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        []string               `protobuf:"bytes,1,rep,name=siteId,proto3" json:"siteId,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallSites) Reset() {
+	*x = CallSites{}
+	mi := &file_tko_tko_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallSites) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallSites) ProtoMessage() {}
+
+func (x *CallSites) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
+func (*CallSites) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *CallSites) GetSiteId() []string {
+	if x != nil {
+		return x.SiteId
+	}
+	return nil
+}
+
 type CallSources struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
@@ -4350,7 +4394,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4362,7 +4406,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4375,7 +4419,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -4409,7 +4453,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4421,7 +4465,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4434,7 +4478,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *GetSource) GetName() string {
@@ -4466,7 +4510,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4478,7 +4522,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4491,7 +4535,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Source) GetName() string {
@@ -4556,7 +4600,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4568,7 +4612,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4581,7 +4625,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -4683,7 +4727,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4695,7 +4739,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4708,7 +4752,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -4774,7 +4818,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4786,7 +4830,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4799,7 +4843,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -4854,7 +4898,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4866,7 +4910,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4879,7 +4923,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -4905,7 +4949,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4917,7 +4961,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4930,7 +4974,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -4950,7 +4994,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4962,7 +5006,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4975,7 +5019,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5428,7 +5472,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
 	"\x06dryRun\x18\x03 \x01(\bR\x06dryRun\x12#\n" +
-	"\x05claim\x18\x04 \x01(\v2\r.tko.WorkItemR\x05claim\"W\n" +
+	"\x05claim\x18\x04 \x01(\v2\r.tko.WorkItemR\x05claim\"#\n" +
+	"\tCallSites\x12\x16\n" +
+	"\x06siteId\x18\x01 \x03(\tR\x06siteId\"W\n" +
 	"\vCallSources\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x18\n" +
 	"\amissing\x18\x02 \x01(\bR\amissing\x12\x18\n" +
@@ -5485,7 +5531,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"G\n" +
 	"\fForgetSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
-	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim2\xe2\x12\n" +
+	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim2\x97\x13\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -5524,7 +5570,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"finishWork\x12\x0f.tko.FinishWork\x1a\x16.google.protobuf.Empty\x120\n" +
 	"\fwatchChanges\x12\x11.tko.WatchChanges\x1a\v.tko.Change0\x01\x123\n" +
 	"\tputEntity\x12\x0e.tko.PutEntity\x1a\x16.tko.PutEntityResponse\x126\n" +
-	"\fremoveEntity\x12\x11.tko.RemoveEntity\x1a\x13.tko.DeleteResponse\x127\n" +
+	"\fremoveEntity\x12\x11.tko.RemoveEntity\x1a\x13.tko.DeleteResponse\x123\n" +
+	"\tcallSites\x12\x0e.tko.CallSites\x1a\x16.google.protobuf.Empty\x127\n" +
 	"\vcallSources\x12\x10.tko.CallSources\x1a\x16.google.protobuf.Empty\x12(\n" +
 	"\tgetSource\x12\x0e.tko.GetSource\x1a\v.tko.Source\x124\n" +
 	"\vlistSources\x12\x16.google.protobuf.Empty\x1a\v.tko.Source0\x01\x126\n" +
@@ -5545,7 +5592,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -5608,109 +5655,110 @@ var file_tko_tko_proto_goTypes = []any{
 	(*PutEntity)(nil),                            // 58: tko.PutEntity
 	(*PutEntityResponse)(nil),                    // 59: tko.PutEntityResponse
 	(*RemoveEntity)(nil),                         // 60: tko.RemoveEntity
-	(*CallSources)(nil),                          // 61: tko.CallSources
-	(*GetSource)(nil),                            // 62: tko.GetSource
-	(*Source)(nil),                               // 63: tko.Source
-	(*SourceStatus)(nil),                         // 64: tko.SourceStatus
-	(*SourceItem)(nil),                           // 65: tko.SourceItem
-	(*SourceOperation)(nil),                      // 66: tko.SourceOperation
-	(*SaveSource)(nil),                           // 67: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 68: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 69: tko.ForgetSource
-	nil,                                          // 70: tko.Template.MetadataEntry
-	nil,                                          // 71: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 72: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 73: tko.Site.MetadataEntry
-	nil,                                          // 74: tko.ListedSite.MetadataEntry
-	nil,                                          // 75: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 76: tko.Deployment.MetadataEntry
-	nil,                                          // 77: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 78: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 79: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 80: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 81: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 82: tko.Plugin.PropertiesEntry
-	nil,                                          // 83: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 84: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 85: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 86: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 87: google.protobuf.Empty
+	(*CallSites)(nil),                            // 61: tko.CallSites
+	(*CallSources)(nil),                          // 62: tko.CallSources
+	(*GetSource)(nil),                            // 63: tko.GetSource
+	(*Source)(nil),                               // 64: tko.Source
+	(*SourceStatus)(nil),                         // 65: tko.SourceStatus
+	(*SourceItem)(nil),                           // 66: tko.SourceItem
+	(*SourceOperation)(nil),                      // 67: tko.SourceOperation
+	(*SaveSource)(nil),                           // 68: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 69: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 70: tko.ForgetSource
+	nil,                                          // 71: tko.Template.MetadataEntry
+	nil,                                          // 72: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 73: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 74: tko.Site.MetadataEntry
+	nil,                                          // 75: tko.ListedSite.MetadataEntry
+	nil,                                          // 76: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 77: tko.Deployment.MetadataEntry
+	nil,                                          // 78: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 79: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 80: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 81: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 82: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 83: tko.Plugin.PropertiesEntry
+	nil,                                          // 84: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 85: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 86: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 87: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 88: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	70,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	85,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	71,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	86,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	37,  // 2: tko.Template.stamp:type_name -> tko.Stamp
-	71,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	85,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	72,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	86,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	37,  // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	72,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	73,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	5,   // 7: tko.ListTemplates.window:type_name -> tko.Window
 	10,  // 8: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	73,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	85,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	74,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	86,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	37,  // 11: tko.Site.stamp:type_name -> tko.Stamp
-	74,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	85,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	75,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	86,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	37,  // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
-	75,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	76,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	5,   // 16: tko.ListSites.window:type_name -> tko.Window
 	16,  // 17: tko.ListSites.select:type_name -> tko.SelectSites
-	76,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	85,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	85,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	77,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	86,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	86,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	37,  // 21: tko.Deployment.stamp:type_name -> tko.Stamp
-	77,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	85,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	85,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	78,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	86,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	86,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	37,  // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	78,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	79,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	80,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	81,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	79,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	80,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	81,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	82,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	5,   // 30: tko.ListDeployments.window:type_name -> tko.Window
 	24,  // 31: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	85,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	82,  // 33: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	86,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	83,  // 33: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	33,  // 34: tko.Plugin.triggers:type_name -> tko.GVK
 	37,  // 35: tko.Plugin.stamp:type_name -> tko.Stamp
 	33,  // 36: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	5,   // 37: tko.ListPlugins.window:type_name -> tko.Window
 	35,  // 38: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	85,  // 39: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	85,  // 40: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	86,  // 39: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	86,  // 40: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	38,  // 41: tko.Stamp.conditions:type_name -> tko.Condition
-	85,  // 42: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	86,  // 42: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
 	24,  // 43: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	38,  // 44: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	44,  // 45: tko.CreateChildren.children:type_name -> tko.Child
-	83,  // 46: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	84,  // 46: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
 	38,  // 47: tko.SetConditions.conditions:type_name -> tko.Condition
-	86,  // 48: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	86,  // 49: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	87,  // 48: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	87,  // 49: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
 	51,  // 50: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
 	51,  // 51: tko.RenewWork.items:type_name -> tko.WorkItem
-	86,  // 52: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	87,  // 52: tko.RenewWork.lease:type_name -> google.protobuf.Duration
 	51,  // 53: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
 	55,  // 54: tko.FinishWork.items:type_name -> tko.FinishedWork
 	51,  // 55: tko.FinishedWork.item:type_name -> tko.WorkItem
 	0,   // 56: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	86,  // 57: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	87,  // 57: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
 	1,   // 58: tko.Change.op:type_name -> tko.Change.Op
-	85,  // 59: tko.Change.time:type_name -> google.protobuf.Timestamp
-	84,  // 60: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	86,  // 59: tko.Change.time:type_name -> google.protobuf.Timestamp
+	85,  // 60: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
 	34,  // 61: tko.PutEntity.plugin:type_name -> tko.Plugin
 	51,  // 62: tko.PutEntity.claim:type_name -> tko.WorkItem
 	51,  // 63: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	85,  // 64: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	64,  // 65: tko.Source.status:type_name -> tko.SourceStatus
-	65,  // 66: tko.SourceStatus.items:type_name -> tko.SourceItem
-	66,  // 67: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	86,  // 64: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	65,  // 65: tko.Source.status:type_name -> tko.SourceStatus
+	66,  // 66: tko.SourceStatus.items:type_name -> tko.SourceItem
+	67,  // 67: tko.SourceStatus.operations:type_name -> tko.SourceOperation
 	38,  // 68: tko.SourceStatus.conditions:type_name -> tko.Condition
-	85,  // 69: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	63,  // 70: tko.SaveSource.source:type_name -> tko.Source
+	86,  // 69: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	64,  // 70: tko.SaveSource.source:type_name -> tko.Source
 	51,  // 71: tko.SaveSource.claim:type_name -> tko.WorkItem
 	51,  // 72: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	87,  // 73: tko.Data.about:input_type -> google.protobuf.Empty
+	88,  // 73: tko.Data.about:input_type -> google.protobuf.Empty
 	7,   // 74: tko.Data.registerTemplate:input_type -> tko.Template
 	6,   // 75: tko.Data.deleteTemplate:input_type -> tko.TemplateID
 	9,   // 76: tko.Data.getTemplate:input_type -> tko.GetTemplate
@@ -5745,53 +5793,55 @@ var file_tko_tko_proto_depIdxs = []int32{
 	56,  // 105: tko.Data.watchChanges:input_type -> tko.WatchChanges
 	58,  // 106: tko.Data.putEntity:input_type -> tko.PutEntity
 	60,  // 107: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	61,  // 108: tko.Data.callSources:input_type -> tko.CallSources
-	62,  // 109: tko.Data.getSource:input_type -> tko.GetSource
-	87,  // 110: tko.Data.listSources:input_type -> google.protobuf.Empty
-	67,  // 111: tko.Data.saveSource:input_type -> tko.SaveSource
-	69,  // 112: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	2,   // 113: tko.Data.about:output_type -> tko.AboutResponse
-	3,   // 114: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	4,   // 115: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	7,   // 116: tko.Data.getTemplate:output_type -> tko.Template
-	8,   // 117: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	4,   // 118: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	3,   // 119: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	4,   // 120: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	13,  // 121: tko.Data.getSite:output_type -> tko.Site
-	14,  // 122: tko.Data.listSites:output_type -> tko.ListedSite
-	4,   // 123: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	22,  // 124: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	4,   // 125: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	19,  // 126: tko.Data.getDeployment:output_type -> tko.Deployment
-	20,  // 127: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	4,   // 128: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	27,  // 129: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	29,  // 130: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	31,  // 131: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	3,   // 132: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	4,   // 133: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	34,  // 134: tko.Data.getPlugin:output_type -> tko.Plugin
-	34,  // 135: tko.Data.listPlugins:output_type -> tko.Plugin
-	4,   // 136: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	40,  // 137: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	42,  // 138: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	45,  // 139: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	47,  // 140: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	87,  // 141: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	50,  // 142: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	53,  // 143: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	87,  // 144: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	57,  // 145: tko.Data.watchChanges:output_type -> tko.Change
-	59,  // 146: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	4,   // 147: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	87,  // 148: tko.Data.callSources:output_type -> google.protobuf.Empty
-	63,  // 149: tko.Data.getSource:output_type -> tko.Source
-	63,  // 150: tko.Data.listSources:output_type -> tko.Source
-	68,  // 151: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	87,  // 152: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	113, // [113:153] is the sub-list for method output_type
-	73,  // [73:113] is the sub-list for method input_type
+	61,  // 108: tko.Data.callSites:input_type -> tko.CallSites
+	62,  // 109: tko.Data.callSources:input_type -> tko.CallSources
+	63,  // 110: tko.Data.getSource:input_type -> tko.GetSource
+	88,  // 111: tko.Data.listSources:input_type -> google.protobuf.Empty
+	68,  // 112: tko.Data.saveSource:input_type -> tko.SaveSource
+	70,  // 113: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	2,   // 114: tko.Data.about:output_type -> tko.AboutResponse
+	3,   // 115: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	4,   // 116: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	7,   // 117: tko.Data.getTemplate:output_type -> tko.Template
+	8,   // 118: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	4,   // 119: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	3,   // 120: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	4,   // 121: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	13,  // 122: tko.Data.getSite:output_type -> tko.Site
+	14,  // 123: tko.Data.listSites:output_type -> tko.ListedSite
+	4,   // 124: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	22,  // 125: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	4,   // 126: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	19,  // 127: tko.Data.getDeployment:output_type -> tko.Deployment
+	20,  // 128: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	4,   // 129: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	27,  // 130: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	29,  // 131: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	31,  // 132: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	3,   // 133: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	4,   // 134: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	34,  // 135: tko.Data.getPlugin:output_type -> tko.Plugin
+	34,  // 136: tko.Data.listPlugins:output_type -> tko.Plugin
+	4,   // 137: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	40,  // 138: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	42,  // 139: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	45,  // 140: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	47,  // 141: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	88,  // 142: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	50,  // 143: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	53,  // 144: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	88,  // 145: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	57,  // 146: tko.Data.watchChanges:output_type -> tko.Change
+	59,  // 147: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	4,   // 148: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	88,  // 149: tko.Data.callSites:output_type -> google.protobuf.Empty
+	88,  // 150: tko.Data.callSources:output_type -> google.protobuf.Empty
+	64,  // 151: tko.Data.getSource:output_type -> tko.Source
+	64,  // 152: tko.Data.listSources:output_type -> tko.Source
+	69,  // 153: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	88,  // 154: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	114, // [114:155] is the sub-list for method output_type
+	73,  // [73:114] is the sub-list for method input_type
 	73,  // [73:73] is the sub-list for extension type_name
 	73,  // [73:73] is the sub-list for extension extendee
 	0,   // [0:73] is the sub-list for field type_name
@@ -5810,7 +5860,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   83,
+			NumMessages:   84,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -62,6 +62,7 @@ const (
 	Data_WatchChanges_FullMethodName                 = "/tko.Data/watchChanges"
 	Data_PutEntity_FullMethodName                    = "/tko.Data/putEntity"
 	Data_RemoveEntity_FullMethodName                 = "/tko.Data/removeEntity"
+	Data_CallSites_FullMethodName                    = "/tko.Data/callSites"
 	Data_CallSources_FullMethodName                  = "/tko.Data/callSources"
 	Data_GetSource_FullMethodName                    = "/tko.Data/getSource"
 	Data_ListSources_FullMethodName                  = "/tko.Data/listSources"
@@ -132,6 +133,9 @@ type DataClient interface {
 	PutEntity(ctx context.Context, in *PutEntity, opts ...grpc.CallOption) (*PutEntityResponse, error)
 	// Deletes an entity as the methods for its kind do; with dry run it counts.
 	RemoveEntity(ctx context.Context, in *RemoveEntity, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Calls for work of the queue schedule, due at once: sites should be looked
+	// at, because of what was noticed there.
+	CallSites(ctx context.Context, in *CallSites, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Calls for work of the queue gitops, due at once: a source should be looked
 	// at, because it has changed or because somebody approved what it asks for.
 	CallSources(ctx context.Context, in *CallSources, opts ...grpc.CallOption) (*emptypb.Empty, error)
@@ -549,6 +553,16 @@ func (c *dataClient) RemoveEntity(ctx context.Context, in *RemoveEntity, opts ..
 	return out, nil
 }
 
+func (c *dataClient) CallSites(ctx context.Context, in *CallSites, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Data_CallSites_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *dataClient) CallSources(ctx context.Context, in *CallSources, opts ...grpc.CallOption) (*emptypb.Empty, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(emptypb.Empty)
@@ -671,6 +685,9 @@ type DataServer interface {
 	PutEntity(context.Context, *PutEntity) (*PutEntityResponse, error)
 	// Deletes an entity as the methods for its kind do; with dry run it counts.
 	RemoveEntity(context.Context, *RemoveEntity) (*DeleteResponse, error)
+	// Calls for work of the queue schedule, due at once: sites should be looked
+	// at, because of what was noticed there.
+	CallSites(context.Context, *CallSites) (*emptypb.Empty, error)
 	// Calls for work of the queue gitops, due at once: a source should be looked
 	// at, because it has changed or because somebody approved what it asks for.
 	CallSources(context.Context, *CallSources) (*emptypb.Empty, error)
@@ -797,6 +814,9 @@ func (UnimplementedDataServer) PutEntity(context.Context, *PutEntity) (*PutEntit
 }
 func (UnimplementedDataServer) RemoveEntity(context.Context, *RemoveEntity) (*DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveEntity not implemented")
+}
+func (UnimplementedDataServer) CallSites(context.Context, *CallSites) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method CallSites not implemented")
 }
 func (UnimplementedDataServer) CallSources(context.Context, *CallSources) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method CallSources not implemented")
@@ -1429,6 +1449,24 @@ func _Data_RemoveEntity_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Data_CallSites_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CallSites)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).CallSites(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_CallSites_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).CallSites(ctx, req.(*CallSites))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Data_CallSources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CallSources)
 	if err := dec(in); err != nil {
@@ -1638,6 +1676,10 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "removeEntity",
 			Handler:    _Data_RemoveEntity_Handler,
+		},
+		{
+			MethodName: "callSites",
+			Handler:    _Data_CallSites_Handler,
 		},
 		{
 			MethodName: "callSources",

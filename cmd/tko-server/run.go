@@ -180,6 +180,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 			Kubernetes: kubernetes.Options{
 				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Interval: c.ClusterInterval,
 				Charts: c.Charts, ChartTimeout: c.ChartTimeout,
+				Watched: watched(c.ClusterWatches),
 			},
 			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval},
 			Log: log.With("role", config.RoleMetaScheduler),
@@ -499,4 +500,12 @@ func openStore(ctx context.Context, where string, wait time.Duration, log *slog.
 		return postgres.Open(ctx, where, postgres.Options{Wait: wait, Log: log})
 	}
 	return nil, tko.Errorf(tko.ErrInvalid, "--store is none that TKO knows: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+}
+
+// watched is how many sites are watched: a negative number means none there.
+func watched(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
 }

@@ -322,24 +322,23 @@ func passedOf(current Record, wanted map[string]string) map[string]string {
 // PutConditions replaces conditions of a site or deployment, by type, as
 // SetConditions does, and answers the record.
 func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.Condition, require Requirement, dryRun bool) (Record, error) {
-	r, err := s.Record(ctx, Fields{Package: true, Deployments: true}, key)
-	if err == nil {
-		err = require.check(key, r)
-	}
-	if err != nil {
-		return Record{}, err
-	}
 	if err := checkConditions(conditions); err != nil {
 		return Record{}, err
 	}
-	if dryRun {
-		r.Conditions = mergeConditions(r.Conditions, conditions, r.Revision, time.Now())
-		return r, nil
+	if !dryRun {
+		if err := s.setConditions(ctx, key, conditions, require); err != nil {
+			return Record{}, err
+		}
 	}
-	if err := s.setConditions(ctx, key, conditions, require); err != nil {
+	r, err := s.Record(ctx, Fields{Package: true, Deployments: true}, key)
+	if err != nil || !dryRun {
+		return r, err
+	}
+	if err := require.check(key, r); err != nil {
 		return Record{}, err
 	}
-	return s.Record(ctx, Fields{Package: true, Deployments: true}, key)
+	r.Conditions = mergeConditions(r.Conditions, conditions, r.Revision, time.Now())
+	return r, nil
 }
 
 // RemoveRecord deletes a record and what goes with it, and answers it as it

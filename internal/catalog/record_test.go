@@ -188,3 +188,29 @@ func TestThePastAndTheWayFromThere(t *testing.T) {
 		}
 	}
 }
+
+// Conditions are put only if what is required is still so.
+func TestPutConditionsRequires(t *testing.T) {
+	w := newWorld(t, catalog.Options{})
+	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
+	made, _, err := w.PutRecord(t.Context(), catalog.Put{Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conditions := []tko.Condition{{Type: "Mine", Status: tko.ConditionTrue}}
+	put, err := w.PutConditions(t.Context(), key, conditions, catalog.Requirement{Position: made.Position, UID: made.UID}, false)
+	if err != nil || len(put.Conditions) != 1 || put.Position == made.Position {
+		t.Fatalf("%v, %v", put, err)
+	}
+	for _, dryRun := range []bool{false, true} {
+		for _, require := range []catalog.Requirement{{Position: made.Position}, {UID: "another"}} {
+			conditions[0].Status = tko.ConditionFalse
+			if _, err := w.PutConditions(t.Context(), key, conditions, require, dryRun); !errors.Is(err, tko.ErrConflict) {
+				t.Errorf("%+v (dry run: %t): error is %v", require, dryRun, err)
+			}
+		}
+	}
+	if r, err := w.Record(t.Context(), catalog.Fields{}, key); err != nil || r.Position != put.Position {
+		t.Errorf("what was refused was written: %v, %v", r, err)
+	}
+}

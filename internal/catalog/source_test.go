@@ -47,3 +47,42 @@ func TestSiteSource(t *testing.T) {
 		t.Errorf("read: %+v %v", s, err)
 	}
 }
+
+func TestCallSites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "lagos"}); err != nil {
+		t.Fatal(err)
+	}
+	claim := func() []tko.WorkItem {
+		t.Helper()
+		items, err := w.ClaimWork(w.ctx, tko.ClaimWork{Queue: tko.QueueSchedule, Worker: "me", Max: 2, Lease: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range items {
+			if err := w.FinishWork(w.ctx, []tko.FinishedWork{{Item: item, Outcome: tko.WorkLater, Retry: time.Hour}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return items
+	}
+	if n := len(claim()); n != 1 {
+		t.Fatalf("%d items of work for a new site", n)
+	}
+	if n := len(claim()); n != 0 {
+		t.Fatalf("%d items of work that are due in an hour", n)
+	}
+	if err := w.CallSites(w.ctx, []tko.SiteID{"lagos"}); err != nil {
+		t.Fatal(err)
+	}
+	if items := claim(); len(items) != 1 || items[0].Key != "lagos" {
+		t.Errorf("after a call there is the work %v", items)
+	}
+	if err := w.CallSites(w.ctx, []tko.SiteID{"lagos", ""}); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("a call for a site without a name: %v", err)
+	}
+	if n := len(claim()); n != 0 {
+		t.Errorf("a refused call made %d items of work", n)
+	}
+}

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -366,6 +367,28 @@ type Collector interface {
 type Work struct {
 	Queue string
 	Key   string
+}
+
+// LeftBehind are the conditions of a deployment whose site is deleted, at a time
+// and as of a revision: what ran there is left as it is, and nobody knows any
+// more how it does. It answers the same conditions if nothing ran there.
+func LeftBehind(conditions []tko.Condition, site string, now time.Time, revision int64) []tko.Condition {
+	scheduled := slices.IndexFunc(conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionScheduled })
+	if scheduled < 0 || conditions[scheduled].Reason == tko.ReasonUnscheduled {
+		return conditions
+	}
+	after := slices.Clone(conditions)
+	for i, c := range after {
+		if c.Type != tko.ConditionScheduled && c.Type != tko.ConditionHealthy {
+			continue
+		}
+		if c.Status != tko.ConditionUnknown {
+			after[i].LastTransition = now
+		}
+		after[i].Status, after[i].Reason, after[i].ObservedRevision = tko.ConditionUnknown, tko.ReasonSiteDeleted, revision
+		after[i].Message = fmt.Sprintf("site %q was deleted: what ran there was left as it was, and nobody looks after it", site)
+	}
+	return after
 }
 
 // WorkFor says what work a change of a record calls for: before is the record

@@ -164,3 +164,22 @@ func (s *Service) backoff(attempt int) time.Duration {
 	}
 	return d - rand.N(d/4+1) //nolint:gosec // spreads load, hides nothing
 }
+
+// maxSites is how many sites are called at once, at most.
+const maxSites = 10_000
+
+// CallSites calls for a look at sites, due at once, because of what was
+// noticed there. It changes nothing else.
+func (s *Service) CallSites(ctx context.Context, ids []tko.SiteID) error {
+	if len(ids) > maxSites {
+		return tko.Errorf(tko.ErrInvalid, "a look at %d sites is called for at once: call for at most %d", len(ids), maxSites)
+	}
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		if err := tko.CheckID("site ID", string(id)); err != nil {
+			return err
+		}
+		keys[i] = string(id)
+	}
+	return s.store.CallForWork(ctx, tko.QueueSchedule, keys, false)
+}

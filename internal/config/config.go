@@ -88,6 +88,7 @@ type Config struct {
 	ClusterInterval      time.Duration
 	Charts               string // folder
 	ChartTimeout         time.Duration
+	ClusterWatches       int // sites whose clusters are watched at once
 
 	GitOps GitOps
 
@@ -182,6 +183,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
 	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path; without one there are none")
 	flags.DurationVar(&c.ChartTimeout, "chart-timeout", 5*time.Minute, "limit of a Helm chart's hook, and of an upgrade to become healthy before it is rolled back")
+	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "watch the clusters of that many sites at once, those that changed last, to notice within seconds what others do there (0: none)")
 
 	c.GitOps.flags(flags)
 

@@ -103,6 +103,7 @@ type Work interface {
 	ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkItem, error)
 	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
 	FinishWork(ctx context.Context, items []tko.FinishedWork) error
+	CallSites(ctx context.Context, ids []tko.SiteID) error
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 }

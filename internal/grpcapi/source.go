@@ -35,6 +35,17 @@ func (d *data) RemoveEntity(ctx context.Context, m *tkopb.RemoveEntity) (*tkopb.
 	return deleted(d.backend.RemoveEntity(claimed(ctx, m.GetClaim()), tko.Kind(m.GetKind()), m.GetId(), m.GetDryRun()))
 }
 
+func (d *data) CallSites(ctx context.Context, m *tkopb.CallSites) (*emptypb.Empty, error) {
+	ids := make([]tko.SiteID, len(m.GetSiteId()))
+	for i, id := range m.GetSiteId() {
+		ids[i] = tko.SiteID(id)
+	}
+	if err := d.backend.CallSites(ctx, ids); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}
+
 func (d *data) CallSources(ctx context.Context, m *tkopb.CallSources) (*emptypb.Empty, error) {
 	if err := d.backend.CallSources(ctx, m.GetNames(), m.GetMissing(), m.GetApprove()); err != nil {
 		return nil, err

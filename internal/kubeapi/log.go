@@ -3,29 +3,65 @@ package kubeapi
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/klog/v2"
 )
 
+// Kubernetes' libraries have one log for the whole process, which may be set
+// before they do anything only. It leads to that of the newest server.
+var (
+	setLibraryLog sync.Once
+	libraryLog    atomic.Pointer[slog.Handler]
+)
+
+// logLibraries reports what Kubernetes' libraries say to a log.
+func logLibraries(log *slog.Logger) {
+	handler := log.Handler()
+	libraryLog.Store(&handler)
+	setLibraryLog.Do(func() { klog.SetSlogLogger(slog.New(quieter{}).With("component", "kubernetes")) })
+}
+
 // quieter takes what Kubernetes' libraries call information for details.
-type quieter struct{ slog.Handler }
+type quieter struct {
+	with []func(slog.Handler) slog.Handler
+}
+
+// now is where records go now.
+func (q quieter) now() slog.Handler {
+	handler := *libraryLog.Load()
+	for _, with := range q.with {
+		handler = with(handler)
+	}
+	return handler
+}
+
+func (q quieter) and(with func(slog.Handler) slog.Handler) slog.Handler {
+	return quieter{append(slices.Clip(q.with), with)}
+}
 
 // Enabled implements slog.Handler.
 func (q quieter) Enabled(ctx context.Context, level slog.Level) bool {
-	return q.Handler.Enabled(ctx, quiet(level))
+	return (*libraryLog.Load()).Enabled(ctx, quiet(level))
 }
 
 // Handle implements slog.Handler.
 func (q quieter) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = quiet(r.Level)
-	return q.Handler.Handle(ctx, r)
+	return q.now().Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler.
 func (q quieter) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return quieter{q.Handler.WithAttrs(attrs)}
+	return q.and(func(h slog.Handler) slog.Handler { return h.WithAttrs(attrs) })
 }
 
 // WithGroup implements slog.Handler.
-func (q quieter) WithGroup(name string) slog.Handler { return quieter{q.Handler.WithGroup(name)} }
+func (q quieter) WithGroup(name string) slog.Handler {
+	return q.and(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
+}
 
 func quiet(level slog.Level) slog.Level {
 	if level < slog.LevelWarn {

@@ -28,7 +28,6 @@ import (
 	clientrest "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/klog/v2"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
@@ -52,7 +51,10 @@ type Options struct {
 	Kubeconfig string
 
 	Audit Audit
-	Log   *slog.Logger // where to report; nowhere if nil
+	// Bookmarks is how often watchers who want to know are told how far they are,
+	// so that they can resume from there; 30s if zero.
+	Bookmarks time.Duration
+	Log       *slog.Logger // where to report; nowhere if nil
 }
 
 // Audit is what is recorded of requests.
@@ -101,7 +103,10 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	klog.SetSlogLogger(slog.New(quieter{o.Log.Handler()}).With("component", "kubernetes"))
+	if o.Bookmarks == 0 {
+		o.Bookmarks = 30 * time.Second
+	}
+	logLibraries(o.Log)
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
@@ -137,7 +142,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	s := &Server{stopping: make(chan struct{}), log: o.Log}
 	s.cert, _ = config.SecureServing.Cert.(interface{ RunOnce(context.Context) error })
 	group := genericapiserver.NewDefaultAPIGroupInfo(v1alpha1.GroupVersion.Group, scheme, metav1.ParameterCodec, codecs)
-	group.VersionedResourcesStorageMap[v1alpha1.GroupVersion.Version] = s.storages(catalog, config, o.Log)
+	group.VersionedResourcesStorageMap[v1alpha1.GroupVersion.Version] = s.storages(catalog, config, o)
 	if err := generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("make the Kubernetes API: %w", err)
 	}
@@ -152,10 +157,13 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) storages(catalog Catalog, config *genericapiserver.RecommendedConfig, log *slog.Logger) map[string]rest.Storage {
+func (s *Server) storages(catalog Catalog, config *genericapiserver.RecommendedConfig, o Options) map[string]rest.Storage {
 	storages := map[string]rest.Storage{}
 	for _, k := range kinds() {
-		one := &storage{kind: k, catalog: catalog, hub: newHub(k, catalog), authorizer: config.Authorization.Authorizer, stopping: s.stopping, log: log}
+		one := &storage{
+			kind: k, catalog: catalog, hub: newHub(k, catalog), authorizer: config.Authorization.Authorizer,
+			bookmarks: o.Bookmarks, stopping: s.stopping, log: o.Log,
+		}
 		storages[k.resource] = one
 		switch k.kind {
 		case tko.KindDeployment:

@@ -232,6 +232,7 @@ func TestSelectors(t *testing.T) {
 		"not in":       {why: "also who has none", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
 		"both":         {why: "all must match", query: "labelSelector=Site.cloud=G-002a,Site.cloud=-002aP&fieldSelector=metadata.name=nf-002fa", want: nil},
 		"exists":       {why: "whatever the value", query: "labelSelector=Site.cloud", want: []string{a, b}},
+		"less":         {why: "as numbers", query: "labelSelector=n%3C6", want: []string{a}},
 		"exists not":   {why: "none at all", query: "labelSelector=!Site.cloud", want: []string{other}},
 		"greater":      {why: "as numbers", query: "labelSelector=n>6", want: []string{b}},
 		"as field":     {why: "values that label selectors don't take", query: "fieldSelector=metadata.labels.cloud=-002fx", want: []string{other}},
@@ -418,6 +419,9 @@ func TestStatus(t *testing.T) {
 	if len(fields) != 1 || fmt.Sprint(fields[0].(map[string]any)["manager"]) != "owner" {
 		t.Errorf("managed fields are those of the rest: %v", fields)
 	}
+	w.must("PATCH", "sites/s/status?fieldManager=three", strings.Replace(fmt.Sprintf(text, "One"), "Fine", "Other", 1), "Content-Type", apply)
+	again = w.must("PATCH", "sites/s/status?fieldManager=one", fmt.Sprintf(text, "One"), "Content-Type", apply)
+	second = again
 	stale := first.set("status.conditions", []any{obj{"type": "Stale", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}})
 	w.fails(409, "was changed", "PUT", "sites/s/status", stale)
 	w.must("PUT", "sites/s/status?dryRun=All", stale.set("metadata.resourceVersion", second.text("metadata.resourceVersion")))

@@ -220,10 +220,12 @@ func TestExpired(t *testing.T) {
 // counted counts the records that are read for lists.
 type counted struct {
 	kubeapi.Catalog
-	read atomic.Int64
+	read  atomic.Int64
+	limit atomic.Int64 // of the newest list
 }
 
 func (c *counted) Records(ctx context.Context, query catalog.Query, position int64) iter.Seq2[catalog.Record, error] {
+	c.limit.Store(int64(query.Limit))
 	return func(yield func(catalog.Record, error) bool) {
 		for r, err := range c.Catalog.Records(ctx, query, position) {
 			if c.read.Add(1); !yield(r, err) {
@@ -266,8 +268,8 @@ func TestPagesReadNoMore(t *testing.T) {
 	}
 	c.read.Store(0)
 	w.must("GET", "templates?limit=1", nil)
-	if got := c.read.Load(); got > 2 {
-		t.Errorf("a page of one has read %d records", got)
+	if got := c.read.Load(); got > 2 || c.limit.Load() != 2 {
+		t.Errorf("a page of one has read %d records, of at most %d", got, c.limit.Load())
 	}
 }
 

@@ -67,6 +67,7 @@ type storage struct {
 	catalog    Catalog
 	hub        *hub
 	authorizer authorizer.Authorizer
+	bookmarks  time.Duration
 	stopping   <-chan struct{} // ends watches
 	log        *slog.Logger
 }

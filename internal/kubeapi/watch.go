@@ -18,10 +18,6 @@ import (
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 )
 
-// bookmarkEvery is how often watchers are told how far they are, so that they
-// can resume from there.
-const bookmarkEvery = 30 * time.Second
-
 // Watch tells what changes: after a resourceVersion; without one, or with 0,
 // or if initial events are asked for, after telling what there is.
 func (s *storage) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
@@ -156,7 +152,7 @@ func (w *watcher) bookmark(ctx context.Context, annotations map[string]string) e
 
 // follow tells what changes.
 func (w *watcher) follow(ctx context.Context) error {
-	ticker := time.NewTicker(bookmarkEvery)
+	ticker := time.NewTicker(w.storage.bookmarks)
 	defer ticker.Stop()
 	told := w.position // to the client
 	for {

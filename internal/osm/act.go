@@ -459,6 +459,9 @@ func (w *run) adopt(ctx context.Context, d decision) error {
 	err := w.book.set(ctx, d.name, func(s *InstanceState) {
 		ours := s.Creating != nil
 		*s = InstanceState{ID: d.record.ID, NSD: d.record.NSD, VIM: vim, Adopted: !ours, Failed: s.Failed, Recreated: s.Recreated, Operations: s.Operations}
+		if d.record.Instantiated() {
+			s.KDUs = want.deployed(d.record)
+		}
 	})
 	if err != nil || !desired {
 		w.status(d.name, PhaseRemoving, w.book.instance(d.name), "it is removed next")
@@ -477,6 +480,20 @@ func (w *run) adopt(ctx context.Context, d decision) error {
 		w.status(d.name, PhaseProgressing, w.book.instance(d.name), next.reason)
 	}
 	return nil
+}
+
+// deployed are the KDUs that have what is wanted already, as far as OSM says so.
+func (w wanted) deployed(rec InstanceRecord) map[string]KDUState {
+	all := map[string]KDUState{}
+	for _, k := range rec.Admin.Deployed.K8s {
+		name := k.Member + "/" + k.KDU
+		one, ok := w.kdus[name]
+		values, known := releaseValues(string(k.DetailedStatus))
+		if ok && known && sameValues(values, one.params) && (one.state.Model == "" || one.state.Model == k.Model) {
+			all[name] = one.state
+		}
+	}
+	return all
 }
 
 // upgrade makes a KDU what is wanted: always with all values, and with a chart

@@ -62,7 +62,7 @@ func (b *book) instance(name string) *InstanceState {
 }
 
 // change changes an instance, without keeping that yet.
-func (b *book) change(name string, change func(*InstanceState)) *InstanceState {
+func (b *book) change(name string, change func(*InstanceState)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	next := InstanceState{}
@@ -77,7 +77,6 @@ func (b *book) change(name string, change func(*InstanceState)) *InstanceState {
 	}
 	change(&next)
 	b.now.Instances[name] = &next
-	return &next
 }
 
 // set changes an instance and keeps that.

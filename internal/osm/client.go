@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -152,8 +153,7 @@ func (c *Client) once(ctx context.Context, r request, s *session, into any) erro
 	began := time.Now()
 	resp, err := c.http.Do(req)
 	if err != nil {
-		var outer *url.Error
-		if errors.As(err, &outer) {
+		if outer, ok := errors.AsType[*url.Error](err); ok {
 			err = outer.Err
 		}
 		return &unansweredError{fmt.Errorf("%s %s at %s: %w%s", r.method, r.path, c.place.host, err, hint(err))}
@@ -206,9 +206,7 @@ func (c *Client) build(ctx context.Context, r request, s *session) (*http.Reques
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s %s: %w", r.method, r.path, err)
 	}
-	for name, values := range r.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, r.header)
 	req.Header.Set("Accept", "application/json")
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)

@@ -35,6 +35,7 @@ func TestCost(t *testing.T) {
 		return d
 	}
 	w := newWorld(t, osmtest.Options{Padding: padding})
+	w.quick = true
 	w.policy.Poll = 200 * time.Millisecond
 	w.policy.InFlight = instances
 	theirs := osmtest.Start(t, osmtest.Options{Padding: padding})
@@ -73,8 +74,8 @@ func TestCost(t *testing.T) {
 func original(t *testing.T, url string, d osm.Desired) {
 	t.Helper()
 	token := ""
-	call := func(method, path, contentType string, body []byte, into any) int {
-		req, err := http.NewRequestWithContext(t.Context(), method, url+"/osm"+path, bytes.NewReader(body))
+	call := func(method, at, contentType string, body []byte, into any) int {
+		req, err := http.NewRequestWithContext(t.Context(), method, url+"/osm"+at, bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,13 +99,13 @@ func original(t *testing.T, url string, d osm.Desired) {
 		return resp.StatusCode
 	}
 	const yaml = "application/yaml"
-	send := func(path string, body any) {
+	send := func(at string, body any) {
 		data, err := json.Marshal(body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if status := call(http.MethodPost, path, yaml, data, nil); status > 299 {
-			t.Fatalf("POST %s: %d", path, status)
+		if status := call(http.MethodPost, at, yaml, data, nil); status > 299 {
+			t.Fatalf("POST %s: %d", at, status)
 		}
 	}
 	var login struct{ ID string }
@@ -117,13 +118,13 @@ func original(t *testing.T, url string, d osm.Desired) {
 		Name       string `json:"name"`
 	}
 	lists := map[string][]named{}
-	list := func(path string) []named {
-		if _, ok := lists[path]; !ok {
+	list := func(at string) []named {
+		if _, ok := lists[at]; !ok {
 			var all []named
-			call(http.MethodGet, path, "", nil, &all)
-			lists[path] = all
+			call(http.MethodGet, at, "", nil, &all)
+			lists[at] = all
 		}
-		return lists[path]
+		return lists[at]
 	}
 	find := func(all []named, name string) string {
 		for _, n := range all {

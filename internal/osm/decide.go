@@ -103,7 +103,7 @@ func (w *run) decideOn(name string, st *InstanceState) decision {
 			d.verb, d.action, d.kdu, d.paths = upgrade, ActionUpgrade, k, have.changes(k, want.kdus[k].state)
 			d.reason = "its values changed"
 			if st.Adopted {
-				d.reason = "nobody knows its values"
+				d.reason = "it is not known to have these values"
 			}
 			return d.held(st, want.digest, w.policy)
 		}

@@ -3,6 +3,7 @@ package osm_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -81,13 +82,13 @@ func TestAdopt(t *testing.T) {
 	w := newWorld(t, osmtest.Options{VIMs: []string{"vim", "other"}})
 	w.policy.Retry = time.Hour
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{
-		instance("a", values("x", 1)), instance("b", nil), instance("twice", nil), instance("elsewhere", nil), instance("another", nil),
+		instance("a", values("x", 1)), instance("b", nil), instance("same", values("x", 1, "deep", values("l", []any{1, "it's", nil, true}))), instance("twice", nil), instance("elsewhere", nil), instance("another", nil),
 	}}
 	d.Packages = append(d.Packages, ns("amf_ns", "upf"))
-	d.Instances[4].NSD = "amf_ns"
+	d.Instances[5].NSD = "amf_ns"
 	by := newWorld(t, osmtest.Options{})
 	by.server, by.client = w.server, w.client
-	by.settle(osm.Desired{Packages: d.Packages, Instances: []osm.Instance{instance("a", values("old", 1)), instance("b", values("old", 1)), instance("another", nil)}})
+	by.settle(osm.Desired{Packages: d.Packages, Instances: []osm.Instance{instance("a", values("old", 1)), instance("b", values("old", 1)), instance("another", nil), instance("same", values("x", 1, "deep", values("l", []any{1, "it's", nil, true})))}})
 	for range 2 {
 		by.state = nil
 		by.apply(osm.Desired{Instances: []osm.Instance{instance("t", nil)}})
@@ -104,14 +105,17 @@ func TestAdopt(t *testing.T) {
 	for name, s := range r.Instances {
 		phases[name] = s.Phase
 	}
-	want := map[string]string{"a": osm.PhaseReady, "b": osm.PhaseReady, "twice": osm.PhaseStalled, "elsewhere": osm.PhaseStalled, "another": osm.PhaseStalled}
+	want := map[string]string{"a": osm.PhaseReady, "b": osm.PhaseReady, "same": osm.PhaseReady, "twice": osm.PhaseStalled, "elsewhere": osm.PhaseStalled, "another": osm.PhaseStalled}
 	if diff := cmp.Diff(want, phases); diff != "" {
 		t.Errorf("-want +got:\n%s%+v", diff, r.Instances)
+	}
+	if got := w.instance("same").Operations; len(got) != 1 {
+		t.Errorf("the one that has all its values was changed: %v", got)
 	}
 	if got := w.instance("a"); got.ID != a || fmt.Sprint(got.Releases["upf/upf"].Values) != "map[x:1]" {
 		t.Errorf("a is %+v", got)
 	}
-	if all := w.server.Instances(); len(all) != 6 {
+	if all := w.server.Instances(); len(all) != 7 {
 		t.Errorf("there are %d instances", len(all))
 	}
 }
@@ -245,9 +249,7 @@ func TestVersionsOfCharts(t *testing.T) {
 			d := osm.Desired{Packages: []osm.Package{vnf("upf_knf", c.chart), ns("upf_ns", "upf")}, Instances: []osm.Instance{instance("a", nil)}}
 			for i := range 3 {
 				params := values("x", i)
-				for k, v := range c.params {
-					params[k] = v
-				}
+				maps.Copy(params, c.params)
 				d.Instances[0] = instance("a", params)
 				r := w.settle(d)
 				got := w.instance("a").Releases["upf/upf"]
@@ -330,7 +332,7 @@ func TestPlan(t *testing.T) {
 func TestMany(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
-	w.policy.InFlight = 200
+	w.policy.InFlight, w.quick = 200, true
 	d := osm.Desired{Packages: packages()}
 	for i := range 200 {
 		d.Instances = append(d.Instances, instance(fmt.Sprintf("a-network-service-with-a-long-name-%d", i), nil))

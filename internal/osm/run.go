@@ -206,7 +206,7 @@ func (w *run) changed(c Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.changes = append(w.changes, c)
-	w.log.Info("osm changes", "action", c.Action, "what", c.What, "name", c.Name, "reason", c.Reason) //nolint:sloglint // there is no context here
+	w.log.Info("osm changes", "action", c.Action, "what", c.What, "name", c.Name, "reason", c.Reason)
 }
 
 func (w *run) warn(p Problem) {

@@ -19,8 +19,11 @@ const (
 	ReasonFailed      = "Failed"      // something was not; it is tried again
 	ReasonInvalid     = "Invalid"     // something can't be; a change of the site's package helps
 	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
-	ReasonUnscheduled = "Unscheduled" // it was scheduled, and was taken away
+	ReasonUnscheduled = tko.ReasonUnscheduled
 )
+
+// reasonLeft is of what stays where it was, for ever.
+const reasonLeft = kubernetes.ReasonLeft
 
 // snapshot is a site as it was observed.
 type snapshot struct {

@@ -164,7 +164,7 @@ func TestNext(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := (&Scheduler{options: Options{Resync: test.resync}}).next(plan{steps: []step{{}}}, test.results)
+			got := (&Scheduler{options: Options{Resync: test.resync}}).next(plan{steps: []step{{}}}, test.results, 0)
 			if got.Outcome != test.want.Outcome || got.Retry != test.want.Retry || !errors.Is(got.Err, test.want.Err) {
 				t.Errorf("%s: got %v, want %v", test.why, got, test.want)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -38,6 +39,8 @@ type Client interface {
 	Records
 	osm.Records
 	work.Client
+	// CallSites calls for looks at sites.
+	CallSites(ctx context.Context, ids []tko.SiteID) error
 }
 
 // Runner runs schedule plugins.
@@ -82,6 +85,7 @@ type Scheduler struct {
 	options Options
 	targets map[krm.GVK]target
 	close   func()
+	stirs   *stirs
 }
 
 // New makes a Scheduler.
@@ -93,15 +97,15 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Kubernetes.Log, o.OSM.Log = o.Log, o.Log
+	s := &Scheduler{client: client, runner: runner, options: o, stirs: newStirs()}
+	o.Kubernetes.Stir = func(id tko.SiteID) { s.stirs.add(id) }
 	clusters := kubernetes.New(o.Kubernetes)
-	return &Scheduler{
-		client: client, runner: runner, options: o, close: clusters.Close,
-		targets: map[krm.GVK]target{
-			git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
-			kubernetes.GVK: clusters,
-			osm.GVK:        osm.New(client, o.OSM),
-		},
+	s.close, s.targets = clusters.Close, map[krm.GVK]target{
+		git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
+		kubernetes.GVK: clusters,
+		osm.GVK:        osm.New(client, o.OSM),
 	}
+	return s
 }
 
 // Close closes the connections to clusters. Run does so when it ends.
@@ -118,6 +122,11 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			return s.Look(tko.WithClaim(ctx, item), tko.SiteID(item.Key))
 		},
 	}
+	var extra sync.WaitGroup
+	defer extra.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	extra.Go(func() { s.stirs.run(ctx, s.client, s.options.Log) })
 	return loop.Run(ctx)
 }
 
@@ -133,11 +142,18 @@ func (s *Scheduler) Look(ctx context.Context, id tko.SiteID) work.Result {
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
+	if isLeaving(seen.site) {
+		return work.Result{Outcome: tko.WorkDone}
+	}
 	p := decide(seen, s.targets)
 	results := s.act(ctx, seen, p)
+	departed, departErr := s.leave(ctx, seen.site) // before the conditions say that this revision was looked at
 	if ctx.Err() != nil {
 		// cut short: what failed says nothing about the site
 		return work.Result{Outcome: tko.WorkFailed, Err: context.Cause(ctx)}
+	}
+	if departErr != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: departErr}
 	}
 	if err := s.write(ctx, conclude(seen, p, results)); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
@@ -145,14 +161,21 @@ func (s *Scheduler) Look(ctx context.Context, id tko.SiteID) work.Result {
 	if err := s.release(ctx, id, results); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
-	return s.next(p, results)
+	return s.next(p, results, departed)
 }
 
-// next says when to look again.
-func (s *Scheduler) next(p plan, results []result) work.Result {
-	var again time.Duration
-	if len(p.steps) > 0 {
-		again = s.options.Resync
+// isLeaving says whether a site is being deleted, step by step. What it runs
+// stays as it is: deployments that have lost it already were not taken away.
+func isLeaving(site tko.Site) bool {
+	c := conditionIn(site.Stamp, tko.ConditionDeleting)
+	return c != nil && c.Status == tko.ConditionTrue
+}
+
+// next says when to look again: no later than when something that was left
+// wants it.
+func (s *Scheduler) next(p plan, results []result, again time.Duration) work.Result {
+	if r := s.options.Resync; len(p.steps) > 0 && r > 0 && (again == 0 || r < again) {
+		again = r
 	}
 	for _, r := range results {
 		if r.err != nil && !errors.Is(r.err, tko.ErrInvalid) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,14 +32,19 @@ type records struct {
 	plugins     []tko.Plugin
 	writes      int
 	queue       []tko.WorkItem
+	called      atomic.Int64 // how often looks were called for
 	finished    map[string]tko.FinishedWork
-	fail        error // of reading deployments
+	fail        error              // of reading deployments
+	past        map[int64]tko.Site // of a site, by revision
 }
 
-func (r *records) Site(_ context.Context, id tko.SiteID, _ int64) (tko.Site, error) {
+func (r *records) Site(_ context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, ok := r.sites[id]
+	if revision > 0 {
+		s, ok = r.past[revision]
+	}
 	if !ok {
 		return tko.Site{}, tko.NotFound(tko.KindSite, id)
 	}
@@ -144,6 +150,26 @@ func (r *records) ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkIte
 	}
 }
 
+// due queues an item, unless it is there already.
+func (r *records) due(item tko.WorkItem) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.ContainsFunc(r.queue, func(other tko.WorkItem) bool { return other.Key == item.Key }) {
+		r.queue = append(r.queue, item)
+	}
+}
+
+// CallSites fails the first time.
+func (r *records) CallSites(_ context.Context, ids []tko.SiteID) error {
+	if r.called.Add(1) == 1 {
+		return tko.Errorf(tko.ErrUnavailable, "not yet")
+	}
+	for _, id := range ids {
+		r.due(tko.WorkItem{Queue: tko.QueueSchedule, Key: string(id), Claim: "c"})
+	}
+	return nil
+}
+
 func (r *records) RenewWork(_ context.Context, items []tko.WorkItem, _ time.Duration) ([]tko.WorkItem, error) {
 	return items, nil
 }
@@ -153,6 +179,9 @@ func (r *records) FinishWork(_ context.Context, work []tko.FinishedWork) error {
 	defer r.mu.Unlock()
 	for _, w := range work {
 		r.finished[w.Item.Key] = w
+		if w.Outcome == tko.WorkLater && w.Retry < time.Minute {
+			time.AfterFunc(w.Retry, func() { r.due(w.Item) })
+		}
 	}
 	return nil
 }

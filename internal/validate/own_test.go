@@ -34,7 +34,7 @@ func TestOwnKinds(t *testing.T) {
 ---
 {apiVersion: topology.nephio.org/v1alpha1, kind: TOSCA, metadata: {name: t}, spec: {url: "https://example.com/a.csar"}}
 ---
-{apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: h}, spec: {chart: "oci://example.com/x", repository: r, parameters: {a: 1, b: "{{ get('', 'v1', 'Namespace').metadata.name }}", c: {d: [1]}}}}
+{apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: h}, spec: {chart: "oci://example.com/x", repository: r, version: "~1.2", parameters: {a: 1, b: "{{ get('', 'v1', 'Namespace').metadata.name }}", c: {d: [1]}}}}
 ---
 {apiVersion: workload.plugin.nephio.org/v1alpha1, kind: Namespace, metadata: {name: ns}, spec: {namespace: core}}
 ---

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/cli"
@@ -212,4 +213,51 @@ func apply(t *testing.T, c *kube.Cluster, manifest string, args ...string) strin
 		t.Fatalf("kubectl %s: exit code %d\n%s%s", strings.Join(args, " "), code, stdout, stderr)
 	}
 	return stdout + stderr
+}
+
+// What the README says works with kubectl, whose kustomize is its own.
+func TestReadme(t *testing.T) {
+	c := cluster(t)
+	for _, overlay := range []string{"trial", "production"} {
+		if diff := cmp.Diff(objects(t, kustomize(t, overlay)), objects(t, c.Kubectl(t, "kustomize", filepath.Join(folder, "overlays", overlay)))); diff != "" {
+			t.Errorf("kubectl kustomize of %s: %s", overlay, diff)
+		}
+	}
+	mine := t.TempDir()
+	base, err := filepath.Abs(filepath.Join(folder, "overlays", "trial"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base, err = filepath.Rel(mine, base); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(mine, "kustomization.yaml"), []byte("resources: ["+base+"]\nimages: [{name: localhost/tko-server, newName: registry.example/tko-server, newTag: v1}]\n"))
+	if text := c.Kubectl(t, "kustomize", mine); strings.Count(text, "image: registry.example/tko-server:v1\n") != 3 || strings.Contains(text, "localhost/tko-server") {
+		t.Error("the image isn't what it was set to")
+	}
+
+	manifest := kustomize(t, "production")
+	apply(t, c, manifest)
+	defer apply(t, c, manifest, "delete")
+	dsn := filepath.Join(t.TempDir(), "dsn")
+	write(t, dsn, []byte("postgres://tko@db/tko"))
+	c.Kubectl(t, "-n", "tko", "create", "secret", "generic", "tko-database", "--from-file="+dsn)
+	if got := string(decoded(t, c.Kubectl(t, "-n", "tko", "get", "secret", "tko-database", "-o", "jsonpath={.data.dsn}"))); got != "postgres://tko@db/tko" {
+		t.Errorf("the secret has %q", got)
+	}
+	c.Apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: sites}\n---\n"+`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: clusters.cluster.x-k8s.io, annotations: {api-approved.kubernetes.io: unapproved}}
+spec:
+  group: cluster.x-k8s.io
+  scope: Namespaced
+  names: {plural: clusters, singular: cluster, kind: Cluster, listKind: ClusterList}
+  versions: [{name: v1beta2, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+`)
+	defer c.Kubectl(t, "delete", "crd/clusters.cluster.x-k8s.io", "namespace/sites", "--wait=false")
+	c.Kubectl(t, "wait", "--for=condition=Established", "--timeout=4m", "crd/clusters.cluster.x-k8s.io")
+	c.Kubectl(t, "-n", "sites", "create", "role", "tko-clusters", "--verb=get,list,watch,create,patch,delete", "--resource=clusters.cluster.x-k8s.io")
+	c.Kubectl(t, "-n", "sites", "create", "rolebinding", "tko-clusters", "--role=tko-clusters", "--serviceaccount=tko:tko-meta-scheduler")
+	c.Eventually(t, "yes", "-n", "sites", "auth", "can-i", "patch", "clusters.cluster.x-k8s.io", "--as=system:serviceaccount:tko:tko-meta-scheduler")
 }

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -237,5 +238,72 @@ func TestFlags(t *testing.T) {
 	}
 	if n != 4 {
 		t.Errorf("%d Deployments", n)
+	}
+}
+
+// Every pod is hardened and probed, may be moved without an outage, and is
+// reached by nobody whom a policy doesn't name.
+func TestHardening(t *testing.T) {
+	for _, overlay := range []string{"production", "trial", "management"} {
+		all := objects(t, kustomize(t, overlay))
+		if policy := at(all["Service tko/tko-data"], "spec", "ipFamilyPolicy"); policy != "PreferDualStack" {
+			t.Errorf("%s: the Service is %v", overlay, policy)
+		}
+		denied := all["NetworkPolicy tko/tko-nobody"]
+		if at(denied, "spec", "ingress") != nil || cmp.Diff([]any{"Ingress"}, at(denied, "spec", "policyTypes")) != "" {
+			t.Errorf("%s: tko-nobody lets somebody in: %v", overlay, denied)
+		}
+		everybody, _ := at(denied, "spec", "podSelector", "matchLabels").(object)
+		for id, o := range all {
+			if o["kind"] != "Deployment" && o["kind"] != "StatefulSet" {
+				continue
+			}
+			pod, _ := at(o, "spec", "template", "spec").(object)
+			labels, _ := at(o, "spec", "template", "metadata", "labels").(object)
+			selects := func(selector object) bool {
+				for key, value := range selector {
+					if labels[key] != value {
+						return false
+					}
+				}
+				return len(selector) > 0
+			}
+			if !selects(everybody) {
+				t.Errorf("%s: %s isn't one of those whom nobody reaches", overlay, id)
+			}
+			if at(pod, "securityContext", "runAsNonRoot") != true || at(pod, "securityContext", "fsGroup") == nil || at(pod, "securityContext", "seccompProfile", "type") != "RuntimeDefault" {
+				t.Errorf("%s: %s has the security context %v", overlay, id, pod["securityContext"])
+			}
+			containers, _ := pod["containers"].([]any)
+			for _, c := range containers {
+				context := at(c, "securityContext")
+				drop, _ := at(context, "capabilities", "drop").([]any)
+				if at(context, "readOnlyRootFilesystem") != true || at(context, "allowPrivilegeEscalation") != false || len(drop) != 1 || drop[0] != "ALL" {
+					t.Errorf("%s: %s has a container with %v", overlay, id, context)
+				}
+				for _, probe := range []string{"startupProbe", "livenessProbe", "readinessProbe"} {
+					if at(c, probe) == nil && (o["kind"] == "Deployment" || probe == "readinessProbe") {
+						t.Errorf("%s: %s has no %s", overlay, id, probe)
+					}
+				}
+				if at(c, "resources", "limits", "memory") == nil || at(c, "resources", "requests", "cpu") == nil {
+					t.Errorf("%s: %s has the resources %v", overlay, id, at(c, "resources"))
+				}
+			}
+			budgets := 0
+			for _, b := range all {
+				selector, _ := at(b, "spec", "selector", "matchLabels").(object)
+				if b["kind"] == "PodDisruptionBudget" && selects(selector) && fmt.Sprint(at(b, "spec", "maxUnavailable")) == "1" {
+					budgets++
+				}
+			}
+			if o["kind"] == "Deployment" && budgets != 1 {
+				t.Errorf("%s: %s has %d disruption budgets", overlay, id, budgets)
+			}
+			token := strings.HasSuffix(id, "/tko-data") || overlay == "management" && strings.HasSuffix(id, "/tko-meta-scheduler")
+			if pod["automountServiceAccountToken"] != token {
+				t.Errorf("%s: %s has a token of the cluster: %v, want %v", overlay, id, pod["automountServiceAccountToken"], token)
+			}
+		}
 	}
 }

@@ -81,6 +81,11 @@ func TestServe(t *testing.T) {
 		t.Errorf("TKO has %s%s", out, stderr)
 	}
 
+	c.Kubectl(t, "create", "clusterrolebinding", "release-managers", "--clusterrole=tko-approver", "--group=release-managers")
+	defer c.Kubectl(t, "delete", "clusterrolebinding", "release-managers")
+	c.Eventually(t, "yes", "auth", "can-i", "update", "deployments.tko.nephio.org", "--subresource=approval", "--as=alice", "--as-group=release-managers")
+	c.Eventually(t, "no", "auth", "can-i", "update", "deployments.tko.nephio.org", "--subresource=approval", "--as=alice")
+
 	// Prometheus gets metrics as the ServiceMonitor says: whose account has the role.
 	c.Kubectl(t, "-n", namespace, "create", "serviceaccount", "prometheus")
 	if code, _ := metrics(t, c, namespace, folder, port); code != http.StatusForbidden {

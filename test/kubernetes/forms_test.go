@@ -35,10 +35,10 @@ func formats(t *testing.T, w *world) {
 	}
 	for kind, want := range kinds {
 		full := kind + ".tko.nephio.org"
-		has := func(format, text string, args ...string) {
+		has := func(format, text string) {
 			t.Helper()
-			if out := strings.Join(strings.Fields(w.with("", append([]string{"get", full, "-o", format}, args...)...)), " "); !strings.Contains(out, text) {
-				t.Errorf("get %s -o %s %s prints\n%s\nand not %q", full, format, args, out, text)
+			if out := strings.Join(strings.Fields(w.with("", "get", full, "-o", format)), " "); !strings.Contains(out, text) {
+				t.Errorf("get %s -o %s prints\n%s\nand not %q", full, format, out, text)
 			}
 		}
 		head := func(columns string, args ...string) {

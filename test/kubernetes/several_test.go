@@ -57,16 +57,16 @@ func TestSeveralDataControllers(t *testing.T) {
 	if err := apis[1].Delete(ctx, "t8", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	rest, err := apis[1].List(ctx, metav1.ListOptions{Limit: 100, Continue: first.GetContinue()})
+	others, err := apis[1].List(ctx, metav1.ListOptions{Limit: 100, Continue: first.GetContinue()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var listed []string
-	for _, o := range append(first.Items, rest.Items...) {
+	for _, o := range append(first.Items, others.Items...) {
 		listed = append(listed, o.GetName()+o.GetLabels()["v"]+o.GetAnnotations()["by"])
 	}
-	if got := fmt.Sprint(listed); got != "[t010 t111 t210 t311 t410 t511 t610 t711 t810 t911]" || rest.GetResourceVersion() != first.GetResourceVersion() {
-		t.Errorf("listed %s at %s and %s", got, first.GetResourceVersion(), rest.GetResourceVersion())
+	if got := fmt.Sprint(listed); got != "[t010 t111 t210 t311 t410 t511 t610 t711 t810 t911]" || others.GetResourceVersion() != first.GetResourceVersion() {
+		t.Errorf("listed %s at %s and %s", got, first.GetResourceVersion(), others.GetResourceVersion())
 	}
 
 	// A watch that one begins goes on at the other.

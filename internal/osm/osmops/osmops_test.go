@@ -100,7 +100,7 @@ func TestWrong(t *testing.T) {
 	t.Parallel()
 	without := func(field string) string {
 		var lines []string
-		for _, l := range strings.Split(upf, "\n") {
+		for l := range strings.SplitSeq(upf, "\n") {
 			if !strings.HasPrefix(l, field+":") {
 				lines = append(lines, l)
 			}

@@ -215,8 +215,11 @@ func problem(status int, code, format string, args ...any) answer {
 func badRequest(format string, args ...any) answer {
 	return problem(400, "BAD_REQUEST", format, args...)
 }
-func missing(format string, args ...any) answer  { return problem(404, "NOT_FOUND", format, args...) }
+
+func missing(format string, args ...any) answer { return problem(404, "NOT_FOUND", format, args...) }
+
 func conflict(format string, args ...any) answer { return problem(409, "CONFLICT", format, args...) }
+
 func unprocessable(format string, args ...any) answer {
 	return problem(422, "UNPROCESSABLE_ENTITY", format, args...)
 }

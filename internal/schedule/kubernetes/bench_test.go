@@ -22,6 +22,7 @@ import (
 type fleet struct {
 	target *kubernetes.Target
 	client dynamic.Interface
+	dir    string // of kubeconfigs
 	n      int
 }
 
@@ -44,7 +45,7 @@ func newFleet(b *testing.B) *fleet {
 	}
 	target := kubernetes.New(kubernetes.Options{Kubeconfigs: dir})
 	b.Cleanup(target.Close)
-	return &fleet{target: target, client: client}
+	return &fleet{target: target, client: client, dir: dir}
 }
 
 // add makes the namespaces of another site.

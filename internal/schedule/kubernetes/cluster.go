@@ -31,6 +31,7 @@ type cluster struct {
 	client  *http.Client
 	dynamic dynamic.Interface
 	plain   *rest.RESTClient
+	config  *rest.Config // that it was made with
 
 	// guarded by connections.mu
 	users   int
@@ -56,6 +57,7 @@ func newCluster(config *rest.Config, digest string, timeout time.Duration) (*clu
 	if err != nil {
 		return nil, err
 	}
+	original := config
 	config = dynamic.ConfigFor(config)
 	config.GroupVersion = &schema.GroupVersion{}
 	plain, err := rest.UnversionedRESTClientForConfigAndClient(config, client)
@@ -66,7 +68,7 @@ func newCluster(config *rest.Config, digest string, timeout time.Duration) (*clu
 	if err != nil {
 		return nil, err
 	}
-	return &cluster{digest: digest, host: host.String(), client: client, dynamic: made, plain: plain, kinds: map[schema.GroupVersion]map[string]kind{}}, nil
+	return &cluster{digest: digest, host: host.String(), client: client, dynamic: made, plain: plain, config: original, kinds: map[schema.GroupVersion]map[string]kind{}}, nil
 }
 
 func (c *cluster) close() { closeTransport(c.client) }

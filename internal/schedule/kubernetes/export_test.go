@@ -8,3 +8,21 @@ const MaxProbes = maxProbes
 
 // FieldsOf tells what is ours of an object.
 var FieldsOf = fieldsOf
+
+// Watching is how many sites are watched.
+func (t *Target) Watching() int {
+	t.watches.mu.Lock()
+	defer t.watches.mu.Unlock()
+	return len(t.watches.sites)
+}
+
+// Watches is how many watches are open.
+func (t *Target) Watches() int {
+	t.watches.mu.Lock()
+	defer t.watches.mu.Unlock()
+	n := 0
+	for _, s := range t.watches.sites {
+		n += int(s.open.Load())
+	}
+	return n
+}

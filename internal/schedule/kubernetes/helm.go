@@ -286,7 +286,7 @@ func (l *look) keyOf(ctx context.Context, content map[string]any, namespace stri
 
 func (l *look) helm() *helm.Client {
 	return &helm.Client{
-		Host: l.conn.host, Transport: l.conn.client.Transport, Label: LabelDeployment, Timeout: l.target.options.ChartTimeout,
+		Host: l.conn.host, Transport: l.conn.client.Transport, Label: LabelDeployment, Timeout: l.target.options.ChartTimeout, Request: l.target.options.Timeout,
 		Keep: func(annotations map[string]string) bool { return annotations[AnnotationPrune] == krm.Never },
 	}
 }
@@ -313,8 +313,8 @@ func (l *look) deploy(ctx context.Context, o *object, s *state) error {
 		l.took(o, s, state)
 		return nil
 	}
-	var failed *helm.FailedError
-	if !errors.As(err, &failed) {
+	failed, ok := errors.AsType[*helm.FailedError](err)
+	if !ok {
 		return err
 	}
 	if failed.State == nil {
@@ -376,7 +376,8 @@ func (l *look) gather(ctx context.Context, charts []*object) error {
 			if err != nil {
 				return err
 			}
-			if !known {
+			if !known { // yet: the next look asks again
+				l.states[c.key].entry.Digest = ""
 				continue
 			}
 			l.hold(c, k, version)
@@ -480,8 +481,7 @@ func (l *look) rollBack(ctx context.Context, o *object) error {
 	s := l.states[o.key]
 	c := &s.entry.Chart
 	deployed, err := l.helm().Rollback(ctx, o.Namespace, o.Name, c.Revision, c.Previous, "the upgrade didn't become healthy")
-	var failed *helm.FailedError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*helm.FailedError](err); ok {
 		p := problemOf(o.String(), false, "was not upgraded, and can't be rolled back to revision %d: %s (%s)", c.Previous, bounded(failed.Reason, maxText), c.Failed)
 		s.problem = &p
 		return nil

@@ -24,7 +24,7 @@ func TestKilledWithCharts(t *testing.T) {
 		same(t, "what is there", []string{"of-" + mode, "web"}, w.there("ConfigMap"))
 		same(t, "inventory", []string{"a ConfigMap of-" + mode, "a ConfigMap web", "a HelmChart web"}, w.inventory())
 		same(t, "mode", mode, w.data("web", "mode"))
-		all := w.revisions("web")
+		all := w.revisions()
 		same(t, "nothing is pending", false, slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "pending") }))
 		if len(all) == 0 || !strings.HasSuffix(all[len(all)-1], " deployed") {
 			t.Errorf("the last revision: %v", all)
@@ -36,12 +36,13 @@ func TestKilledWithCharts(t *testing.T) {
 		before string           // what is there, if anything
 		dying  []tko.Deployment // what is wanted then
 		after  []string         // what may be wanted by the next one; nothing if empty
+		fails  bool
 	}{
 		"installation":        {dying: deployed("one"), after: []string{"one", "two"}},
 		"upgrade":             {before: "one", dying: deployed("two"), after: []string{"two", "one"}},
-		"upgrade that fails":  {before: "one", dying: deployed("Bad_Name"), after: []string{"two", "one"}},
+		"upgrade that fails":  {before: "one", dying: deployed("Bad_Name"), after: []string{"two", "one"}, fails: true},
 		"removal":             {before: "one", after: []string{"", "two"}},
-		"first that fails":    {dying: deployed("Bad_Name"), after: []string{"one"}},
+		"first that fails":    {dying: deployed("Bad_Name"), after: []string{"one"}, fails: true},
 		"upgrade that breaks": {before: "one", dying: deployed("refused"), after: []string{"two"}},
 	}
 	for name, step := range steps {
@@ -49,8 +50,8 @@ func TestKilledWithCharts(t *testing.T) {
 			t.Parallel()
 			for n, done := int64(0), false; !done; n++ {
 				w := newHelmWorld(t, kubernetes.Options{})
-				w.gate.lost = n%2 == 1 // in turn, and so for each of most steps in one of the cases
-				w.chart("web", "1.0.0", map[string]string{
+				w.gate.lost = (n%2 == 1) != step.fails // in turn: the other way where the same writes come first
+				w.chart("1.0.0", map[string]string{
 					"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: "of-{{ .Values.mode }}"}}`,
 					"templates/c.yaml": `{{ if eq .Values.mode "refused" }}{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: c, image: i}], nodeName: nowhere}}{{ end }}`,
 				})
@@ -72,7 +73,7 @@ func TestKilledWithCharts(t *testing.T) {
 					w.look()
 					same(t, "what is there", []string{}, w.there("ConfigMap"))
 					same(t, "inventory", []string{}, w.inventory())
-					same(t, "revisions", []string{}, w.revisions("web"))
+					same(t, "revisions", []string{}, w.revisions())
 				} else {
 					w.look(deployed(after)...)
 					w.look(deployed(after)...)
@@ -93,13 +94,13 @@ func TestKilledInRollback(t *testing.T) {
 	for n, done := int64(0), false; !done; n++ {
 		w := newHelmWorld(t, kubernetes.Options{})
 		w.gate.lost = n%2 == 1
-		w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webDeployment, "templates/b.yaml": webMap})
+		w.chart("1.0.0", map[string]string{"templates/a.yaml": webDeployment, "templates/b.yaml": webMap})
 		a, b := deployment("a", release("web", map[string]any{"mode": "one"})), deployment("a", release("web", map[string]any{"mode": "two"}))
 		w.look(a)
-		w.rolledOut(1, progressed)
+		w.rolledOut(progressed)
 		w.look(a)
 		w.look(b)
-		w.rolledOut(2, stuck)
+		w.rolledOut(stuck)
 		w.gate.writes.Store(0)
 		w.gate.last.Store(n)
 		_, _ = w.schedule(t.Context(), b)
@@ -117,13 +118,13 @@ func TestKilledInRollback(t *testing.T) {
 		}
 		same(t, "mode", "one", w.data("web", "mode"))
 		same(t, "mode", "one", w.must("Deployment", "web").Text("spec", "template", "metadata", "labels", "mode"))
-		w.rolledOut(3, progressed)
+		w.rolledOut(progressed)
 		w.quiet(3, b)
-		if all := w.revisions("web"); !strings.HasSuffix(all[len(all)-1], " deployed") {
+		if all := w.revisions(); !strings.HasSuffix(all[len(all)-1], " deployed") {
 			t.Error(all)
 		}
 		if t.Failed() {
-			t.Fatalf("killed at write %d of a rollback, with its answer lost: %t (%s)", n, w.gate.lost, fmt.Sprint(w.revisions("web")))
+			t.Fatalf("killed at write %d of a rollback, with its answer lost: %t (%s)", n, w.gate.lost, fmt.Sprint(w.revisions()))
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package kubernetes_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,9 +13,12 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm/helmtest"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -38,15 +43,15 @@ metadata: {name: {{ .Release.Name }}}
 data: {mode: {{ .Values.mode | quote }}, count: {{ .Values.count | quote }}, chart: {{ .Chart.Version | quote }}}
 `
 
-// chart writes a chart: its files, beside Chart.yaml and values.yaml.
-func (w *helmWorld) chart(name, version string, files map[string]string) {
+// chart writes the chart web: its files, beside Chart.yaml and values.yaml.
+func (w *helmWorld) chart(version string, files map[string]string) {
 	w.t.Helper()
 	all := map[string]string{
-		"Chart.yaml":  fmt.Sprintf("{apiVersion: v2, name: %s, version: %s}", name, version),
+		"Chart.yaml":  fmt.Sprintf("{apiVersion: v2, name: web, version: %s}", version),
 		"values.yaml": "{mode: default, count: 1}",
 	}
 	maps.Copy(all, files)
-	dir := filepath.Join(w.charts, name)
+	dir := filepath.Join(w.charts, "web")
 	if err := os.RemoveAll(dir); err != nil {
 		w.t.Fatal(err)
 	}
@@ -71,10 +76,10 @@ func release(name string, parameters map[string]any) krm.Resource {
 	return r
 }
 
-// revisions are those of a release, as Helm stores them: "1 superseded".
-func (w *helmWorld) revisions(name string) []string {
+// revisions are those of the release web, as Helm stores them: "1 superseded".
+func (w *helmWorld) revisions() []string {
 	w.t.Helper()
-	list, err := w.at("Secret").List(w.t.Context(), metav1.ListOptions{LabelSelector: "owner=helm,name=" + name})
+	list, err := w.at("Secret").List(w.t.Context(), metav1.ListOptions{LabelSelector: "owner=helm,name=web"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -110,7 +115,7 @@ func (w *helmWorld) quiet(requests int64, deployments ...tko.Deployment) report.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
-	w.chart("web", "1.0.0", map[string]string{"templates/map.yaml": webMap, "templates/second.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: second}}"})
+	w.chart("1.0.0", map[string]string{"templates/map.yaml": webMap, "templates/second.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: second}}"})
 	chart := release("web", map[string]any{"mode": "{{ get('', 'v1', 'ConfigMap', 'plain').data.key + '!' }}", "count": int64(12345678)})
 	a := deployment("a", configMap("plain", "1"), chart)
 
@@ -121,7 +126,7 @@ func TestChart(t *testing.T) {
 	same(t, "a number", "12345678", w.data("web", "count"))
 	same(t, "what is there", []string{"plain", "second", "web"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{"a ConfigMap plain", "a ConfigMap second", "a ConfigMap web", "a HelmChart web"}, w.inventory())
-	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
+	same(t, "revisions", []string{"1 deployed"}, w.revisions())
 
 	r = w.quiet(2, a) // the inventories, and the ConfigMaps
 	same(t, "said", "True", r.Deployments["a"].Scheduled.Status)
@@ -130,7 +135,7 @@ func TestChart(t *testing.T) {
 	a = deployment("a", configMap("plain", "2"), chart)
 	w.look(a)
 	same(t, "an expression", "2!", w.data("web", "mode"))
-	same(t, "revisions", []string{"1 superseded", "2 deployed"}, w.revisions("web"))
+	same(t, "revisions", []string{"1 superseded", "2 deployed"}, w.revisions())
 	w.quiet(2, a)
 
 	// A value that isn't said any more is the chart's default again.
@@ -139,7 +144,7 @@ func TestChart(t *testing.T) {
 	same(t, "a default", "default", w.data("web", "mode"))
 
 	// The chart: what left it is removed by Helm, and isn't ours any more.
-	w.chart("web", "1.1.0", map[string]string{"templates/map.yaml": webMap})
+	w.chart("1.1.0", map[string]string{"templates/map.yaml": webMap})
 	w.look(a)
 	same(t, "chart", "1.1.0", w.data("web", "chart"))
 	same(t, "what is there", []string{"plain", "web"}, w.there("ConfigMap"))
@@ -156,7 +161,7 @@ func TestChart(t *testing.T) {
 	r = w.look(a)
 	same(t, "removed", []tko.DeploymentID{"b"}, r.Removed)
 	same(t, "what is there", []string{"plain"}, w.there("ConfigMap"))
-	same(t, "revisions", []string{}, w.revisions("web"))
+	same(t, "revisions", []string{}, w.revisions())
 	same(t, "inventory", []string{"a ConfigMap plain"}, w.inventory())
 }
 
@@ -164,13 +169,35 @@ func TestChart(t *testing.T) {
 func TestChartNamespace(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
-	w.chart("web", "1.0.0", map[string]string{"templates/map.yaml": webMap})
+	w.chart("1.0.0", map[string]string{"templates/map.yaml": webMap})
 	chart := release("web", nil)
 	chart.Set(w.ns+"-apps", "metadata", "namespace")
 	w.look(deployment("a", chart))
 	w.ns += "-apps"
 	same(t, "what is there", []string{"web"}, w.there("ConfigMap"))
-	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
+	same(t, "revisions", []string{"1 deployed"}, w.revisions())
+}
+
+// A meta-scheduler that died after an upgrade, before it could write that down,
+// costs no other upgrade.
+func TestChartIsKnown(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("1.0.0", map[string]string{"templates/map.yaml": webMap})
+	w.look(deployment("a", release("web", nil)))
+	w.gate.writes.Store(0)
+	w.look(deployment("a", release("web", map[string]any{"mode": "two"})))
+	w.gate.last.Store(w.gate.writes.Swap(0) - 1)
+	three := deployment("a", release("web", map[string]any{"mode": "three"}))
+	if _, err := w.schedule(t.Context(), three); err == nil {
+		t.Fatal("the inventory was written")
+	}
+	w.gate.last.Store(-1)
+	w.gate.dead.Store(false)
+	w.look(three)
+	same(t, "revisions", []string{"1 superseded", "2 superseded", "3 deployed"}, w.revisions())
+	same(t, "mode", "three", w.data("web", "mode"))
+	w.quiet(2, three)
 }
 
 // What the API server refuses of an upgrade is rolled back, and not tried again
@@ -178,7 +205,7 @@ func TestChartNamespace(t *testing.T) {
 func TestChartUpgradeFails(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
-	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Values.name | default "second" }}"}}`})
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Values.name | default "second" }}"}}`})
 	a := deployment("a", release("web", map[string]any{"mode": "one"}))
 	w.look(a)
 	bad := deployment("a", release("web", map[string]any{"mode": "two", "name": "Bad_Name"}))
@@ -188,7 +215,7 @@ func TestChartUpgradeFails(t *testing.T) {
 		t.Errorf("%v: %s", err, text)
 	}
 	same(t, "as before", "one", w.data("web", "mode"))
-	same(t, "revisions", []string{"1 superseded", "2 failed", "3 deployed"}, w.revisions("web"))
+	same(t, "revisions", []string{"1 superseded", "2 failed", "3 deployed"}, w.revisions())
 	same(t, "what is there", []string{"second", "web"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{"a ConfigMap second", "a ConfigMap web", "a HelmChart web"}, w.inventory())
 
@@ -197,7 +224,7 @@ func TestChartUpgradeFails(t *testing.T) {
 
 	bad.Package[1] = annotated(bad.Package[1], kubernetes.AnnotationRetry, "1")
 	_, _ = w.schedule(t.Context(), bad)
-	same(t, "tried again", []string{"1 superseded", "2 failed", "3 superseded", "4 failed", "5 deployed"}, w.revisions("web"))
+	same(t, "tried again", []string{"1 superseded", "2 failed", "3 superseded", "4 failed", "5 deployed"}, w.revisions())
 
 	r = w.look(deployment("a", release("web", map[string]any{"mode": "three"})))
 	same(t, "said", "True Applied", said(r)["a"])
@@ -210,7 +237,7 @@ func TestChartInstallFails(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	second := `{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}}`
-	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": fmt.Sprintf(second, "Bad_Name")})
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": fmt.Sprintf(second, "Bad_Name")})
 	a := deployment("a", release("web", nil), configMap("other", "1"))
 	r, err := w.schedule(t.Context(), a)
 	same(t, "said", "False Failed", said(r)["a"])
@@ -219,9 +246,9 @@ func TestChartInstallFails(t *testing.T) {
 		t.Error(err)
 	}
 	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
-	same(t, "revisions", []string{}, w.revisions("web"))
+	same(t, "revisions", []string{}, w.revisions())
 	same(t, "it is tried again with the back-off of failures", 0, r.Again)
-	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": fmt.Sprintf(second, "good")})
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": fmt.Sprintf(second, "good")})
 	w.look(a)
 	same(t, "what is there", []string{"good", "other", "web"}, w.there("ConfigMap"))
 }
@@ -238,14 +265,14 @@ func TestChartIsWrong(t *testing.T) {
 		"template": {
 			why: "templates fail",
 			change: func(w *helmWorld, _ krm.Resource) {
-				w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": `{{ fail "no luck" }}`})
+				w.chart("2.0.0", map[string]string{"templates/a.yaml": `{{ fail "no luck" }}`})
 			},
 			want: "no luck", reason: "Invalid",
 		},
 		"schema": {
 			why: "values are checked",
 			change: func(w *helmWorld, _ krm.Resource) {
-				w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": webMap, "values.schema.json": `{"properties": {"mode": {"type": "integer"}}}`})
+				w.chart("2.0.0", map[string]string{"templates/a.yaml": webMap, "values.schema.json": `{"properties": {"mode": {"type": "integer"}}}`})
 			},
 			want: "mode", reason: "Invalid",
 		},
@@ -264,10 +291,30 @@ func TestChartIsWrong(t *testing.T) {
 			change: func(_ *helmWorld, r krm.Resource) { r.Set("../web", "spec", "chart") },
 			want:   "is not below the meta-scheduler's folder of charts", reason: "Invalid",
 		},
+		"name": {
+			why:    "Helm takes fewer names than clusters",
+			change: func(_ *helmWorld, r krm.Resource) { r.Set("web.Web", "metadata", "name") },
+			want:   "has a name that Helm doesn't take for a release", reason: "Invalid",
+		},
+		"long name": {
+			why:    "Helm takes fewer names than clusters",
+			change: func(_ *helmWorld, r krm.Resource) { r.Set(strings.Repeat("a", 54), "metadata", "name") },
+			want:   "has a name that Helm doesn't take for a release", reason: "Invalid",
+		},
+		"namespace": {
+			why:    "it is made",
+			change: func(_ *helmWorld, r krm.Resource) { r.Set("A", "metadata", "namespace") },
+			want:   `has the namespace "A", which is not the name of one`, reason: "Invalid",
+		},
+		"order": {
+			why:    "it is a number",
+			change: func(_ *helmWorld, r krm.Resource) { r.SetAnnotation(kubernetes.AnnotationOrder, "first") },
+			want:   "must be a whole number", reason: "Invalid",
+		},
 		"kind": {
 			why: "definitions may come",
 			change: func(w *helmWorld, _ krm.Resource) {
-				w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": `{apiVersion: nowhere.example.com/v1, kind: Thing, metadata: {name: a}}`})
+				w.chart("2.0.0", map[string]string{"templates/a.yaml": `{apiVersion: nowhere.example.com/v1, kind: Thing, metadata: {name: a}}`})
 			},
 			want: `no matches for kind "Thing"`, reason: "Failed",
 		},
@@ -275,7 +322,7 @@ func TestChartIsWrong(t *testing.T) {
 	w := newHelmWorld(t, kubernetes.Options{})
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap})
+			w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap})
 			w.look(deployment("a", release("web", nil)))
 			before := w.must("ConfigMap", "web").Text("metadata", "uid")
 			chart := release("web", nil)
@@ -285,7 +332,7 @@ func TestChartIsWrong(t *testing.T) {
 				t.Errorf("%s: %s: %v", test.why, r.Deployments["a"].Scheduled.Reason, err)
 			}
 			same(t, "the release stays", before, w.must("ConfigMap", "web").Text("metadata", "uid"))
-			if n := w.revisions("web"); !slices.ContainsFunc(n, func(s string) bool { return strings.HasSuffix(s, "deployed") }) {
+			if n := w.revisions(); !slices.ContainsFunc(n, func(s string) bool { return strings.HasSuffix(s, "deployed") }) {
 				t.Error(n)
 			}
 		})
@@ -302,9 +349,11 @@ spec:
     spec: {containers: [{name: c, image: "i:1"}]}
 `
 
-func (w *helmWorld) rolledOut(generation int, more string) {
+// rolledOut says of the Deployment what its controller would.
+func (w *helmWorld) rolledOut(more string) {
 	w.t.Helper()
-	w.patch("Deployment", "web", fmt.Sprintf(`{"status": {"observedGeneration": %d, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, %s]}}`, generation, more), "status")
+	generation, _ := w.must("Deployment", "web").Get("metadata", "generation")
+	w.patch("Deployment", "web", fmt.Sprintf(`{"status": {"observedGeneration": %v, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, %s]}}`, generation, more), "status")
 }
 
 const (
@@ -323,44 +372,55 @@ func TestChartUnhealthy(t *testing.T) {
 				o.ChartTimeout = time.Nanosecond
 			}
 			w := newHelmWorld(t, o)
-			w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webDeployment})
+			w.chart("1.0.0", map[string]string{"templates/a.yaml": webDeployment})
 			mode := func() string {
 				return w.must("Deployment", "web").Text("spec", "template", "metadata", "labels", "mode")
 			}
 			a := deployment("a", release("web", map[string]any{"mode": "one"}))
 			r := w.look(a)
 			same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
-			r = w.look(a)
-			same(t, "a first installation stays", []string{"1 deployed"}, w.revisions("web"))
-			w.rolledOut(1, progressed)
+			w.look(a)
+			same(t, "a first installation stays", []string{"1 deployed"}, w.revisions())
+			w.rolledOut(progressed)
 			r = w.look(a)
 			same(t, "health", "Healthy", r.Deployments["a"].Healthy.Reason)
 
 			// What was healthy once, and is not any more, is not for us to change.
-			w.rolledOut(1, stuck)
+			w.rolledOut(stuck)
 			w.look(a)
-			same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
-			w.rolledOut(1, progressed)
+			same(t, "revisions", []string{"1 deployed"}, w.revisions())
+			w.rolledOut(progressed)
 
 			b := deployment("a", release("web", map[string]any{"mode": "two"}))
 			if !late {
 				r = w.look(b)
 				same(t, "said", "True Applied", said(r)["a"])
 				same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
-				w.rolledOut(2, stuck)
+				w.rolledOut(stuck)
 			}
 			r, err := w.schedule(t.Context(), b)
 			if err == nil || !strings.Contains(err.Error(), `was not upgraded, and is as it was before: Deployment.apps "`+w.ns+`/web": `) {
 				t.Error(err)
 			}
 			same(t, "said", "False Invalid", said(r)["a"])
-			same(t, "revisions", []string{"1 superseded", "2 superseded", "3 deployed"}, w.revisions("web"))
+			same(t, "revisions", []string{"1 superseded", "2 superseded", "3 deployed"}, w.revisions())
 			same(t, "as before", "one", mode())
-			w.rolledOut(3, progressed)
+			w.rolledOut(progressed)
 			r = w.quiet(2, b)
 			same(t, "still said", "False Invalid", said(r)["a"])
 			w.look(a)
 			same(t, "as before", "one", mode())
+			if late {
+				return
+			}
+			c := deployment("a", release("web", map[string]any{"mode": "three"}))
+			w.look(c)
+			w.rolledOut(progressed)
+			w.look(c)
+			w.rolledOut(stuck)
+			r = w.look(c)
+			same(t, "healthy once, and stays", "three", mode())
+			same(t, "health", "Unhealthy", r.Deployments["a"].Healthy.Reason)
 		})
 	}
 }
@@ -368,7 +428,7 @@ func TestChartUnhealthy(t *testing.T) {
 func TestChartDrift(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
-	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: second}}"})
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: second}}"})
 	a := deployment("a", release("web", nil))
 	w.look(a)
 	w.patch("ConfigMap", "web", `{"data": {"mode": "test"}}`)
@@ -387,7 +447,7 @@ func TestChartDrift(t *testing.T) {
 	}
 	same(t, "corrected", "default", w.data("web", "mode"))
 	same(t, "as Helm left it", "Helm", w.must("ConfigMap", "second").Text("metadata", "labels", "app.kubernetes.io/managed-by"))
-	same(t, "no new revision", []string{"1 deployed"}, w.revisions("web"))
+	same(t, "no new revision", []string{"1 deployed"}, w.revisions())
 	w.quiet(2, a)
 
 	// Somebody uninstalls all of it.
@@ -402,7 +462,7 @@ func TestChartDrift(t *testing.T) {
 	if note := r.Deployments["a"].Scheduled.Note; !strings.Contains(note, "was uninstalled") {
 		t.Error(note)
 	}
-	same(t, "installed again", []string{"1 deployed"}, w.revisions("web"))
+	same(t, "installed again", []string{"1 deployed"}, w.revisions())
 	same(t, "what is there", []string{"second", "web"}, w.there("ConfigMap"))
 }
 
@@ -417,7 +477,7 @@ func inOrder(text string) string {
 func TestChartPrune(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
-	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": "{{ range until 30 }}---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: c{{ . }}}}\n{{ end }}"})
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": "{{ range until 30 }}---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: c{{ . }}}}\n{{ end }}"})
 	w.look(deployment("a", release("web", nil)), deployment("b", configMap("other", "1")))
 	r := w.look(deployment("b", configMap("other", "1")))
 	same(t, "said", "WaitsForApproval", r.Site.Scheduled.Reason)
@@ -430,26 +490,46 @@ func TestChartPrune(t *testing.T) {
 	w.set(digest, "prune", "approve")
 	w.look(deployment("b", configMap("other", "1")))
 	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
-	same(t, "revisions", []string{}, w.revisions("web"))
+	same(t, "revisions", []string{}, w.revisions())
 
-	w.chart("web", "2.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: data, annotations: {tko.nephio.org/prune: Never}}}`})
+	w.chart("2.0.0", map[string]string{
+		"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: data, annotations: {tko.nephio.org/prune: Never}}}`,
+		"templates/c.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, annotations: {helm.sh/resource-policy: keep}}}`,
+	})
 	w.look(deployment("a", release("web", nil)))
 	w.look(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
-	same(t, "no upgrade for that", []string{"1 deployed"}, w.revisions("web"))
+	same(t, "no upgrade for that", []string{"1 deployed"}, w.revisions())
 	r = w.look()
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
-	same(t, "all of it stays", []string{"data", "web"}, w.there("ConfigMap"))
+	same(t, "all of it stays", []string{"data", "kept", "web"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{}, w.inventory())
 	w.look(deployment("a", release("web", nil)))
 	w.look()
-	same(t, "one stays", []string{"data"}, w.there("ConfigMap"))
+	same(t, "some stay", []string{"data", "kept"}, w.there("ConfigMap"))
+	same(t, "inventory", []string{}, w.inventory())
+}
+
+// A chart may make nothing, and a List.
+func TestChartShapes(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": "{{ if false }}x{{ end }}", "templates/NOTES.txt": "hello"})
+	a := deployment("a", release("web", nil))
+	w.look(a)
+	same(t, "inventory", []string{"a HelmChart web"}, w.inventory())
+	w.quiet(1, a)
+	w.chart("1.0.1", map[string]string{"templates/a.yaml": "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: one}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: two}}]}"})
+	w.look(a)
+	same(t, "inventory", []string{"a ConfigMap one", "a ConfigMap two", "a HelmChart web"}, w.inventory())
+	same(t, "labelled", []string{"one", "two"}, w.there("ConfigMap"))
+	w.quiet(2, a)
 }
 
 // Hooks and tests are Helm's, and so are the definitions of a chart.
 func TestChartHooks(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
-	group := w.ns + ".example.com"
+	group := "zz-" + w.ns + ".example.com"
 	crd := definition(group)
 	text, err := krm.Encode(krm.YAML, krm.Package{crd})
 	if err != nil {
@@ -458,8 +538,8 @@ func TestChartHooks(t *testing.T) {
 	hook := func(name, event string) string {
 		return fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, annotations: {helm.sh/hook: %s}}}`, name, event)
 	}
-	w.chart("web", "1.0.0", map[string]string{
-		"crds/thing.yaml": string(text), "templates/a.yaml": fmt.Sprintf("{apiVersion: %s/v1, kind: Thing, metadata: {name: one}, spec: {a: {{ .Values.mode }}}}", group),
+	w.chart("1.0.0", map[string]string{
+		"crds/thing.yaml": string(text), "templates/a.yaml": fmt.Sprintf("{apiVersion: %s/v1, kind: Thing, metadata: {name: one, finalizers: [example.com/wait]}, spec: {a: {{ .Values.mode }}}}", group),
 		"templates/pre.yaml": hook("pre", "pre-install"), "templates/post.yaml": hook("post", "post-upgrade"), "templates/test.yaml": hook("try", "test"),
 	})
 	w.look(deployment("a", release("web", nil)))
@@ -467,7 +547,15 @@ func TestChartHooks(t *testing.T) {
 	same(t, "hooks", []string{"pre"}, w.there("ConfigMap"))
 	w.look(deployment("a", release("web", map[string]any{"mode": "x"})))
 	same(t, "hooks", []string{"post", "pre"}, w.there("ConfigMap"))
-	w.look()
+	r := w.look()
+	same(t, "said", report.Verdict{Status: "False", Reason: "Removing", Message: fmt.Sprintf("Thing.%s %q: is being removed", group, w.ns+"/one")}, r.Site.Scheduled)
+	same(t, "inventory", []string{"a Thing one"}, w.inventory())
+	things := w.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}).Namespace(w.ns)
+	if _, err := things.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r = w.look()
+	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
 	same(t, "hooks stay", []string{"post", "pre"}, w.there("ConfigMap"))
 	w.must("CustomResourceDefinition", "things."+group)
 }
@@ -476,7 +564,7 @@ func TestChartHooks(t *testing.T) {
 func TestOthersReleases(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
-	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webMap})
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap})
 	w.look(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
 	w.look() // it was ours, and is nobody's now
 	w.patch("Secret", "sh.helm.release.v1.web.v1", `{"metadata": {"labels": {"`+kubernetes.LabelDeployment+`": null}}}`)
@@ -488,7 +576,7 @@ func TestOthersReleases(t *testing.T) {
 	}
 	w.look()
 	same(t, "as it was", "default", w.data("web", "mode"))
-	same(t, "revisions", []string{"1 deployed"}, w.revisions("web"))
+	same(t, "revisions", []string{"1 deployed"}, w.revisions())
 	w.look(deployment("b", annotated(chart, kubernetes.AnnotationAdopt, "true")))
 	same(t, "taken over", "ours", w.data("web", "mode"))
 }
@@ -497,13 +585,111 @@ func TestOthersReleases(t *testing.T) {
 func TestChartOrder(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
-	w.chart("web", "1.0.0", map[string]string{"templates/a.yaml": webDeployment})
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": webDeployment})
 	a := deployment("a", annotated(configMap("last", "1"), kubernetes.AnnotationOrder, "2"), annotated(release("web", nil), kubernetes.AnnotationOrder, "1"), configMap("first", "1"))
 	r := w.look(a)
 	same(t, "said", "False Waiting", said(r)["a"])
 	same(t, "what is there", []string{"first"}, w.there("ConfigMap"))
-	w.rolledOut(1, progressed)
+	w.rolledOut(progressed)
 	r = w.look(a)
 	same(t, "said", "True Applied", said(r)["a"])
 	same(t, "what is there", []string{"first", "last"}, w.there("ConfigMap"))
+}
+
+// Charts come from repositories and registries, too. One that didn't change is
+// not asked for.
+func TestChartsFromElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	server := helmtest.Serve(t)
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		server.Add("web", version, helmtest.Archive(t, "web", version, map[string]string{"templates/a.yaml": webMap, "values.yaml": "{mode: default, count: 1}"}))
+	}
+	from := func(name, chart, repository, version string) krm.Resource {
+		r := release(name, nil)
+		r["spec"] = map[string]any{"chart": chart, "repository": repository, "version": version}
+		return r
+	}
+	a := deployment("a", from("repository", "web", server.Repository(), "1.0.0"), from("newest", "web", server.Repository(), ""),
+		from("registry", server.Registry()+"/web:1.0.0", "", ""), from("url", server.Repository()+"/web@1.0.0.tgz", "", ""))
+	r := w.look(a)
+	same(t, "said", "4 objects and 4 Helm charts are as they should be", r.Deployments["a"].Scheduled.Message)
+	versions := func() map[string]string {
+		all := map[string]string{}
+		for _, name := range w.there("ConfigMap") {
+			all[name] = w.data(name, "chart")
+		}
+		return all
+	}
+	same(t, "charts", map[string]string{"repository": "1.0.0", "newest": "1.1.0", "registry": "1.0.0", "url": "1.0.0"}, versions())
+	server.Asked()
+	w.quiet(2, a)
+	same(t, "requests for charts", 0, server.Asked())
+
+	// What is away concerns only what needs it.
+	server.Close()
+	a.Package[1] = from("repository", "web", server.Repository(), "1.1.0")
+	a.Package[3] = from("registry", server.Registry()+"/web:1.0.0", "", "")
+	a.Package = append(a.Package, configMap("other", "1"))
+	r, err := w.schedule(t.Context(), a)
+	same(t, "said", "False Failed", said(r)["a"])
+	if err == nil || !strings.Contains(err.Error(), `fetching chart "web" of "`+server.Repository()+`" version "1.1.0"`) {
+		t.Error(err)
+	}
+	same(t, "what is there", []string{"newest", "other", "registry", "repository", "url"}, w.there("ConfigMap"))
+}
+
+// A hook that doesn't end has failed after a time, and keeps nobody from
+// stopping.
+func TestChartHookWaits(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{ChartTimeout: time.Second})
+	// nothing runs jobs here
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: batch/v1, kind: Job, metadata: {name: migrate, annotations: {helm.sh/hook: pre-install}},
+  spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}`})
+	r, err := w.schedule(t.Context(), deployment("a", release("web", nil)))
+	same(t, "said", "False Failed", said(r)["a"])
+	if err == nil || !strings.Contains(err.Error(), "failed pre-install") {
+		t.Error(err)
+	}
+	same(t, "revisions", []string{}, w.revisions())
+
+	w.target.Close()
+	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Charts: w.charts, ChartTimeout: time.Hour})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := w.schedule(ctx, deployment("a", release("web", nil)))
+		ended <- err
+	}()
+	await(t, "the hook to wait", func() bool { return slices.Equal(w.revisions(), []string{"1 pending-install"}) })
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	same(t, "nothing more was done", []string{"1 pending-install"}, w.revisions())
+	w.chart("1.0.1", map[string]string{"templates/a.yaml": webMap})
+	w.look(deployment("a", release("web", nil)))
+	same(t, "revisions", []string{"1 deployed"}, w.revisions())
+}
+
+// The example of the documentation does what it says.
+func TestChartOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	const root = "../../../"
+	text, err := os.ReadFile(root + "docs/kubernetes-sites.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Helm charts\n")
+	_, section, _ = strings.Cut(section, "```yaml\n")
+	example, _, _ := strings.Cut(section, "```\n")
+	pkg, err := krm.Decode(krm.YAML, []byte(example), krm.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, kubernetes.Options{Charts: root + "examples/charts"})
+	w.look(deployment("a", pkg...))
+	same(t, "configuration", "site: lagos\ninterval: 60s\nlabels: {\"mode\":\"live\"}\nscrape: [\"cu\",\"du\"]\n", w.must("ConfigMap", "metrics").Text("data", "agent.yaml"))
+	w.must("Deployment", "metrics")
 }

@@ -41,6 +41,7 @@ type look struct {
 	removed  []tko.DeploymentID
 	leaving  []string // objects on their way out, or that can't go yet
 	pruning  pruning
+	began    time.Time
 	moving   bool // something isn't as it should be yet, and will be
 
 	mu     sync.Mutex
@@ -68,6 +69,7 @@ type state struct {
 
 // do looks: an error says that it came to no end.
 func (l *look) do(ctx context.Context) error {
+	l.began = time.Now()
 	l.live, l.blocked, l.states = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]*state{}
 	slices.SortFunc(l.deployments, func(a, b tko.Deployment) int { return compareIDs(a.ID, b.ID) })
 	var err error

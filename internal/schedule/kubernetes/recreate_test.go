@@ -2,6 +2,7 @@ package kubernetes_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -37,19 +38,21 @@ func TestRecreate(t *testing.T) {
 	selector := func(app string) krm.Resource {
 		return with(with(workload(1), app, "spec", "selector", "matchLabels", "app"), app, "spec", "template", "metadata", "labels", "app")
 	}
+	ip := func(last int) string { return fmt.Sprintf("10.96.%d.%d", 1+worlds.Add(1)%250, last) } // nobody else's
+	old, other := ip(1), ip(2)
 	tests := map[string]struct {
 		before, after krm.Resource
 		field         string
 		value         string // of the field, after
 	}{
 		"a Job's template":        {job("i:1"), job("i:2"), "spec.template", ""},
-		"a Service's cluster IP":  {service("10.96.77.1"), service("10.96.77.2"), "spec.clusterIPs[0]", "10.96.77.2"},
+		"a Service's cluster IP":  {service(old), service(other), "spec.clusterIPs[0]", other},
 		"a Deployment's selector": {selector("web"), selector("other"), "spec.selector", ""},
 		"an immutable ConfigMap":  {frozen("f", "1"), frozen("f", "2"), "data", ""},
 	}
-	w := newWorld(t, kubernetes.Options{})
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, kubernetes.Options{})
 			kind, object := test.before["kind"].(string), test.before.Name()
 			w.look(deployment("a", test.before))
 			uid := w.must(kind, object).Text("metadata", "uid")

@@ -30,6 +30,7 @@ type spec struct {
 	Drift     string
 	Ignore    []ignore
 	Budget    budget
+	Cleanup   string // what becomes of what was applied when the resource goes
 	Approve   string // digest of a removal beyond the budget that is approved
 }
 
@@ -90,6 +91,7 @@ type written struct {
 	Namespace          string `json:"namespace"`
 	InventoryNamespace string `json:"inventoryNamespace"`
 	Drift              string `json:"drift"`
+	Cleanup            string `json:"cleanup"`
 	Ignore             []struct {
 		Group     string   `json:"group"`
 		Kind      string   `json:"kind"`
@@ -125,7 +127,8 @@ func parseSpec(value any) (spec, error) {
 	s := spec{
 		Namespace: or(w.Namespace, defaultNamespace), Inventory: or(w.InventoryNamespace, defaultInventory),
 		Drift: or(w.Drift, driftCorrect), Approve: w.Prune.Approve,
-		Budget: budget{Percent: defaultPercent, Objects: defaultObjects},
+		Cleanup: or(w.Cleanup, cleanupLeave),
+		Budget:  budget{Percent: defaultPercent, Objects: defaultObjects},
 	}
 	if s.Source, err = w.source(); err != nil {
 		return spec{}, err
@@ -137,6 +140,8 @@ func parseSpec(value any) (spec, error) {
 		return spec{}, fmt.Errorf("inventoryNamespace: %q is not the name of a namespace", s.Inventory)
 	case s.Drift != driftCorrect && s.Drift != driftReport && s.Drift != driftIgnore:
 		return spec{}, fmt.Errorf("drift: %q is none of Correct, Report and Ignore", s.Drift)
+	case !isCleanup(s.Cleanup):
+		return spec{}, fmt.Errorf("cleanup: %q is neither Leave nor Remove", s.Cleanup)
 	case len(w.Ignore) > maxIgnores:
 		return spec{}, fmt.Errorf("ignore: there are more than %d rules", maxIgnores)
 	}

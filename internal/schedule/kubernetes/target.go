@@ -52,6 +52,14 @@ type Options struct {
 	Charts         string        // folder that Helm charts by path are in; there are none if empty
 	ChartTimeout   time.Duration // after which a hook of a chart, or an upgrade that doesn't become healthy, has failed; 5 min if 0
 	Log            *slog.Logger  // nowhere if nil
+
+	// Stir is told of sites whose objects somebody may have changed between two
+	// looks: look at them, at any time. It mustn't wait. Nothing is watched if it
+	// is nil.
+	Stir func(tko.SiteID)
+	// Watched is how many sites are watched at once: those that were changed
+	// last. 200 if 0, none if negative.
+	Watched int
 }
 
 // A Target applies what sites should run to their clusters. It is safe for
@@ -60,6 +68,7 @@ type Target struct {
 	options     Options
 	connections *connections
 	charts      *helm.Store
+	watches     *watches
 	probes      chan struct{} // an element for each look at a cluster that was away
 }
 
@@ -92,14 +101,24 @@ func New(o Options) *Target {
 	if o.ChartTimeout == 0 {
 		o.ChartTimeout = 5 * time.Minute
 	}
+	if o.Watched == 0 {
+		o.Watched = 200
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Target{options: o, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts}), connections: &connections{options: o, entries: map[source]*cluster{}}, probes: make(chan struct{}, maxProbes)}
+	return &Target{
+		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts}),
+		watches: &watches{options: o, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
+	}
 }
 
-// Close closes the connections. Looks that are under way end first.
-func (t *Target) Close() { t.connections.close() }
+// Close ends all watches, and closes the connections. Looks that are under way
+// end first.
+func (t *Target) Close() {
+	t.watches.close()
+	t.connections.close()
+}
 
 // Schedule makes the cluster that a resource of the site's package names hold
 // what these deployments say, and nothing more of what was applied for the
@@ -142,8 +161,10 @@ func (t *Target) deploy(ctx context.Context, s spec, site tko.Site, deployments 
 	err = l.do(ctx)
 	l.log(ctx)
 	if err != nil {
+		t.watches.forget(site.ID, s.Source)
 		return t.unreached(ctx, site, deployments, err)
 	}
+	t.watches.follow(ctx, l)
 	return l.report()
 }
 

@@ -314,6 +314,7 @@ func deleteTemplate(w *world) {
 func deleteSite(w *world) {
 	w.commit(site("s"), site("s2"))
 	w.commit(deployment("d1", at("s"), ready), deployment("d2", at("s")), deployment("d3", at("s2"), ready))
+	w.commit(status(deploymentKey("d1"), tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: "Applied"}))
 	w.dueWork(tko.QueueSchedule)
 	w.dueWork(tko.QueuePrepare)
 	head := w.head()
@@ -322,6 +323,12 @@ func deleteSite(w *world) {
 		{tko.OpWritten, "deployment d1", 2}, {tko.OpWritten, "deployment d2", 2}, {tko.OpDeleted, "site s", 1},
 	})
 	w.equal("dissociated", w.one(deploymentKey("d1")).Site, "")
+	left := w.one(deploymentKey("d1")).Conditions
+	w.equal("what ran there was left", left, []tko.Condition{{
+		Type: tko.ConditionScheduled, Status: tko.ConditionUnknown, Reason: tko.ReasonSiteDeleted, LastTransition: left[0].LastTransition, ObservedRevision: 2,
+		Message: `site "s" was deleted: what ran there was left as it was, and nobody looks after it`,
+	}})
+	w.equal("nothing ran there", w.one(deploymentKey("d2")).Conditions, []tko.Condition(nil))
 	w.equal("work to schedule", w.dueWork(tko.QueueSchedule), []string{"s"})
 	w.equal("work to prepare", w.dueWork(tko.QueuePrepare), []string{"d2"})
 }

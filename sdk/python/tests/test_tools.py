@@ -62,6 +62,7 @@ def test_helm(program: Program) -> None:
         "spec": {
             "chart": "nginx",
             "repository": "https://charts.example",
+            "version": "~1.2",
             "parameters": {
                 "a.b": "{{ get('', 'v1', 'ConfigMap').metadata.name }}",
                 "count": 2,
@@ -78,6 +79,7 @@ def test_helm(program: Program) -> None:
         "--install",
         "--kube-context=edge",
         "--repo=https://charts.example",
+        "--version=~1.2",
         "--namespace=apps",
         "--create-namespace",
         '--set-json=a.b="one"',

@@ -37,6 +37,7 @@ type Client struct {
 	Transport http.RoundTripper // that knows the credentials
 	Label     string            // of everything that is made: whose it is
 	Timeout   time.Duration     // of a hook
+	Request   time.Duration     // limit of a request; none if 0
 	Keep      func(annotations map[string]string) bool
 }
 
@@ -75,7 +76,6 @@ type session struct {
 	client *Client
 	config *action.Configuration
 	at     *connection
-	ctx    context.Context //nolint:containedctx // as long as an action
 }
 
 // Manager is as whom the API server knows the library in this process.
@@ -85,19 +85,21 @@ var manage = sync.OnceFunc(func() { kube.ManagedFieldsManager = Manager })
 
 func (c *Client) begin(ctx context.Context, namespace string) (*session, error) {
 	manage()
-	at := newConnection(ctx, c.Host, c.Transport, namespace)
+	at := newConnection(ctx, c.Host, c.Transport, c.Request, namespace)
 	config := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
 	config.HookOutputFunc = func(string, string, string) io.Writer { return io.Discard }
 	if err := config.Init(at, namespace, "secret"); err != nil {
 		return nil, fmt.Errorf("preparing Helm: %w", err)
 	}
-	return &session{client: c, config: config, at: at, ctx: ctx}, nil
+	return &session{client: c, config: config, at: at}, nil
 }
 
 // away says whether an error is of the way to the cluster, and answers that.
 func (s *session) away() error { return s.at.wire.problem() }
 
-func (s *session) waiting() []kube.WaitOption { return []kube.WaitOption{kube.WithWaitContext(s.ctx)} }
+func waiting(ctx context.Context) []kube.WaitOption {
+	return []kube.WaitOption{kube.WithWaitContext(ctx)}
+}
 
 // history answers the revisions of a release, the newest first.
 func (s *session) history(name string) ([]*release.Release, error) {
@@ -157,7 +159,7 @@ func (c *Client) Deploy(ctx context.Context, r Release, owned func(string) bool)
 	if err != nil {
 		return nil, err
 	}
-	state, err := s.deploy(r, owned)
+	state, err := s.deploy(ctx, r, owned)
 	if err == nil {
 		return state, nil
 	}
@@ -167,7 +169,7 @@ func (c *Client) Deploy(ctx context.Context, r Release, owned func(string) bool)
 	return nil, err
 }
 
-func (s *session) deploy(r Release, owned func(string) bool) (*State, error) {
+func (s *session) deploy(ctx context.Context, r Release, owned func(string) bool) (*State, error) {
 	all, err := s.history(r.Name)
 	if err != nil {
 		return nil, err
@@ -179,7 +181,7 @@ func (s *session) deploy(r Release, owned func(string) bool) (*State, error) {
 		return s.state(all)
 	}
 	if len(all) > 0 && owned(all[0].Labels[s.client.Label]) {
-		if all, err = s.tidy(r.Name, all); err != nil {
+		if all, err = s.tidy(ctx, r.Name, all); err != nil {
 			return nil, err
 		}
 	}
@@ -187,8 +189,8 @@ func (s *session) deploy(r Release, owned func(string) bool) (*State, error) {
 	if len(all) > 0 {
 		before = all[0].Version
 	}
-	if err := s.bring(r, before > 0); err != nil {
-		return nil, s.undo(r, before, err)
+	if err := s.bring(ctx, r, before > 0); err != nil {
+		return nil, s.undo(ctx, r, before, err)
 	}
 	if all, err = s.history(r.Name); err != nil {
 		return nil, err
@@ -198,7 +200,7 @@ func (s *session) deploy(r Release, owned func(string) bool) (*State, error) {
 
 // tidy undoes what a process left that died: a release is deployed afterwards, or
 // isn't there.
-func (s *session) tidy(name string, all []*release.Release) ([]*release.Release, error) {
+func (s *session) tidy(ctx context.Context, name string, all []*release.Release) ([]*release.Release, error) {
 	if len(all) == 0 || all[0].Info.Status == common.StatusDeployed {
 		return all, nil
 	}
@@ -211,9 +213,9 @@ func (s *session) tidy(name string, all []*release.Release) ([]*release.Release,
 	switch status := all[0].Info.Status; {
 	case err != nil:
 	case to == nil, status == common.StatusUninstalling, status == common.StatusUninstalled:
-		err = s.uninstall(name)
+		err = s.uninstall(ctx, name)
 	default:
-		err = s.rollback(name, to.Version, "an upgrade was cut short")
+		err = s.rollback(ctx, name, to.Version, "an upgrade was cut short")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("what was cut short can't be undone: %w", err)
@@ -222,13 +224,13 @@ func (s *session) tidy(name string, all []*release.Release) ([]*release.Release,
 }
 
 // bring installs or upgrades.
-func (s *session) bring(r Release, there bool) error {
+func (s *session) bring(ctx context.Context, r Release, there bool) error {
 	chart, err := r.Chart.load()
 	if err != nil {
 		return &FailedError{Invalid: true, Reason: err.Error()}
 	}
 	// Rendering ends in time; what comes after it has limits of its own.
-	ctx, cancel := context.WithCancelCause(s.ctx)
+	rendering, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(renderTimeout, func() {
 		cancel(tko.Errorf(tko.ErrInvalid, "rendering took longer than %s", renderTimeout))
@@ -243,28 +245,28 @@ func (s *session) bring(r Release, there bool) error {
 	if there {
 		a := action.NewUpgrade(s.config)
 		a.Namespace, a.Labels, a.PostRenderer = r.Namespace, labels, mark
-		a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, s.waiting(), s.client.Timeout
+		a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
 		a.ServerSideApply, a.ForceConflicts, a.TakeOwnership = "true", true, r.Adopt
 		a.ResetValues, a.MaxHistory, a.DisableOpenAPIValidation = true, maxHistory, true
-		_, err = a.RunWithContext(ctx, r.Name, chart, r.Values)
+		_, err = a.RunWithContext(rendering, r.Name, chart, r.Values)
 	} else {
 		a := action.NewInstall(s.config)
 		a.ReleaseName, a.Namespace, a.Labels, a.PostRenderer = r.Name, r.Namespace, labels, mark
-		a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, s.waiting(), s.client.Timeout
+		a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
 		a.ForceConflicts, a.TakeOwnership, a.DisableOpenAPIValidation = r.Adopt, r.Adopt, true
-		_, err = a.RunWithContext(ctx, chart, r.Values)
+		_, err = a.RunWithContext(rendering, chart, r.Values)
 	}
 	if err == nil {
 		return nil
 	}
-	if cause := context.Cause(ctx); cause != nil && s.ctx.Err() == nil {
+	if cause := context.Cause(rendering); cause != nil && ctx.Err() == nil {
 		err = cause
 	}
 	return &FailedError{Invalid: !rendered, Reason: err.Error()}
 }
 
 // undo removes what a failure left.
-func (s *session) undo(r Release, before int, cause error) error {
+func (s *session) undo(ctx context.Context, r Release, before int, cause error) error {
 	if s.away() != nil {
 		return cause // the next one finds it
 	}
@@ -276,12 +278,12 @@ func (s *session) undo(r Release, before int, cause error) error {
 		return cause // nothing was changed
 	}
 	if before == 0 {
-		if err := s.uninstall(r.Name); err != nil {
+		if err := s.uninstall(ctx, r.Name); err != nil {
 			return &FailedError{Reason: fmt.Sprintf("%s; what it left can't be removed: %s", cause, err)}
 		}
 		return &FailedError{Reason: cause.Error()}
 	}
-	if err := s.rollback(r.Name, before, "an upgrade failed"); err != nil {
+	if err := s.rollback(ctx, r.Name, before, "an upgrade failed"); err != nil {
 		return &FailedError{Reason: fmt.Sprintf("%s; it can't be rolled back to revision %d: %s", cause, before, err)}
 	}
 	if all, err = s.history(r.Name); err != nil {
@@ -294,16 +296,16 @@ func (s *session) undo(r Release, before int, cause error) error {
 	return &FailedError{Reason: cause.Error(), State: state}
 }
 
-func (s *session) uninstall(name string) error {
+func (s *session) uninstall(ctx context.Context, name string) error {
 	a := action.NewUninstall(s.config)
-	a.IgnoreNotFound, a.WaitStrategy, a.WaitOptions, a.Timeout = true, kube.HookOnlyStrategy, s.waiting(), s.client.Timeout
+	a.IgnoreNotFound, a.WaitStrategy, a.WaitOptions, a.Timeout = true, kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
 	_, err := a.Run(name)
 	return err
 }
 
-func (s *session) rollback(name string, to int, why string) error {
+func (s *session) rollback(ctx context.Context, name string, to int, why string) error {
 	a := action.NewRollback(s.config)
-	a.Version, a.WaitStrategy, a.WaitOptions, a.Timeout = to, kube.HookOnlyStrategy, s.waiting(), s.client.Timeout
+	a.Version, a.WaitStrategy, a.WaitOptions, a.Timeout = to, kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
 	a.ServerSideApply, a.ForceConflicts, a.MaxHistory = "true", true, maxHistory
 	a.Description = fmt.Sprintf("Rollback to %d: %s", to, why)
 	return a.Run(name)
@@ -318,7 +320,7 @@ func (c *Client) Rollback(ctx context.Context, namespace, name string, from, to 
 	}
 	all, err := s.history(name)
 	if err == nil && (len(all) == 0 || all[0].Version <= from || all[0].Info.Status != common.StatusDeployed) {
-		if err = s.rollback(name, to, why); err == nil {
+		if err = s.rollback(ctx, name, to, why); err == nil {
 			all, err = s.history(name)
 		}
 	}
@@ -359,7 +361,7 @@ func (c *Client) Uninstall(ctx context.Context, namespace, name string, owned fu
 	}
 	all, err := s.history(name)
 	if err == nil && len(all) > 0 && owned(all[0].Labels[c.Label]) {
-		err = s.uninstall(name)
+		err = s.uninstall(ctx, name)
 	}
 	if err == nil {
 		return nil

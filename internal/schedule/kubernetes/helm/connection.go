@@ -2,9 +2,11 @@ package helm
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
@@ -32,8 +34,8 @@ type connection struct {
 
 // newConnection makes one to the API server at a host, over a transport that
 // knows the credentials.
-func newConnection(ctx context.Context, host string, transport http.RoundTripper, namespace string) *connection {
-	w := &wire{ctx: ctx, inner: transport}
+func newConnection(ctx context.Context, host string, transport http.RoundTripper, timeout time.Duration, namespace string) *connection {
+	w := &wire{ctx: ctx, inner: transport, timeout: timeout}
 	return &connection{
 		wire: w, namespace: namespace,
 		config: &rest.Config{Host: host, Transport: w, QPS: -1, WarningHandler: rest.NoWarnings{}, UserAgent: "tko-meta-scheduler"},
@@ -77,8 +79,10 @@ func (c *connection) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 // what was wrong with the way to the cluster: the library's errors don't always
 // tell.
 type wire struct {
-	ctx   context.Context //nolint:containedctx // the library's requests have none of the action
+	ctx   context.Context // the library's requests have none of the action
 	inner http.RoundTripper
+
+	timeout time.Duration // of a request that isn't a watch
 
 	mu     sync.Mutex
 	broken error
@@ -87,11 +91,18 @@ type wire struct {
 // RoundTrip makes a request, unless the action is over.
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	stop := context.AfterFunc(w.ctx, func() { cancel(context.Cause(w.ctx)) })
+	unbind := context.AfterFunc(w.ctx, func() { cancel(context.Cause(w.ctx)) }) //nolint:contextcheck // the action's ends the request, too
+	end := func() { unbind(); cancel(nil) }
+	if w.timeout > 0 && r.URL.Query().Get("watch") == "" {
+		late := time.AfterFunc(w.timeout, func() { cancel(context.DeadlineExceeded) })
+		end = func() { late.Stop(); unbind(); cancel(nil) }
+	}
 	response, err := w.inner.RoundTrip(r.WithContext(ctx))
 	if err != nil {
-		stop()
-		cancel(nil)
+		end()
+		if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
+			err = cause
+		}
 		if r.Context().Err() == nil { // or the library gave up on it
 			w.mu.Lock()
 			w.broken = &url.Error{Op: r.Method, URL: r.URL.Redacted(), Err: err}
@@ -99,7 +110,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	response.Body = &body{ReadCloser: response.Body, done: func() { stop(); cancel(nil) }}
+	response.Body = &body{ReadCloser: response.Body, done: end}
 	return response, nil
 }
 

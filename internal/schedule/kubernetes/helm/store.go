@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -103,6 +104,14 @@ func (c *Chart) load() (*chart.Chart, error) {
 	}
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "it is no chart: %s", err)
+	}
+	if made.Metadata.Type == "library" {
+		return nil, tko.Errorf(tko.ErrInvalid, "it is a library for other charts, and can't be installed")
+	}
+	for _, d := range made.Metadata.Dependencies {
+		if !slices.ContainsFunc(made.Dependencies(), func(c *chart.Chart) bool { return c.Name() == d.Name }) {
+			return nil, tko.Errorf(tko.ErrInvalid, "the chart %q that it depends on is not in it: use helm dependency update before it is packaged", d.Name)
+		}
 	}
 	return made, nil
 }

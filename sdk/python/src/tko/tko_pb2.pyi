@@ -889,6 +889,12 @@ class RemoveEntity(_message.Message):
     claim: WorkItem
     def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ...) -> None: ...
 
+class CallSites(_message.Message):
+    __slots__ = ("siteId",)
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    siteId: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, siteId: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class CallSources(_message.Message):
     __slots__ = ("names", "missing", "approve")
     NAMES_FIELD_NUMBER: _ClassVar[int]

@@ -34,6 +34,8 @@ def install(chart: Resource, package: Package, kube_context: str | None = None) 
         arguments.append(f"--kube-context={kube_context}")
     if spec.get("repository"):
         arguments.append(f"--repo={spec['repository']}")
+    if spec.get("version"):
+        arguments.append(f"--version={spec['version']}")
     namespace = (chart.get("metadata") or {}).get("namespace")
     if namespace:
         arguments += [f"--namespace={namespace}", "--create-namespace"]

@@ -22,7 +22,9 @@ def list_clusters() -> list[str]:
 
 def create_cluster(cluster: Resource | str) -> bool:
     """Creates a cluster of a name or configuration, if it isn't there. Answers whether it is new."""
-    name, config = _name(cluster), None if isinstance(cluster, str) else dump_yaml(cluster)
+    name, config = _name(cluster), None
+    if not isinstance(cluster, str):  # kind refuses fields that aren't its own
+        config = dump_yaml({field: value for field, value in cluster.items() if field not in ("metadata", "status")})
     if name in list_clusters():
         return False
     if config is None:

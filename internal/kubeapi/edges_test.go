@@ -1,0 +1,436 @@
+package kubeapi_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/kubeapi"
+)
+
+const merge = "application/merge-patch+json"
+
+// A failing catalog fails when it is told to, and remembers what lists read.
+type failing struct {
+	kubeapi.Catalog
+	err    atomic.Pointer[error]
+	fields atomic.Pointer[catalog.Fields]
+}
+
+func (f *failing) fault() error {
+	if err := f.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (f *failing) Position(ctx context.Context) (int64, error) {
+	if err := f.fault(); err != nil {
+		return 0, err
+	}
+	return f.Catalog.Position(ctx)
+}
+
+func (f *failing) Record(ctx context.Context, fields catalog.Fields, key catalog.Key) (catalog.Record, error) {
+	if err := f.fault(); err != nil {
+		return catalog.Record{}, err
+	}
+	return f.Catalog.Record(ctx, fields, key)
+}
+
+func (f *failing) Records(ctx context.Context, query catalog.Query, position int64) iter.Seq2[catalog.Record, error] {
+	f.fields.Store(&query.Fields)
+	return f.Catalog.Records(ctx, query, position)
+}
+
+// A log collects what is logged.
+type log struct {
+	mutex sync.Mutex
+	text  bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.text.String()
+}
+
+// Each kind of error has its code; of our own mistakes the client hears where
+// to look, and the log hears why.
+func TestErrors(t *testing.T) {
+	var f failing
+	var l log
+	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { f.Catalog = s; return &f }, func(o *kubeapi.Options) {
+		o.Log = slog.New(slog.NewTextHandler(&l, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	})
+	w.must("POST", "templates", template("t", nil))
+	for err, code := range map[error]int{
+		tko.ErrBusy: 429, tko.ErrUnavailable: 503, tko.ErrDenied: 403, tko.ErrNotFound: 404, tko.ErrConflict: 409, tko.ErrGone: 410, tko.ErrInvalid: 422,
+	} {
+		wrapped := tko.Errorf(err, "of this kind")
+		f.err.Store(&wrapped)
+		if got, answer := w.do("GET", "templates/t", nil); got != code {
+			t.Errorf("%v is %d %v, want %d", err, got, answer["message"], code)
+		}
+	}
+	secret := errors.New("password is swordfish")
+	f.err.Store(&secret)
+	answer := w.fails(500, "see the server's log", "GET", "templates/t", nil)
+	if strings.Contains(fmt.Sprint(answer), "swordfish") || !strings.Contains(l.String(), "swordfish") {
+		t.Errorf("answered %v, logged %s", answer, &l)
+	}
+	w.fails(500, "see the server's log", "GET", "templates", nil)
+	if code, text := w.get("/readyz"); code != 500 || !strings.Contains(text, "[-]store failed") {
+		t.Errorf("without its store the server isn't ready: %d %s", code, text)
+	}
+	if code, _ := w.get("/livez"); code != 200 {
+		t.Errorf("but it lives: %d", code)
+	}
+	f.err.Store(nil)
+	w.must("GET", "templates/t", nil)
+	if strings.Contains(l.String(), "level=INFO") {
+		t.Errorf("what Kubernetes' libraries call information is told: %s", &l)
+	}
+}
+
+// Whoever wants metadata or rows only doesn't have packages read.
+func TestParts(t *testing.T) {
+	var f failing
+	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { f.Catalog = s; return &f })
+	w.must("POST", "templates", template("t", nil, configMap("a", nil)))
+	tests := map[string]struct {
+		query, accept, kind string
+		fields              catalog.Fields
+		at, not             string
+	}{
+		"everything": {accept: "application/json", kind: "TemplateList", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
+		"metadata": {
+			accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", kind: "PartialObjectMetadataList",
+			fields: catalog.Fields{Counts: true}, at: "creationTimestamp", not: "ConfigMap",
+		},
+		"rows":         {accept: "application/json;as=Table;v=v1;g=meta.k8s.io", kind: "Table", fields: catalog.Fields{Counts: true}, at: "cells", not: "ConfigMap"},
+		"whole rows":   {query: "?includeObject=Object", accept: "application/json;as=Table;v=v1;g=meta.k8s.io", kind: "Table", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
+		"another kind": {accept: "application/json;as=Table;v=v1;g=other, application/json", kind: "TemplateList", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
+	}
+	for name, test := range tests {
+		answer := w.must("GET", "templates"+test.query, nil, "Accept", test.accept)
+		text := fmt.Sprint(answer)
+		if answer.text("kind") != test.kind || !strings.Contains(text, test.at) || test.not != "" && strings.Contains(text, test.not) {
+			t.Errorf("%s: %s", name, text)
+		}
+		if got := *f.fields.Load(); got != test.fields {
+			t.Errorf("%s reads %+v, want %+v", name, got, test.fields)
+		}
+	}
+}
+
+// What an object is is kept: integers, owners, metadata that is no label.
+func TestWhatIsKept(t *testing.T) {
+	w := newWorld(t)
+	deployment := obj{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": obj{"name": "a"}, "spec": obj{"replicas": 3}}
+	made := w.must("POST", "templates", template("t", nil, deployment, configMap("b", nil)))
+	stored, err := w.Template(t.Context(), "t", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec, _ := stored.Package[0]["spec"].(map[string]any); fmt.Sprintf("%T", spec["replicas"]) != "int64" {
+		t.Errorf("3 is a %T", spec["replicas"])
+	}
+	owners := []any{obj{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "00000000-0000-0000-0000-000000000001"}}
+	made = w.must("PUT", "templates/t", made.set("metadata.ownerReferences", owners))
+	if got, _ := w.must("GET", "templates/t", nil).at("metadata.ownerReferences").([]any); len(got) != 1 {
+		t.Errorf("owners: %v", got)
+	}
+	w.fails(422, "metadata.finalizers", "PUT", "templates/t", made.set("metadata.finalizers", []any{"a.example/b"}))
+
+	long := strings.Repeat("/", 60) // is more than a label may have, escaped
+	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "long", Metadata: map[string]string{"long": long, "short": "1"}}); err != nil {
+		t.Fatal(err)
+	}
+	shown := w.must("GET", "templates/long", nil)
+	if diff := cmp.Diff(any(map[string]any{"short": "1"}), shown.at("metadata.labels")); diff != "" {
+		t.Error(diff)
+	}
+	w.must("PUT", "templates/long", shown.set("metadata.labels.short", "2"))
+	if stored, err = w.Template(t.Context(), "long", 0); err != nil || !cmp.Equal(stored.Metadata, map[string]string{"long": long, "short": "2"}) {
+		t.Errorf("metadata that is no label stays: %v, %v", stored.Metadata, err)
+	}
+	w.fails(422, "metadata.labels", "POST", "plugins", obj{
+		"kind": "Plugin", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"name": "validate-007ca", "labels": obj{"a": "b"}}, "spec": obj{"arguments": []any{"true"}},
+	})
+}
+
+// What isn't there isn't changed, and what is there isn't another.
+func TestIdentity(t *testing.T) {
+	w := newWorld(t)
+	const other = "00000000-0000-0000-0000-000000000001"
+	made := w.must("POST", "templates", template("t", nil))
+	w.fails(409, "uid", "PUT", "templates/t", made.set("metadata.uid", other))
+	w.fails(404, "not found", "PUT", "templates/gone", made.set("metadata.name", "gone").set("spec.templateId", "gone"))
+	gone := "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: gone%s}\n"
+	w.fails(409, "uid mismatch", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", uid: "+other), "Content-Type", apply)
+	w.fails(409, "it isn't there", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", resourceVersion: '1'"), "Content-Type", apply)
+	w.must("PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ""), "Content-Type", apply)
+	w.fails(400, "resourceVersion should not be set", "POST", "templates", template("new", nil).set("metadata.resourceVersion", "1"))
+	w.fails(400, "none of TKO's", "GET", "templates?resourceVersion=x", nil)
+	for _, path := range []string{"templates/t?resourceVersion=1000", "templates?resourceVersion=1000", "templates?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=1000"} {
+		answer := w.fails(504, "Too large resource version", "GET", path, nil)
+		if answer.text("reason") != "Timeout" {
+			t.Errorf("%s: %v", path, answer)
+		}
+	}
+}
+
+// Deployments are selected by each of their fields, and of what they wait for
+// there is a reason.
+func TestDeploymentFields(t *testing.T) {
+	w := newWorld(t)
+	w.must("POST", "templates", template("t/1", nil))
+	w.must("POST", "templates", template("t/2", nil))
+	for _, site := range []string{"s/1", "s/2"} {
+		w.must("POST", "sites", obj{"kind": "Site", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"siteId": site}})
+	}
+	create := func(spec obj) string {
+		t.Helper()
+		return w.must("POST", "deployments", obj{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "spec": spec}).text("metadata.name")
+	}
+	one, two := create(obj{"templateId": "t/1", "siteId": "s/1"}), create(obj{"templateId": "t/2", "siteId": "s/2"})
+	child := create(obj{"parentDeploymentId": one})
+	flag := func(id, annotation string) {
+		t.Helper()
+		d, err := w.Deployment(t.Context(), tko.DeploymentID(id), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Package[len(d.Package)-1].SetAnnotation(annotation, "true")
+		if _, err := w.CommitDeployment(t.Context(), tko.DeploymentCommit{ID: d.ID, Revision: d.Stamp.Revision, Package: d.Package}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flag(one, "nephio.org/prepared")
+	flag(two, "nephio.org/prepared")
+	for path, code := range map[string]int{one: 200, child: 422} {
+		if got, answer := w.do("PATCH", "deployments/"+path+"/approval?dryRun=All", `{"status":{"approved":true}}`, "Content-Type", merge); got != code {
+			t.Errorf("approving %s as a dry run: %d %v, want %d", path, got, answer["message"], code)
+		}
+	}
+	w.must("PATCH", "deployments/"+two+"/approval", `{"status":{"approved":true}}`, "Content-Type", merge)
+	tests := map[string][]string{
+		"spec.templateId=t/*":                      {one, two},
+		"spec.templateId=t/2":                      {two},
+		"spec.siteId=s/1":                          {one},
+		"spec.siteId!=s/1":                         {two, child},
+		"spec.parentDeploymentId=" + one:           {child},
+		"spec.parentDeploymentId=":                 {one, two},
+		"spec.deploymentId=" + two:                 {two},
+		"status.prepared=true":                     {one, two},
+		"status.prepared=false":                    {child},
+		"status.approved=true":                     {two},
+		"status.approved=false":                    {one, child},
+		"status.approved=false,spec.siteId=s/1":    {one},
+		"status.prepared=true,spec.templateId=t/1": {one},
+	}
+	for selector, want := range tests {
+		slices.Sort(want)
+		if got := w.must("GET", "deployments?fieldSelector="+selector, nil).names(); !cmp.Equal(got, want) {
+			t.Errorf("%s selects %v, want %v", selector, got, want)
+		}
+	}
+	w.fails(400, "status.prepared", "GET", "deployments?fieldSelector=status.prepared=maybe", nil)
+
+	if err := w.SetConditions(t.Context(), tko.KindDeployment, child, []tko.Condition{
+		{Type: tko.ConditionHealthy, Status: tko.ConditionFalse, Reason: "Sick"},
+		{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "Waits", Message: "for it"},
+		{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, ObservedRevision: 7},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	table := w.must("GET", "deployments/"+child, nil, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	rows, _ := table["rows"].([]any)
+	row, _ := rows[0].(map[string]any)
+	cells, _ := row["cells"].([]any)
+	cells[7] = "age"
+	if got := fmt.Sprint(cells); got != fmt.Sprintf("[%s   false false True Waits age %s 1 for it]", child, one) {
+		t.Errorf("the row is %s: the first thing that isn't so is the reason", got)
+	}
+	for _, c := range w.must("GET", "deployments/"+child, nil).at("status.conditions").([]any) {
+		m, _ := c.(map[string]any)
+		if m["type"] == tko.ConditionScheduled && (m["reason"] != "Unknown" || m["observedGeneration"] != 7.0) {
+			t.Errorf("a condition without a reason is %v", m)
+		}
+	}
+	w.must("PATCH", "deployments/"+child+"/status",
+		`{"status":{"conditions":[{"type":"Mine","status":"True","reason":"x","message":"","observedGeneration":5,"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "Content-Type", merge)
+	if d, err := w.Deployment(t.Context(), tko.DeploymentID(child), 0); err != nil || d.Stamp.Conditions[slices.IndexFunc(d.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == "Mine" })].ObservedRevision != 5 {
+		t.Errorf("what a condition has observed is kept: %v, %v", d.Stamp.Conditions, err)
+	}
+
+	for status, reason := range map[string]string{tko.ConditionTrue: "Going", tko.ConditionFalse: ""} {
+		if err := w.SetConditions(t.Context(), tko.KindSite, "s/2", []tko.Condition{{Type: tko.ConditionDeleting, Status: status, Reason: "Going"}}); err != nil {
+			t.Fatal(err)
+		}
+		table := w.must("GET", "sites/s-002f2", nil, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+		rows, _ := table["rows"].([]any)
+		row, _ := rows[0].(map[string]any)
+		if cells, _ := row["cells"].([]any); cells[5] != reason {
+			t.Errorf("the reason of what is being deleted (%s) is %v, want %q", status, cells[5], reason)
+		}
+	}
+
+	// What client-side apply would create is refused, whoever says so.
+	w.fails(422, "apply never creates", "POST", "deployments?fieldManager=flux", obj{
+		"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"annotations": obj{"kubectl.kubernetes.io/last-applied-configuration": "{}"}},
+	})
+	// What goes with what is deleted is told, and is no mistake when it was to be deleted, too.
+	if _, header := w.header("DELETE", "deployments/"+one+"?dryRun=All"); !strings.Contains(header.Get("Warning"), "1 descendants") {
+		t.Errorf("it warns %q", header.Get("Warning"))
+	}
+	w.must("DELETE", "deployments", nil)
+	if left := w.must("GET", "deployments", nil).names(); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// header makes a request that succeeds, and answers the header.
+func (w *world) header(method, path string) (int, http.Header) {
+	w.t.Helper()
+	request, err := http.NewRequestWithContext(w.t.Context(), method, w.url+group+path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != http.StatusOK {
+		w.t.Fatalf("%s %s: %d, %v", method, path, response.StatusCode, err)
+	}
+	return response.StatusCode, response.Header
+}
+
+// Watchers who are far behind are told all the same, what has no name isn't
+// told, and who is told nothing hears how far that goes.
+func TestWatchers(t *testing.T) {
+	w := newWorld(t, func(o *kubeapi.Options) { o.Bookmarks = 20 * time.Millisecond })
+	write := func(id string) {
+		t.Helper()
+		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	from := w.must("GET", "templates", nil).text("metadata.resourceVersion")
+	live := w.watch("templates?watch=1&resourceVersion=" + from)
+	marked := w.watch("templates?watch=1&allowWatchBookmarks=true&labelSelector=none&resourceVersion=" + from)
+	unmarked := w.watch("templates?watch=1&fieldSelector=metadata.name=t599&resourceVersion=" + from)
+	write("no" + strings.Repeat("/", 60))
+	const n = 600 // more than is kept for watchers
+	follow := func(next func() event) {
+		t.Helper()
+		for i := range n {
+			if e := next(); e.Type != "ADDED" || e.Object.text("metadata.name") != fmt.Sprintf("t%03d", i) {
+				t.Fatalf("event %d is %s %s", i, e.Type, e.Object.text("metadata.name"))
+			}
+		}
+	}
+	for i := range n {
+		write(fmt.Sprintf("t%03d", i))
+	}
+	follow(live)
+	follow(w.watch("templates?watch=1&resourceVersion=" + from))
+	if e := unmarked(); e.Type != "ADDED" || e.Object.text("metadata.name") != "t599" {
+		t.Errorf("who wants no bookmarks gets %v", e)
+	}
+	head := w.must("GET", "templates", nil).text("metadata.resourceVersion")
+	for {
+		e := marked()
+		if e.Type != "BOOKMARK" || e.Object.text("kind") != "Template" {
+			t.Fatalf("%v, want a bookmark", e)
+		}
+		if e.Object.text("metadata.resourceVersion") == head {
+			break
+		}
+	}
+	whole := w.watch("templates?watch=1&fieldSelector=metadata.name=first")
+	if e := whole(); e.Type != "ADDED" || e.Object.text("metadata.name") != "first" {
+		t.Errorf("without a resourceVersion, what there is comes first: %v", e)
+	}
+}
+
+// Pages go on though all that they are of has gone.
+func TestPagesOfWhatHasGone(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []string{"a", "b", "c"} {
+		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := w.must("GET", "templates?limit=1", nil)
+	w.must("DELETE", "templates", nil)
+	rest := w.must("GET", "templates?limit=5&continue="+first.text("metadata.continue"), nil)
+	if got := strings.Join(append(first.names(), rest.names()...), " "); got != "a b c" {
+		t.Errorf("listed %s", got)
+	}
+}
+
+// It serves all addresses, and no longer when it has ended; watches end then.
+func TestServing(t *testing.T) {
+	var addresses []net.Addr
+	var watching func() error
+	t.Run("serves", func(t *testing.T) {
+		w := newWorld(t, func(o *kubeapi.Options) {
+			for _, l := range o.Listeners {
+				addresses = append(addresses, l.Addr())
+			}
+		})
+		for _, a := range addresses {
+			w.url = "https://" + a.String()
+			w.must("GET", "templates", nil)
+		}
+		request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, w.url+group+"templates?watch=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := w.client.Do(request) //nolint:bodyclose // it is closed below
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := response.Body
+		watching = func() error {
+			_, err := io.Copy(io.Discard, body)
+			return errors.Join(err, body.Close())
+		}
+	})
+	if err := watching(); err != nil {
+		t.Errorf("the watch was cut off: %v", err)
+	}
+	for _, a := range addresses {
+		if conn, err := net.Dial("tcp", a.String()); err == nil {
+			conn.Close()
+			t.Errorf("%s is still served", a)
+		}
+	}
+}

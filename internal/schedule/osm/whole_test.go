@@ -1,0 +1,128 @@
+package osm_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/internal/schedule"
+	"github.com/tko-orchestrator/tko/internal/schedule/osm"
+	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/validate"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// data is a data controller in memory.
+func data(t *testing.T) *client.Client {
+	t.Helper()
+	store, err := sqlite.OpenMemory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	validator, err := validate.New(validate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpcapi.NewServer(catalog.New(store, validator, catalog.Options{MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}), grpcapi.Options{})
+	listener := bufconn.Listen(1 << 20)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	c, err := client.Dial(client.Options{WaitForReady: true, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Close()
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = store.Close()
+	})
+	return c
+}
+
+// A deployment at an OSM's site becomes a network service, with the real data
+// controller and the loop that others share: from package to conditions.
+func TestFromPackageToNetworkService(t *testing.T) {
+	t.Parallel()
+	c, server := data(t), osmtest.Start(t, osmtest.Options{TLS: true, Delay: 10 * time.Millisecond})
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{"password": []byte("admin"), "ca.pem": server.CA} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(text string) krm.Package {
+		p, err := krm.Decode(krm.YAML, []byte(text), krm.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	site := read("apiVersion: osm.plugin.nephio.org/v1alpha1\nkind: OSM\nmetadata: {name: main}\nspec: {url: '" + server.URL +
+		"', vimAccount: vim, caFile: ca.pem, credentials: {username: admin, passwordFile: password}}\n")
+	if _, err := c.RegisterSite(t.Context(), tko.Site{ID: "lagos", Package: site}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := c.CreateDeployment(t.Context(), tko.NewDeployment{Site: "lagos", Prepared: true, Approved: true, Merge: read(packages + instance("upf", 1))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(until func() bool) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			s := schedule.New(c, nil, schedule.Options{OSM: osm.Options{Secrets: dir, Poll: 5 * time.Millisecond, Settle: 20 * time.Millisecond}})
+			ended <- s.Run(ctx)
+		}()
+		for deadline := time.Now().Add(3 * time.Minute); !until(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				d, _ := c.Deployment(t.Context(), id, 0)
+				t.Errorf("it doesn't come: %+v %v", d.Stamp.Conditions, server.Instances())
+				break
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	is := func(condition, reason string) bool {
+		d, err := c.Deployment(t.Context(), id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, have := range d.Stamp.Conditions {
+			if have.Type == condition {
+				return have.Reason == reason
+			}
+		}
+		return false
+	}
+	run(func() bool { return len(server.Instances()) > 0 }) // it stops in the midst of it
+	run(func() bool {
+		return is(tko.ConditionScheduled, osm.ReasonApplied) && is(tko.ConditionHealthy, osm.ReasonHealthy)
+	})
+	if all := server.Instances(); len(all) != 1 || all[0].Name != "edge."+string(id) || all[0].State != "READY" {
+		t.Errorf("there is %+v", all)
+	}
+	if _, err := c.DeleteDeployment(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	run(func() bool {
+		_, there := server.Package("vnf", "upf_knf")
+		return len(server.Instances()) == 0 && !there
+	})
+}

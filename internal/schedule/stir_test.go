@@ -1,0 +1,87 @@
+package schedule_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/kube"
+)
+
+// What somebody does in a cluster is undone, and how things do is told, long
+// before the site's next look is due.
+func TestClustersAreWatched(t *testing.T) {
+	t.Parallel()
+	c := kube.Shared(t, kube.Options{})
+	text, err := os.ReadFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "lagos"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const ns = "watched"
+	c.Kubectl(t, "create", "namespace", ns)
+	d := deployment("a", ns)
+	pod := krm.Resource{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "p"},
+		"spec": map[string]any{"automountServiceAccountToken": false, "containers": []any{map[string]any{"name": "c", "image": "i:1"}}},
+	}
+	d.Package = krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "m"}, "data": map[string]any{"mode": "live"}}, pod}
+	cluster := krm.Resource{
+		"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": "c"},
+		"spec": map[string]any{"kubeconfig": map[string]any{"file": "lagos"}, "namespace": ns, "inventoryNamespace": ns},
+	}
+	r := world([]tko.Site{site(ns, cluster)}, []tko.Deployment{d})
+	r.queue = []tko.WorkItem{{Queue: tko.QueueSchedule, Key: ns, Claim: "c"}} // once
+	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: kubernetes.Options{Kubeconfigs: dir, Interval: 24 * time.Hour}})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer running.Wait()
+	defer stop()
+	says := func(typ, want string) {
+		t.Helper()
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			r.mu.Lock()
+			said := ""
+			for _, c := range r.deployments["a"].Stamp.Conditions {
+				if c.Type == typ {
+					said = c.Status + " " + c.Reason + " " + c.Message
+				}
+			}
+			r.mu.Unlock()
+			if strings.Contains(said, want) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s says %q, not %q", typ, said, want)
+			}
+		}
+	}
+	says(tko.ConditionHealthy, "False InProgress")
+	c.Kubectl(t, "patch", "pod", "p", "-n", ns, "--subresource=status", "-p", `{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`)
+	says(tko.ConditionHealthy, "True Healthy")
+	edit := c.Command(c.Kubeconfig, "edit", "configmap", "m", "-n", ns)
+	edit.Env = append(edit.Env, "KUBE_EDITOR=sed -i s/live/test/")
+	if out, err := edit.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c.Eventually(t, "live", "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.data.mode}")
+	says(tko.ConditionScheduled, `/data/mode is "test", should be "live"`)
+	c.Kubectl(t, "delete", "configmap", "m", "-n", ns)
+	c.Eventually(t, "live", "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.data.mode}", "--ignore-not-found")
+}
