@@ -9,10 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/gitops/flux"
+	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
 
@@ -56,20 +60,58 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 	return specs, nil
 }
 
-// gitOps is the role gitops; nil if it has nothing to do.
-func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller, error) {
+// gitOps is the role gitops, and what brings it sources of Flux, or nil; both
+// are nil if it has nothing to do.
+func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller, *flux.Controller, error) {
 	c := &s.config.GitOps
 	specs, err := gitOpsSources(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if len(specs) == 0 {
-		return nil, nil
+	if len(specs) == 0 && !c.FollowsFlux() {
+		return nil, nil, nil
+	}
+	keys, err := ageKeys(c.AgeKeys)
+	if err != nil {
+		return nil, nil, err
 	}
 	tree.Sweep(c.Dir)
-	return gitops.New(data, gitops.Options{
-		Worker: worker, Sources: specs, Lease: s.config.WorkLease, Connections: c.Connections, Log: s.log.With("role", config.RoleGitOps),
-	}), nil
+	log := s.log.With("role", config.RoleGitOps)
+	engine := gitops.New(data, gitops.Options{
+		Worker: worker, Sources: specs, Lease: s.config.WorkLease, Connections: c.Connections, Log: log,
+		Decrypt: func(t *tree.Tree) *tree.Tree {
+			t.FS = sops.FS(t.FS, keys, flux.Others)
+			return t
+		},
+	})
+	if !c.FollowsFlux() {
+		return engine, nil, nil
+	}
+	cluster, err := clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig) // the one we run in, without a kubeconfig
+	if err != nil {
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "the cluster of Flux: %w", err)
+	}
+	sources, err := flux.New(cluster, engine, flux.Options{
+		Namespaces: c.FluxNamespaces, Worker: worker, OSMOps: c.FluxAsItIs, NoCrossNamespaceRefs: c.FluxNoCrossNamespaceRefs, EventsAddress: c.FluxEvents,
+		Fetch: flux.FetchOptions{Dir: c.Dir, Host: c.FluxArtifacts}, Log: log,
+	})
+	return engine, sources, err
+}
+
+// ageKeys reads the keys of a file; there are none without one.
+func ageKeys(file string) (*sops.Keys, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "--gitops-age-keys: %w", err)
+	}
+	keys, err := sops.ParseKeys(text)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "--gitops-age-keys %s: %w", file, err)
+	}
+	return keys, nil
 }
 
 // serveHooks serves webhooks until the context ends.

@@ -26,7 +26,6 @@ type Store interface {
 	Writer
 	Tokens
 	Queue
-	Sources
 	Feed
 	Lifecycle
 }
@@ -282,8 +281,10 @@ type Tokens interface {
 	CancelModification(ctx context.Context, token string) error
 }
 
-// A Queue keeps work. Items of the same queue and key fall together.
+// A Queue keeps work, and what is known of the sources that are worked on.
+// Items of the same queue and key fall together.
 type Queue interface {
+	Sources
 	// ClaimWork answers up to Max items that are due and that nobody holds a
 	// lease of, oldest first, without waiting, and if there are none, when the
 	// next will be due (zero: not known).

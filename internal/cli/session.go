@@ -25,7 +25,6 @@ type (
 		deployments
 		modifications
 		plugins
-		sources
 		instance
 	}
 	templates interface {
@@ -71,6 +70,7 @@ type (
 		RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
 	}
 	instance interface {
+		sources
 		About(ctx context.Context) (tko.About, error)
 		Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 		io.Closer

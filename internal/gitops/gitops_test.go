@@ -257,7 +257,7 @@ func TestBrokenSourceDisturbsNoOther(t *testing.T) {
 	w.sync("good", second)
 	away.away.Store(false)
 	w.until("away", "back", func(s tko.Source) bool {
-		c, _ := ready(s)
+		c := ready(s)
 		return c.Status == tko.ConditionTrue
 	})
 	w.refused("waits", gitops.ReasonInvalid, "nowhere")

@@ -28,6 +28,7 @@ const (
 	ReasonSuspended   = "Suspended"
 	ReasonDependency  = "DependencyNotReady"
 	ReasonNothing     = "NothingForUs"
+	ReasonDenied      = "AccessDenied"
 )
 
 // kept is what the controller keeps in a source's State.
@@ -71,6 +72,12 @@ func (l *look) do(ctx context.Context) work.Result {
 	known := (*conditionError)(nil)
 	if !errors.As(err, &known) {
 		known = &conditionError{reason: ReasonFailed, err: err}
+	}
+	if again := (*AgainError)(nil); errors.As(err, &again) && again.Quiet {
+		return work.Result{Outcome: tko.WorkLater, Retry: again.After}
+	}
+	if known.wait == 0 {
+		known.wait = l.spec.Retry
 	}
 	l.failed(known)
 	if saveErr := l.save(ctx); saveErr != nil {
@@ -149,6 +156,9 @@ func (l *look) save(ctx context.Context) error {
 	if l.controller.options.Changed != nil {
 		l.controller.options.Changed(ctx, next)
 	}
+	if l.spec.Report != nil {
+		l.spec.Report(ctx, next)
+	}
 	return nil
 }
 
@@ -195,6 +205,9 @@ func (l *look) fetchFailed(ctx context.Context, err error) error {
 	if e.stalled {
 		e.wait = around(l.spec.Interval)
 	}
+	if errors.Is(err, tko.ErrDenied) {
+		e.reason, e.stalled, e.wait = ReasonDenied, true, around(l.spec.Interval)
+	}
 	if again := (*AgainError)(nil); errors.As(err, &again) {
 		e.wait = again.After
 	}
@@ -205,6 +218,7 @@ func (l *look) fetchFailed(ctx context.Context, err error) error {
 type AgainError struct {
 	After time.Duration
 	Err   error
+	Quiet bool // it is no failure: how the source is stays
 }
 
 func (e *AgainError) Error() string { return e.Err.Error() }
@@ -254,7 +268,9 @@ func (l *look) settled(ctx context.Context, revision string) bool {
 // at has the files of a revision.
 func (l *look) at(ctx context.Context, revision string) error {
 	s := l.source
-	if s.tree != nil && s.revision == revision {
+	// What was asked for may have changed what the same revision holds.
+	key := revision + " " + l.spec.Generation
+	if s.tree != nil && s.revision == key {
 		return nil
 	}
 	t, err := l.spec.From.Fetch(ctx, revision)
@@ -265,7 +281,7 @@ func (l *look) at(ctx context.Context, revision string) error {
 		t = l.controller.options.Decrypt(t)
 	}
 	s.forget()
-	s.tree, s.revision = t, revision
+	s.tree, s.revision = t, key
 	return nil
 }
 
@@ -274,12 +290,15 @@ func (l *look) at(ctx context.Context, revision string) error {
 const rounds = 3
 
 func (l *look) apply(ctx context.Context, revision string) (again time.Duration, err error) {
-	manifests, err := manifest.Read(l.source.tree, l.spec.Path)
+	var manifests []manifest.Manifest
+	if !l.spec.OSMOnly {
+		manifests, err = manifest.Read(l.source.tree, l.spec.Path)
+	}
 	osm, osmErr := l.readOSM()
 	if err := errors.Join(err, osmErr); err != nil {
 		return 0, l.invalid(err)
 	}
-	if len(manifests) == 0 && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil && l.spec.Optional {
+	if l.spec.OSMOnly && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil {
 		l.say(tko.ConditionTrue, ReasonNothing, "the revision holds nothing for TKO")
 		l.done(revision)
 		return around(l.spec.Interval), l.save(ctx)
@@ -405,12 +424,12 @@ func (l *look) leave(ctx context.Context) work.Result {
 		l.failed(&conditionError{reason: ReasonFailed, err: err})
 		return work.Result{Err: errors.Join(err, l.save(ctx))}
 	}
-	l.controller.gone(ctx, l.source, l.spec.Name)
+	l.controller.gone(ctx, l.source, l.spec.Name, l.spec.Report)
 	return work.Result{Outcome: tko.WorkDone}
 }
 
 // gone forgets a source whose end was reached.
-func (c *Controller) gone(ctx context.Context, s *source, name string) {
+func (c *Controller) gone(ctx context.Context, s *source, name string, report func(context.Context, tko.Source)) {
 	s.forget()
 	s.record = tko.Source{}
 	c.mu.Lock()
@@ -420,6 +439,9 @@ func (c *Controller) gone(ctx context.Context, s *source, name string) {
 	c.mu.Unlock()
 	if c.options.Changed != nil {
 		c.options.Changed(ctx, tko.Source{Name: name})
+	}
+	if report != nil {
+		report(ctx, tko.Source{Name: name})
 	}
 }
 

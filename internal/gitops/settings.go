@@ -31,7 +31,7 @@ type Settings struct {
 
 	Budget    *BudgetSettings `json:"budget,omitempty"` // 50 %, 20 entities
 	DependsOn []string        `json:"dependsOn,omitempty"`
-	OSM       OSMSettings     `json:"osm,omitempty"`
+	OSM       OSMSettings     `json:"osm,omitzero"`
 }
 
 // BudgetSettings say how much may be removed without asking: what is beyond
@@ -106,6 +106,9 @@ func (s Settings) Spec(dir string) (Spec, error) {
 	}
 	if s.Name == "" || strings.ContainsFunc(s.Name, func(c rune) bool { return c <= ' ' || c > '~' }) || len(s.Name) > 253 {
 		return fail("use a name of 1 to 253 visible ASCII characters")
+	}
+	if tko.IsSiteSource(s.Name) {
+		return fail("names with that beginning are for targets of sites: use another")
 	}
 	if s.Git.URL == "" {
 		return fail("git.url is missing")

@@ -25,7 +25,6 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -260,13 +259,14 @@ func (w *world) until(name, what string, holds func(tko.Source) bool) tko.Source
 	return s
 }
 
-func ready(s tko.Source) (tko.Condition, bool) {
+// ready is the condition Ready of a source.
+func ready(s tko.Source) tko.Condition {
 	for _, c := range s.Status.Conditions {
 		if c.Type == tko.ConditionReady {
-			return c, true
+			return c
 		}
 	}
-	return tko.Condition{}, false
+	return tko.Condition{}
 }
 
 // sync has a source looked at, and waits until a revision is applied.
@@ -276,7 +276,7 @@ func (w *world) sync(name, revision string) tko.Source {
 		w.Fatal(err)
 	}
 	return w.until(name, "at "+revision, func(s tko.Source) bool {
-		c, _ := ready(s)
+		c := ready(s)
 		return s.Status.Applied == revision && c.Status == tko.ConditionTrue
 	})
 }
@@ -288,7 +288,7 @@ func (w *world) refused(name, reason string, parts ...string) tko.Source {
 		w.Fatal(err)
 	}
 	return w.until(name, "refused for "+reason, func(s tko.Source) bool {
-		c, _ := ready(s)
+		c := ready(s)
 		for _, part := range parts {
 			if !strings.Contains(c.Message, part) {
 				return false
@@ -322,5 +322,3 @@ func (w *world) entities() []string {
 	}
 	return found
 }
-
-var budget = plan.DefaultBudget

@@ -123,6 +123,18 @@ func TestThereAndBack(t *testing.T) {
 		{Item: item, Outcome: tko.WorkLater, Retry: time.Second},
 		{Item: item, Outcome: tko.WorkReleased},
 	}, NewFinishWork, FinishWork)
+	there(t, "source", tko.Source{
+		Name: "n", Version: 3, Updated: moment, Approved: "a", State: []byte{1}, Status: tko.SourceStatus{
+			Kind: "git", URL: "u", Ref: "r", Path: "p", Attempted: "2", Applied: "1", Asks: "q", Holder: "h", Messages: []string{"m"},
+			Items:      []tko.SourceItem{{Kind: "site", Name: "s", ID: "i", Digest: "d", Revision: 4, Pending: true, Status: "Keep"}},
+			Operations: []tko.SourceOperation{{Time: moment, Revision: "2", Verb: "create", Kind: "site", Name: "s", Error: "e"}},
+			Conditions: stamp1.Conditions,
+		},
+	}, sure(NewSource), sure(Source))
+	there(t, "put", tko.Put{
+		Kind: tko.KindPlugin, ID: "i", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Package: pkg, Plugin: tko.Plugin{Type: "prepare", Name: "n"},
+		Origin: "o", DryRun: true,
+	}, func(p tko.Put) (*tkopb.PutEntity, error) { return NewPutEntity(p, krm.CBOR) }, PutEntity)
 	for _, op := range []tko.Op{tko.OpWritten, tko.OpDeleted, tko.OpStatus} {
 		there(t, "change "+string(op), tko.Change{Position: 1, Kind: tko.KindSite, ID: "s", Op: op, Revision: 2, Time: moment, Author: tko.Author{Who: "a", Why: "b"}}, sure(NewChange), sure(Change))
 	}

@@ -127,7 +127,7 @@ func TestChartIsTheKustomization(t *testing.T) {
 	one := map[string]any{"replicas": 1}
 	tests := map[string]map[string]any{
 		"production": {"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}},
-		"management": {"kubernetesSites": map[string]any{"management": true}},
+		"management": {"kubernetesSites": map[string]any{"management": true}, "gitops": map[string]any{"enabled": true}},
 		"trial":      {"postgresql": map[string]any{"enabled": true}, "data": one, "preparer": one, "metaScheduler": one},
 	}
 	for overlay, values := range tests {
@@ -151,7 +151,7 @@ func TestChartIsTheKustomization(t *testing.T) {
 func TestChartInAnotherNamespace(t *testing.T) {
 	manifest := mustHelm(t, "elsewhere", map[string]any{
 		"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}, "postgresql": map[string]any{"enabled": true},
-		"kubernetesSites": map[string]any{"management": true},
+		"kubernetesSites": map[string]any{"management": true}, "gitops": map[string]any{"enabled": true},
 	})
 	for id, o := range objects(t, manifest) {
 		text, err := yaml.Marshal(o)
@@ -236,7 +236,7 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	if n != 3 {
+	if n != 4 {
 		t.Errorf("%d Deployments", n)
 	}
 }

@@ -201,7 +201,7 @@ func read(r krm.Resource) (*Manifest, error) {
 		return nil, err
 	}
 	if m.Put.Kind == tko.KindPlugin && len(m.Put.Metadata) > 0 {
-		return nil, errors.New("metadata.labels: plugins have no metadata")
+		return nil, errors.New("metadata.labels: plugins have no metadata, leave the labels out")
 	}
 	if m.Adopt, err = flag(r, AnnotationAdopt, "true", "false"); err != nil {
 		return nil, err
@@ -246,7 +246,7 @@ func labels(r krm.Resource) (map[string]string, error) {
 	}
 	pairs, ok := value.(map[string]any)
 	if !ok {
-		return nil, errors.New("metadata.labels is no map")
+		return nil, errors.New("metadata.labels is no map: write keys and values below it")
 	}
 	metadata := make(map[string]string, len(pairs))
 	for key, value := range pairs {
@@ -276,7 +276,7 @@ func identity(r krm.Resource, spec map[string]any, field string) (string, error)
 	}
 	name := r.Name()
 	if name == "" && id == "" {
-		return "", fmt.Errorf("it has neither metadata.name nor spec.%s", field)
+		return "", fmt.Errorf("it has neither metadata.name nor spec.%s: give it one", field)
 	}
 	if name == "" {
 		return id, nil
@@ -294,7 +294,7 @@ func identity(r krm.Resource, spec map[string]any, field string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	return "", fmt.Errorf("metadata.name and spec.%s are of different ones: the name of %q is %q", field, id, escaped)
+	return "", fmt.Errorf("metadata.name and spec.%s are of different ones: leave metadata.name out, or write %q", field, escaped)
 }
 
 func (m *Manifest) template(r krm.Resource) error {
@@ -373,7 +373,7 @@ func (m *Manifest) plugin(r krm.Resource) error {
 		named, err := tko.FromKubeName(r.Name())
 		typ, name, ok := tko.SplitPluginID(named)
 		if err != nil || !ok || p.Type != "" && p.Type != typ || p.Name != "" && p.Name != name {
-			return errors.New("it has no spec.type and spec.pluginId, and metadata.name isn't type|pluginId, escaped")
+			return errors.New("it isn't said which plugin it is: give spec.type and spec.pluginId, and leave metadata.name out")
 		}
 		p.Type, p.Name = typ, name
 	}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -25,7 +26,7 @@ func specOf(r krm.Resource, fields ...string) (map[string]any, error) {
 	}
 	spec, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("spec is no map")
+		return nil, errors.New("spec is no map: give it fields, such as templateId: NAME")
 	}
 	for key := range spec {
 		if !slices.Contains(fields, key) {
@@ -53,7 +54,7 @@ func list(spec map[string]any, field string) ([]any, error) {
 	}
 	items, ok := value.([]any)
 	if !ok {
-		return nil, fmt.Errorf("spec.%s is no list", field)
+		return nil, fmt.Errorf("spec.%s is no list: begin each element with -", field)
 	}
 	return items, nil
 }
@@ -81,7 +82,7 @@ func pairs(spec map[string]any, field string) (map[string]string, error) {
 	}
 	m, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("spec.%s is no map", field)
+		return nil, fmt.Errorf("spec.%s is no map: write its keys and values below it", field)
 	}
 	all := make(map[string]string, len(m))
 	for key, value := range m {
@@ -110,7 +111,7 @@ func triggers(spec map[string]any) ([]krm.GVK, error) {
 			text, ok := value.(string)
 			switch {
 			case !ok:
-				return nil, fmt.Errorf("spec.triggers[%d].%s is no string", i, key)
+				return nil, fmt.Errorf("spec.triggers[%d].%s is no string: quote it", i, key)
 			case key == "group":
 				gvk.Group = text
 			case key == "version":
@@ -134,7 +135,7 @@ func packageOf(spec map[string]any) (krm.Package, error) {
 	}
 	m, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("spec.package is no map")
+		return nil, errors.New("spec.package is no map: give it resources: […]")
 	}
 	for key := range m {
 		if key != "resources" {
@@ -143,13 +144,13 @@ func packageOf(spec map[string]any) (krm.Package, error) {
 	}
 	items, err := list(m, "resources")
 	if err != nil {
-		return nil, fmt.Errorf("spec.package.resources is no list")
+		return nil, errors.New("spec.package.resources is no list: begin each resource with - ")
 	}
 	var p krm.Package
 	for i, item := range items {
 		r, ok := item.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("spec.package.resources[%d] is no map", i)
+			return nil, fmt.Errorf("spec.package.resources[%d] is no map: write a resource, with apiVersion and kind", i)
 		}
 		p = append(p, krm.Resource(r))
 	}

@@ -95,7 +95,7 @@ func (r *Repository) Revision(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.method, CABundle: ca})
+	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.method, CABundle: ca, PeelingOption: git.AppendPeeled})
 	if err != nil {
 		return "", auth.hide(told(ctx, err))
 	}
@@ -219,10 +219,20 @@ func (r *Repository) fetch(ctx context.Context, repository *git.Repository, hash
 	if _, found := repository.CommitObject(hash); err == nil && found == nil {
 		return nil
 	}
-	if ctx.Err() != nil || plumbing.IsHash(r.options.Ref) {
+	if ctx.Err() != nil {
 		return err
 	}
-	refs, listErr := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: o.Auth, CABundle: o.CABundle})
+	if plumbing.IsHash(r.options.Ref) { // somewhere in what there is
+		o.Depth, o.RefSpecs = 0, []config.RefSpec{"+refs/heads/*:refs/tko/heads/*", "+refs/tags/*:refs/tko/tags/*"}
+		if err := repository.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
+			return err
+		}
+		if _, err := repository.CommitObject(hash); err != nil {
+			return tko.Errorf(tko.ErrInvalid, "the repository has no commit %q on a branch or tag", hash)
+		}
+		return nil
+	}
+	refs, listErr := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: o.Auth, CABundle: o.CABundle, PeelingOption: git.AppendPeeled})
 	if listErr != nil {
 		return listErr
 	}

@@ -14,6 +14,7 @@ app.kubernetes.io/component: {{ . }}
 {{- define "tko.role" -}}
 {{- $data := eq .role "data" }}
 {{- $scheduler := eq .role "meta-scheduler" }}
+{{- $gitops := eq .role "gitops" }}
 {{- $kubernetes := and $data .Values.kubernetesAPI.enabled }}
 {{- $management := and $scheduler .Values.kubernetesSites.management }}
 apiVersion: v1
@@ -49,7 +50,7 @@ spec:
         {{- include "tko.selector" .role | nindent 8 }}
     spec:
       serviceAccountName: tko-{{ .role }}
-      automountServiceAccountToken: {{ or $kubernetes $management }} # to ask the cluster who users are, or for kubeconfigs
+      automountServiceAccountToken: {{ or $kubernetes $management $gitops }} # to ask the cluster who users are, for kubeconfigs, or for sources
       enableServiceLinks: false
       terminationGracePeriodSeconds: 30
       {{- with .Values.image.pullSecrets }}
@@ -105,6 +106,10 @@ spec:
         - --git-secrets=/git-secrets
         - --osm-secrets=/osm-secrets
         - --kubeconfigs=/kubeconfigs
+        {{- end }}
+        {{- if $gitops }}
+        - --gitops-dir=/cache
+        - --flux-in-cluster
         {{- end }}
         {{- if $management }}
         - --management-kubeconfig=/management/kubeconfig
@@ -184,6 +189,11 @@ spec:
           mountPath: /kubeconfigs
           readOnly: true
         {{- end }}
+        {{- if $gitops }}
+        - name: connections
+          mountPath: /etc/osmops
+          readOnly: true
+        {{- end }}
         {{- if $management }}
         - name: management
           mountPath: /management
@@ -214,6 +224,13 @@ spec:
       - name: kubeconfigs # of clusters that sites name by a file
         secret:
           secretName: {{ .Values.kubernetesSites.secret }}
+          optional: true
+          defaultMode: 288 # 0440: of the group
+      {{- end }}
+      {{- if $gitops }}
+      - name: connections # what repositories for Open Source MANO name as their connectionFile
+        secret:
+          secretName: {{ .Values.gitops.connections }}
           optional: true
           defaultMode: 288 # 0440: of the group
       {{- end }}

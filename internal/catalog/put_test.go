@@ -1,0 +1,136 @@
+package catalog_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+func TestPutEntity(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	pkg := func(value string) krm.Package {
+		return krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "x"}, "data": map[string]any{"k": value}}}
+	}
+	put := func(p tko.Put, want tko.PutResult) tko.PutResult {
+		t.Helper()
+		got, err := w.PutEntity(w.ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want.ID == "" {
+			want.ID = got.ID
+		}
+		if got != want {
+			t.Errorf("putting %+v: got %+v, want %+v", p, got, want)
+		}
+		return got
+	}
+	site := tko.Put{Kind: tko.KindSite, ID: "s", Metadata: map[string]string{"a": "1", "b": "2"}, Package: pkg("1")}
+	try := func(p tko.Put) tko.Put {
+		p.DryRun = true
+		return p
+	}
+	put(try(site), tko.PutResult{ID: "s", Created: true, Changed: true})
+	put(site, tko.PutResult{ID: "s", Revision: 1, Created: true, Changed: true})
+	put(site, tko.PutResult{ID: "s", Revision: 1})
+	put(try(site), tko.PutResult{ID: "s", Revision: 1})
+	site.Metadata = map[string]string{"a": "1"}
+	put(try(site), tko.PutResult{ID: "s", Revision: 1, Changed: true})
+	put(site, tko.PutResult{ID: "s", Revision: 2, Changed: true})
+	if s, err := w.Site(w.ctx, "s", 0); err != nil || len(s.Metadata) != 1 {
+		t.Errorf("what isn't said any more goes: %v, %v", s.Metadata, err)
+	}
+
+	// A deployment by its origin is one.
+	d := tko.Put{Kind: tko.KindDeployment, Origin: "fleet/one", Site: "s", Package: pkg("1")}
+	put(try(d), tko.PutResult{Created: true, Changed: true})
+	first := put(d, tko.PutResult{Revision: 1, Created: true, Changed: true})
+	put(d, tko.PutResult{ID: first.ID, Revision: 1})
+	d.Origin = "fleet/two"
+	if second := put(d, tko.PutResult{Revision: 1, Created: true, Changed: true}); second.ID == first.ID {
+		t.Error("another origin is the same deployment")
+	}
+	change := tko.Put{Kind: tko.KindDeployment, ID: first.ID, Package: pkg("2").WithDeployment("", "", false, false)}
+	put(try(change), tko.PutResult{ID: first.ID, Revision: 1, Changed: true})
+	put(change, tko.PutResult{ID: first.ID, Revision: 2, Changed: true})
+	if got, err := w.Deployment(w.ctx, tko.DeploymentID(first.ID), 0); err != nil || got.Site != "" {
+		t.Errorf("the deployment is %+v, %v", got, err)
+	}
+
+	wrong := map[string]tko.Put{
+		"kind":                  {Kind: "thing", ID: "x"},
+		"no origin":             {Kind: tko.KindDeployment},
+		"origin of a site":      {Kind: tko.KindSite, ID: "s", Origin: "x"},
+		"invalid":               {Kind: tko.KindSite, ID: "s", Package: krm.Package{{"apiVersion": "v1", "kind": "X", "spec": map[string]any{"invalid": true}}}, DryRun: true},
+		"site that isn't there": {Kind: tko.KindDeployment, Origin: "y", Site: "nowhere", DryRun: true},
+	}
+	for name, p := range wrong {
+		if _, err := w.PutEntity(w.ctx, p); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if would, err := w.RemoveEntity(w.ctx, tko.KindDeployment, first.ID, true); err != nil || would.Count != 1 {
+		t.Errorf("removing would be %+v, %v", would, err)
+	}
+	if _, err := w.RemoveEntity(w.ctx, tko.KindDeployment, first.ID, false); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.RemoveEntity(w.ctx, tko.KindDeployment, first.ID, false); !errors.Is(err, tko.ErrNotFound) {
+		t.Errorf("removing it again: %v", err)
+	}
+}
+
+// What is done with a claim is refused once the claim is over: all ways of
+// writing, several commits of a deletion included.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	if err := w.CallSources(w.ctx, []string{"fleet"}, false, ""); err != nil {
+		t.Fatal(err)
+	}
+	items, err := w.ClaimWork(w.ctx, tko.ClaimWork{Queue: tko.QueueGitOps, Worker: "me", Max: 1, Lease: time.Minute})
+	if err != nil || len(items) != 1 {
+		t.Fatalf("claimed %v, %v", items, err)
+	}
+	ctx := tko.WithClaim(w.ctx, items[0])
+	if _, err := w.PutEntity(ctx, tko.Put{Kind: tko.KindTemplate, ID: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.FinishWork(w.ctx, []tko.FinishedWork{{Item: items[0], Outcome: tko.WorkDone}}); err != nil {
+		t.Fatal(err)
+	}
+	for what, do := range map[string]func() error{
+		"put": func() error {
+			_, err := w.PutEntity(ctx, tko.Put{Kind: tko.KindTemplate, ID: "t", Metadata: map[string]string{"a": "b"}})
+			return err
+		},
+		"put a new one": func() error {
+			_, err := w.PutEntity(ctx, tko.Put{Kind: tko.KindTemplate, ID: "new"})
+			return err
+		},
+		"create": func() error {
+			_, err := w.PutEntity(ctx, tko.Put{Kind: tko.KindDeployment, Origin: "o"})
+			return err
+		},
+		"remove": func() error {
+			_, err := w.RemoveEntity(ctx, tko.KindTemplate, "t", false)
+			return err
+		},
+		"save": func() error {
+			_, err := w.SaveSource(w.ctx, tko.Source{Name: "fleet"}, items[0])
+			return err
+		},
+	} {
+		if err := do(); !errors.Is(err, tko.ErrConflict) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if r, err := w.Template(w.ctx, "t", 0); err != nil || r.Stamp.Revision != 1 {
+		t.Errorf("the template is at %d, %v", r.Stamp.Revision, err)
+	}
+}

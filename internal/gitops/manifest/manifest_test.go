@@ -1,0 +1,131 @@
+package manifest_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+func read(t *testing.T, folder string, files map[string]string) ([]manifest.Manifest, error) {
+	t.Helper()
+	fsys := fstest.MapFS{}
+	for name, content := range files {
+		fsys[name] = &fstest.MapFile{Data: []byte(content)}
+	}
+	return manifest.Read(fsys, folder)
+}
+
+const head = "apiVersion: tko.nephio.org/v1alpha1\nkind: "
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	got, err := read(t, "", map[string]string{
+		"z.yaml": head + "Deployment\nmetadata: {name: one, labels: {a-002fb: c-002dd}}\nspec: {templateId: t, siteId: s, parentDeploymentId: p}\n---\n" +
+			head + "Site\nmetadata: {name: lagos-002f1, annotations: {gitops.tko.nephio.org/adopt: 'true', gitops.tko.nephio.org/prune: disabled}}\nspec: {templateId: t}\n",
+		"a/b.yml":     head + "Plugin\nmetadata: {name: schedule-007cx}\nspec: {executor: command, arguments: [a, b], properties: {k: v}, triggers: [{group: g, version: v1, kind: K}]}\n",
+		"a/t.yaml":    head + "Template\nspec: {templateId: 'demo/x:v1', package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}]}}\nstatus: {}\n",
+		"a/gitops.md": head + "Nonsense\n",
+		"own.yaml":    "apiVersion: tko.nephio.org/v1beta1\nkind: GitOps\nmetadata: {name: fleet}\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []manifest.Manifest{
+		{File: "a/b.yml", Name: "schedule|x", Put: tko.Put{Kind: tko.KindPlugin, ID: "schedule|x", Plugin: tko.Plugin{
+			Type: "schedule", Name: "x", Executor: "command", Arguments: []string{"a", "b"}, Properties: map[string]string{"k": "v"},
+			Triggers: []krm.GVK{{Group: "g", Version: "v1", Kind: "K"}},
+		}}},
+		{File: "a/t.yaml", Name: "demo/x:v1", Put: tko.Put{Kind: tko.KindTemplate, ID: "demo/x:v1", Package: krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "x"}}}}},
+		{File: "z.yaml", Name: "lagos/1", Adopt: true, Keep: true, Put: tko.Put{Kind: tko.KindSite, ID: "lagos/1", Template: "t"}},
+		{File: "z.yaml", Name: "one", Put: tko.Put{Kind: tko.KindDeployment, Template: "t", Site: "s", Parent: "p", Metadata: map[string]string{"a/b": "c-d"}}},
+	}
+	digests := map[string]bool{}
+	for i := range got {
+		digests[got[i].Digest] = true
+		got[i].Digest = ""
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if len(digests) != 4 {
+		t.Errorf("the digests are %v", digests)
+	}
+}
+
+// The digest says whether a manifest changed in what it says, and in nothing
+// else.
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	digest := func(text string) string {
+		t.Helper()
+		got, err := read(t, ".", map[string]string{"a.yaml": text})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		return got[0].Digest
+	}
+	base := digest(head + "Site\nspec: {siteId: s, templateId: t}\n")
+	for why, same := range map[string]string{
+		"the order of fields": "kind: Site\nspec: {templateId: t, siteId: s}\napiVersion: tko.nephio.org/v1alpha1\n",
+		"comments":            "# x\n" + head + "Site\nspec: {siteId: s, templateId: t}\n",
+		"annotations of ours": head + "Site\nmetadata: {annotations: {gitops.tko.nephio.org/adopt: 'true'}}\nspec: {siteId: s, templateId: t}\n",
+	} {
+		if digest(same) != base {
+			t.Errorf("%s made another digest", why)
+		}
+	}
+	for why, other := range map[string]string{
+		"template": head + "Site\nspec: {siteId: s, templateId: t2}\n",
+		"metadata": head + "Site\nmetadata: {labels: {a: b}}\nspec: {siteId: s, templateId: t}\n",
+		"package":  head + "Site\nspec: {siteId: s, templateId: t, package: {resources: [{apiVersion: v1, kind: X}]}}\n",
+	} {
+		if digest(other) == base {
+			t.Errorf("%s made no other digest", why)
+		}
+	}
+}
+
+func TestWrong(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ text, says string }{
+		"kind":             {head + "Siet\nspec: {siteId: s}\n", "Template, Site, Deployment or Plugin"},
+		"field":            {head + "Site\nspec: {siteID: s}\n", "spec.siteID isn't known"},
+		"root field":       {head + "Site\nsepc: {}\n", `"sepc"`},
+		"namespace":        {head + "Site\nmetadata: {namespace: x}\nspec: {siteId: s}\n", "namespace"},
+		"no name":          {head + "Site\n", "spec.siteId: give it one"},
+		"two names":        {head + "Site\nmetadata: {name: a}\nspec: {siteId: b/c}\n", `"b-002fc"`},
+		"alphabet":         {head + "Site\nspec: {siteId: 'a b'}\n", "a b"},
+		"label":            {head + "Site\nmetadata: {labels: {a: b-c}}\nspec: {siteId: s}\n", "labels"},
+		"number":           {head + "Site\nmetadata: {labels: {a: 1}}\nspec: {siteId: s}\n", "quote it"},
+		"package":          {head + "Site\nspec: {siteId: s, package: []}\n", "resources: […]"},
+		"resource twice":   {head + "Site\nspec: {siteId: s, package: {resources: [{apiVersion: v1, kind: X}, {apiVersion: v1, kind: X}]}}\n", "X"},
+		"adopt":            {head + "Site\nmetadata: {annotations: {gitops.tko.nephio.org/adopt: 'yes'}}\nspec: {siteId: s}\n", `"yes"`},
+		"deployment name":  {head + "Deployment\nspec: {siteId: s}\n", "metadata.name"},
+		"long name":        {head + "Deployment\nmetadata: {name: " + strings.Repeat("x", 121) + "}\n", "120"},
+		"plugin":           {head + "Plugin\nspec: {type: schedule}\n", "spec.pluginId"},
+		"plugin type":      {head + "Plugin\nspec: {type: wish, pluginId: x}\n", "wish"},
+		"plugin metadata":  {head + "Plugin\nmetadata: {labels: {a: b}}\nspec: {type: schedule, pluginId: x, arguments: [x]}\n", "labels"},
+		"trigger":          {head + "Plugin\nspec: {type: schedule, pluginId: x, triggers: [{grope: g}]}\n", "grope"},
+		"broken but ours":  {head + "Site\nspec: {\n", "a.yaml"},
+		"outside":          {"", ""},
+		"there is nothing": {"", ""},
+	}
+	for name, test := range tests {
+		folder := map[string]string{"outside": "../x", "there is nothing": "nowhere"}[name]
+		_, err := read(t, folder, map[string]string{"a.yaml": test.text})
+		if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), test.says) || folder == "" && !strings.HasPrefix(err.Error(), "a.yaml: ") {
+			t.Errorf("%s: the error is %v, want one that says %q", name, err, test.says)
+		}
+	}
+	_, err := read(t, "", map[string]string{"a.yaml": head + "Siet\n", "b.yaml": head + "Iste\n"})
+	if err == nil || !strings.Contains(err.Error(), "a.yaml") || !strings.Contains(err.Error(), "b.yaml") {
+		t.Errorf("not all of what is wrong is told: %v", err)
+	}
+}

@@ -1,0 +1,274 @@
+package gitops_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/gitops"
+)
+
+// A paused client is that of a process that stands still in the middle of a
+// write, and goes on later.
+type paused struct {
+	*client.Client
+	mu      sync.Mutex
+	stopped bool          // leases are not renewed
+	reached chan struct{} // closed at the first write
+	resume  chan struct{}
+	results chan error
+}
+
+func (p *paused) PutEntity(ctx context.Context, put tko.Put) (tko.PutResult, error) {
+	if put.DryRun {
+		return p.Client.PutEntity(ctx, put)
+	}
+	p.mu.Lock()
+	if !p.stopped {
+		p.stopped = true
+		close(p.reached)
+	}
+	p.mu.Unlock()
+	<-p.resume
+	result, err := p.Client.PutEntity(context.WithoutCancel(ctx), put) // it was on its way
+	p.results <- err
+	return result, err
+}
+
+func (p *paused) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
+	p.mu.Lock()
+	stopped := p.stopped
+	p.mu.Unlock()
+	if stopped {
+		<-p.resume
+	}
+	return p.Client.RenewWork(ctx, items, lease)
+}
+
+func TestPausedHolderChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	r.push(map[string]string{"a.yaml": template("t", "old")})
+	c := data(t)
+	slow := &paused{Client: c, reached: make(chan struct{}), resume: make(chan struct{}), results: make(chan error, 10)}
+	s := spec(t, gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: r.url}})
+	old := gitops.New(slow, gitops.Options{Worker: "old", Sources: []gitops.Spec{s}, Lease: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- old.Run(ctx) }()
+	<-slow.reached
+
+	second := r.push(map[string]string{"a.yaml": template("t", "new")})
+	w := start(t, c, gitops.Options{Worker: "new", Sources: []gitops.Spec{spec(t, gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: r.url}})}})
+	w.until("fleet", "taken over", func(s tko.Source) bool { return s.Status.Applied == second && s.Status.Holder == "new" })
+	stop()
+	close(slow.resume)
+	if err := <-slow.results; !errors.Is(err, tko.ErrConflict) {
+		t.Errorf("the write of the old holder ended with %v", err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	got, err := c.Template(t.Context(), "t", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value, _ := got.Package[0].Get("data", "key"); value != "new" || got.Stamp.Revision != 1 {
+		t.Errorf("the template is %v at %d", value, got.Stamp.Revision)
+	}
+	if s, err := c.Source(t.Context(), "fleet"); err != nil || s.Status.Applied != second {
+		t.Errorf("the source is at %s, %v", s.Status.Applied, err)
+	}
+}
+
+func TestReplicasShareSources(t *testing.T) {
+	t.Parallel()
+	const sources = 6
+	c := data(t)
+	repos := make([]*repo, sources)
+	var specs []gitops.Spec
+	for i := range repos {
+		repos[i] = newRepo(t)
+		specs = append(specs, spec(t, gitops.Settings{Name: fmt.Sprint("source", i), Git: gitops.GitSettings{URL: repos[i].url}}))
+	}
+	a := start(t, c, gitops.Options{Worker: "a", Sources: specs})
+	b := start(t, c, gitops.Options{Worker: "b", Sources: specs})
+	for round := range 3 {
+		revisions := make([]string, sources)
+		for i, r := range repos {
+			revisions[i] = r.push(map[string]string{"a.yaml": all(
+				template(fmt.Sprint("t", i), strconv.Itoa(round)), site(fmt.Sprint("s", i), ""), deployment("d", fmt.Sprint("t", i), fmt.Sprint("s", i)))})
+		}
+		for i, revision := range revisions {
+			w := []*world{a, b}[(i+round)%2] // whoever is told, somebody looks
+			w.sync(fmt.Sprint("source", i), revision)
+		}
+	}
+	if got := len(a.entities()); got != 3*sources {
+		t.Errorf("there are %v", a.entities())
+	}
+}
+
+// What was created by somebody who died before that was noted is found again.
+func TestInterruptedCreations(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	c := data(t)
+	first := r.push(map[string]string{"a.yaml": all(template("t", "1"), site("s", "t"), deployment("d", "t", "s"), deployment("e", "t", "s"))})
+	for _, fatal := range []string{"template", "site", "deployment"} {
+		dying := &dying{Client: c, at: fatal}
+		ctx, stop := context.WithCancel(t.Context())
+		dying.die = stop
+		controller := gitops.New(dying, gitops.Options{Worker: fatal, Sources: []gitops.Spec{spec(t, gitops.Settings{Git: gitops.GitSettings{URL: r.url}})}, Lease: 100 * time.Millisecond})
+		if err := controller.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Git: gitops.GitSettings{URL: r.url}})}})
+	s := w.sync("fleet", first)
+	if got := w.entities(); len(got) != 4 {
+		t.Errorf("there are %v", got)
+	}
+	for _, item := range s.Status.Items {
+		if item.Pending || item.Digest == "" {
+			t.Errorf("the inventory has %+v", item)
+		}
+	}
+	second := r.push(map[string]string{"a.yaml": "x: 1\n"})
+	w.sync("fleet", second)
+	if got := w.entities(); len(got) != 0 {
+		t.Errorf("left are %v", got)
+	}
+}
+
+// A dying client makes one change of a kind, and does nothing any more then.
+type dying struct {
+	*client.Client
+	mu   sync.Mutex
+	at   string
+	dead bool
+	die  func()
+}
+
+func (d *dying) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dead {
+		return tko.PutResult{}, context.Canceled
+	}
+	result, err := d.Client.PutEntity(ctx, p)
+	if err == nil && !p.DryRun && string(p.Kind) == d.at {
+		d.dead = true
+		d.die()
+		return tko.PutResult{}, context.Canceled
+	}
+	return result, err
+}
+
+func (d *dying) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dead {
+		return 0, context.Canceled
+	}
+	return d.Client.SaveSource(ctx, s, claim)
+}
+
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	const body = `{"ref":"refs/heads/main"}`
+	mac := hmac.New(sha256.New, []byte("secret"))
+	mac.Write([]byte(body))
+	good := "sha256=" + hex.EncodeToString(mac.Sum(nil))
+	tests := map[string]struct {
+		why, path, header, value, method string
+		want                             int
+	}{
+		"GitHub":         {"as GitHub signs", "/hook/fleet", "X-Hub-Signature-256", good, "", 202},
+		"generic":        {"as anybody can", "/hook/fleet", "X-Signature", good, "", 202},
+		"GitLab":         {"as GitLab says", "/hook/fleet", "X-Gitlab-Token", "secret", "", 202},
+		"name with path": {"names may have slashes", "/hook/flux-system/fleet", "X-Signature", good, "", 202},
+		"no signature":   {"anybody could call", "/hook/fleet", "X-Other", good, "", 401},
+		"wrong":          {"somebody guesses", "/hook/fleet", "X-Hub-Signature-256", "sha256=" + strings.Repeat("00", 32), "", 401},
+		"wrong token":    {"somebody guesses", "/hook/fleet", "X-Gitlab-Token", "secreT", "", 401},
+		"sha1":           {"it isn't safe any more", "/hook/fleet", "X-Hub-Signature-256", "sha1=aa", "", 401},
+		"unknown":        {"who isn't known isn't told from a wrong signature", "/hook/other", "X-Signature", good, "", 401},
+		"GET":            {"links are no hooks", "/hook/fleet", "X-Signature", good, http.MethodGet, 405},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var called []string
+			h := gitops.Hooks(func() (config.Secret, error) { return "secret", nil }, func() []string { return []string{"fleet", "flux-system/fleet"} },
+				func(_ context.Context, names ...string) error {
+					called = append(called, names...)
+					return nil
+				}, slog.New(slog.DiscardHandler))
+			method := test.method
+			if method == "" {
+				method = http.MethodPost
+			}
+			q := httptest.NewRequest(method, test.path, bytes.NewBufferString(body))
+			q.Header.Set(test.header, test.value)
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, q)
+			if answer.Code != test.want {
+				t.Errorf("%s: got %d, want %d", test.why, answer.Code, test.want)
+			}
+			want := []string{strings.TrimPrefix(test.path, "/hook/")}
+			if test.want == 202 && !slices.Equal(called, want) || test.want != 202 && len(called) > 0 {
+				t.Errorf("called %v", called)
+			}
+		})
+	}
+}
+
+// A mortal client does nothing any more from some moment on, as that of a
+// process that was killed: what is under way is done, and nobody hears of it.
+type mortal struct {
+	*client.Client
+	dead context.Context //nolint:containedctx // its life
+}
+
+func (m *mortal) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (int64, error) {
+	if m.dead.Err() != nil {
+		return 0, context.Canceled
+	}
+	version, err := m.Client.SaveSource(context.WithoutCancel(ctx), s, claim)
+	if m.dead.Err() != nil {
+		return 0, context.Canceled
+	}
+	return version, err
+}
+
+func (m *mortal) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
+	if m.dead.Err() == nil {
+		return m.Client.FinishWork(ctx, items)
+	}
+	return nil // the claim stays until its lease runs out
+}
+
+// runFor runs a controller that dies after a while.
+func runFor(t *testing.T, c *client.Client, o gitops.Options, d time.Duration) {
+	t.Helper()
+	ctx, die := context.WithTimeout(t.Context(), d)
+	defer die()
+	if err := gitops.New(&mortal{c, ctx}, o).Run(ctx); err != nil {
+		t.Error(err)
+	}
+}

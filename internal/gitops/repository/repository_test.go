@@ -1,0 +1,187 @@
+package repository_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/repository"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+)
+
+func git(t testing.TB, dir string, arguments ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", arguments...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@x")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %s: %v\n%s", strings.Join(arguments, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// hostile is a repository with links, a submodule, two branches and a tag.
+func hostile(t testing.TB) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	git(t, dir, "init", "-q", "-b", "main")
+	for name, content := range map[string]string{"a.yaml": "a", "deep/er/b.yaml": "b", "big": strings.Repeat("x", 5000)} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"passwd": "/etc/passwd", "deep/up": "../..", "inner": "a.yaml"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git(t, dir, "add", "-A")
+	git(t, dir, "commit", "-q", "-m", "1")
+	git(t, dir, "update-index", "--add", "--cacheinfo", "160000,"+git(t, dir, "rev-parse", "HEAD")+",sub")
+	git(t, dir, "commit", "-q", "-m", "2")
+	git(t, dir, "tag", "-a", "v1", "-m", "v1")
+	git(t, dir, "branch", "side")
+	git(t, dir, "commit", "-q", "--allow-empty", "-m", "3")
+	return dir
+}
+
+func files(t testing.TB, fsys fs.FS) []string {
+	t.Helper()
+	var names []string
+	if err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, name)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestFetch(t *testing.T) {
+	t.Parallel()
+	dir := hostile(t)
+	at := func(ref string) string { return "sha1:" + git(t, dir, "rev-parse", ref+"^{commit}") }
+	tests := map[string]struct{ why, ref, want string }{
+		"HEAD":    {"nothing said is what HEAD names", "", "main@" + at("main")},
+		"branch":  {"a branch", "side", "side@" + at("side")},
+		"tag":     {"an annotated tag is the commit that it is of", "v1", "v1@" + at("v1")},
+		"whole":   {"a reference as git calls it", "refs/heads/side", "side@" + at("side")},
+		"commit":  {"a commit never moves", at("side")[5:], at("side")},
+		"unknown": {"one that isn't there", "nothing", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			work := t.TempDir()
+			r, err := repository.New(repository.Options{URL: "file://" + dir, Ref: test.ref, Dir: work, Timeout: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			revision, err := r.Revision(t.Context())
+			if (err == nil) != (test.want != "") || revision != test.want {
+				t.Fatalf("%s: got %q, %v, want %q", test.why, revision, err, test.want)
+			}
+			if err != nil {
+				return
+			}
+			files1, err := r.Fetch(t.Context(), revision)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"a.yaml", "big", "deep/er/b.yaml"}, files(t, files1)); diff != "" {
+				t.Error("links and submodules are left out: " + diff)
+			}
+			if err := files1.Close(); err != nil {
+				t.Error(err)
+			}
+			if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	dir := hostile(t)
+	for name, limits := range map[string]tree.Limits{"bytes": {Bytes: 4000}, "files": {Files: 2}} {
+		work := t.TempDir()
+		r, err := repository.New(repository.Options{URL: "file://" + dir, Limits: limits, Dir: work})
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision, err := r.Revision(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Fetch(t.Context(), revision); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
+			t.Errorf("%s: left behind: %v, %v", name, left, err)
+		}
+	}
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		why     string
+		options repository.Options
+		bad     bool
+	}{
+		"https":           {"", repository.Options{URL: "https://host/x.git"}, false},
+		"ssh":             {"", repository.Options{URL: "ssh://git@host/x.git"}, false},
+		"scp":             {"", repository.Options{URL: "git@host:x.git"}, false},
+		"password in URL": {"it would be shown in status, log and command line", repository.Options{URL: "https://u:p4ss@host/x"}, true},
+		"token in URL":    {"the same", repository.Options{URL: "https://p4ss@host/x"}, true},
+		"ssh password":    {"the same", repository.Options{URL: "ssh://u:p4ss@host/x"}, true},
+		"ext":             {"git's ext:: runs commands", repository.Options{URL: "ext::sh -c p4ss"}, true},
+		"path":            {"what looks like a path may be meant otherwise", repository.Options{URL: "/x"}, true},
+		"not a URL":       {"", repository.Options{URL: "https://p4ss\x7f"}, true},
+		"two credentials": {"which?", repository.Options{URL: "https://h/x", Credentials: repository.Credentials{TokenFile: "a", SSHKeyFile: "b", KnownHostsFile: "c"}}, true},
+		"no known hosts":  {"a key must not be used with anybody", repository.Options{URL: "ssh://h/x", Credentials: repository.Credentials{SSHKeyFile: "b"}}, true},
+		"no user":         {"a password is somebody's", repository.Options{URL: "https://h/x", Credentials: repository.Credentials{PasswordFile: "b"}}, true},
+	}
+	for name, test := range tests {
+		_, err := repository.New(test.options)
+		if (err != nil) != test.bad || err != nil && (!errors.Is(err, tko.ErrInvalid) || strings.Contains(err.Error(), "p4ss")) {
+			t.Errorf("%s: %v: %s", name, err, test.why)
+		}
+	}
+}
+
+func TestTree(t *testing.T) {
+	t.Parallel()
+	w, err := tree.Create(t.TempDir(), tree.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"../x", "/x", "a/../../x", "", ".", "a/.."} {
+		if err := w.Add(name, strings.NewReader("x")); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if err := w.Add("a/b", strings.NewReader("x")); err != nil {
+		t.Error(err)
+	}
+	if err := w.Add("a/b", strings.NewReader("y")); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("twice: %v", err)
+	}
+	if err := w.Tree().Close(); err != nil {
+		t.Error(err)
+	}
+}
