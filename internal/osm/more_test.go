@@ -249,7 +249,7 @@ func TestVersionsOfCharts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, osmtest.Options{OldCharts: c.old, Charts: map[string][]string{"ops/upf": {"1.3.0", "1.4.2", "1.5.0"}}})
-			d := osm.Desired{Packages: []osm.Package{vnf("upf_knf", c.chart), ns("upf_ns", "upf")}, Instances: []osm.Instance{instance("a", nil)}}
+			d := osm.Desired{Packages: []osm.Package{vnf(c.chart), ns("upf_ns", "upf")}, Instances: []osm.Instance{instance("a", nil)}}
 			for i := range 3 {
 				params := values("x", i)
 				maps.Copy(params, c.params)
@@ -373,7 +373,7 @@ func TestOrderOfPackages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	early := ns("a_ns", "upf")
-	w.settle(osm.Desired{Packages: []osm.Package{early, vnf("upf_knf", "ops/upf")}})
+	w.settle(osm.Desired{Packages: []osm.Package{early, vnf("ops/upf")}})
 	w.settle(osm.Desired{})
 	if _, there := w.server.Package("vnf", "upf_knf"); there {
 		t.Error("the VNF package is left")
