@@ -84,18 +84,25 @@ func (l *look) readOSM() (*osmWanted, error) {
 	}
 	w := &osmWanted{repository: r}
 	if w.connection = l.spec.OSM.Connection; w.connection != nil {
-		return w, osm.Join(r.Desired.Check())
+		return w, wrong(r.Desired)
 	}
 	if filepath.IsAbs(r.ConnectionFile) {
 		w.connection = l.secretConnection(r.ConnectionFile)
-		return w, osm.Join(r.Desired.Check())
+		return w, wrong(r.Desired)
 	}
 	data, err := readAll(func() (io.ReadCloser, error) { return fsys.Open(r.ConnectionFile) })
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s: connectionFile %q: %w", osmops.ConfigFile, r.ConnectionFile, err)
 	}
 	w.connection = func(context.Context) (osmops.Connection, error) { return osmops.ParseConnection(data) }
-	return w, osm.Join(r.Desired.Check())
+	return w, wrong(r.Desired)
+}
+
+// wrong says what is wrong with all that is desired: packages, which instances
+// may need. What is wrong with one instance concerns that one only: it stays
+// as it is, and its status says why.
+func wrong(d osm.Desired) error {
+	return osm.Join(slices.DeleteFunc(d.Check(), func(p osm.Problem) bool { return p.What != string(osm.KindVNF) && p.What != string(osm.KindNS) }))
 }
 
 // maxConnection is more than any connection file has.

@@ -107,15 +107,31 @@ func TestOSM(t *testing.T) {
 		t.Errorf("nothing changed for the OSM, and it was asked %v", n.Requests)
 	}
 
-	// A bad revision changes nothing, in neither.
-	bad := r.push(map[string]string{"deploy/a.osmops.yaml": strings.Replace(instanceFile("a", "3"), "vnfName: upf", "vnfName: other", 1), "site.yaml": site("other", "")})
-	w.refused("osm", gitops.ReasonInvalid, "deploy/a.osmops.yaml", "other")
-	_ = bad
-	if still, _ := server.Instance("a"); still.Releases["upf/upf"].Revision != 2 {
-		t.Errorf("the instance is %+v", still)
+	// A package that is wrong stops all of its revision, in TKO and in the OSM.
+	vnfd := "deploy/osm-pkgs/upf_knf/upf_vnfd.yaml"
+	r.push(map[string]string{vnfd: strings.Replace(files[vnfd], "id: upf_knf", "id: other", 1), "site.yaml": site("other", ""), "deploy/b.osmops.yaml": instanceFile("b", "2")})
+	w.refused("osm", gitops.ReasonInvalid, "deploy/osm-pkgs/upf_knf", "other")
+	if b, _ := server.Instance("b"); b.Releases["upf/upf"].Revision != 1 {
+		t.Errorf("the instance is %+v", b)
 	}
 	if diff := cmp.Diff([]string{"site beside 1 gitops:osm"}, w.entities()); diff != "" {
 		t.Error(diff)
+	}
+
+	// An instance that is wrong stays as it is, and the others go on.
+	r.push(map[string]string{
+		vnfd: files[vnfd], "deploy/a.osmops.yaml": strings.Replace(instanceFile("a", "3"), "vnfName: upf", "vnfName: other", 1),
+	})
+	w.refused("osm", gitops.ReasonFailed, "deploy/a.osmops.yaml", "other")
+	s = w.until("osm", "the other is upgraded", func(tko.Source) bool {
+		b, _ := server.Instance("b")
+		return b.Releases["upf/upf"].Values["replicaCount"] == "2"
+	})
+	if still, _ := server.Instance("a"); still.Releases["upf/upf"].Revision != 2 {
+		t.Errorf("the instance is %+v", still)
+	}
+	if i := s.Status.Items[3]; i.ID != a.ID || !strings.HasPrefix(i.Status, "Stalled: ") {
+		t.Errorf("the wrong one is told as %+v", i)
 	}
 
 	fourth := r.push(map[string]string{"deploy/a.osmops.yaml": "", "site.yaml": ""})

@@ -190,6 +190,9 @@ func (w *run) status(name, phase string, st *InstanceState, message string) {
 	if v, ok := w.wanted[name]; ok {
 		s.Source = v.instance.Source
 	}
+	if st == nil {
+		st = w.book.instance(name)
+	}
 	if st != nil {
 		s.ID = st.ID
 		if st.Pending != nil {
