@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tko-orchestrator/tko"
@@ -19,6 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/flux"
+	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
 
@@ -62,64 +60,62 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 	return specs, nil
 }
 
-// gitOps is the role gitops; nil if it has nothing to do.
-func (s *server) gitOps(data *client.Client, worker string) (*gitOpsRole, error) {
+// gitOps is the role gitops, and what brings it sources of Flux, or nil; both
+// are nil if it has nothing to do.
+func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller, *flux.Controller, error) {
 	c := &s.config.GitOps
 	specs, err := gitOpsSources(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	log := s.log.With("role", config.RoleGitOps)
-	watcher, err := fluxWatcher(c, data, log)
-	if err != nil || len(specs) == 0 && watcher == nil {
-		return nil, err
+	if len(specs) == 0 && !c.FollowsFlux() {
+		return nil, nil, nil
+	}
+	keys, err := ageKeys(c.AgeKeys)
+	if err != nil {
+		return nil, nil, err
 	}
 	tree.Sweep(c.Dir)
-	o := gitops.Options{Worker: worker, Sources: specs, Lease: s.config.WorkLease, Connections: c.Connections, Log: log}
-	if watcher != nil {
-		o.Changed = watcher.Changed
+	log := s.log.With("role", config.RoleGitOps)
+	engine := gitops.New(data, gitops.Options{
+		Worker: worker, Sources: specs, Lease: s.config.WorkLease, Connections: c.Connections, Log: log,
+		Decrypt: func(t *tree.Tree) *tree.Tree {
+			t.FS = sops.FS(t.FS, keys, flux.Others)
+			return t
+		},
+	})
+	if !c.FollowsFlux() {
+		return engine, nil, nil
 	}
-	return &gitOpsRole{gitops.New(data, o), watcher}, nil
-}
-
-// A gitOpsRole is the controller, and who follows a cluster for it, if any does.
-type gitOpsRole struct {
-	*gitops.Controller
-	watcher *flux.Watcher
-}
-
-// Run works until the context ends.
-func (r *gitOpsRole) Run(ctx context.Context) error {
-	running, ctx := errgroup.WithContext(ctx)
-	running.Go(func() error { return r.Controller.Run(ctx) })
-	if r.watcher != nil {
-		running.Go(func() error { return r.watcher.Run(ctx, r.Controller) })
+	cluster, err := clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig) // the one we run in, without a kubeconfig
+	if err != nil {
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "the cluster of Flux: %w", err)
 	}
-	return running.Wait()
+	sources, err := flux.New(cluster, engine, flux.Options{
+		Namespaces: c.FluxNamespaces, Worker: worker, OSMOps: c.FluxAsItIs, NoCrossNamespaceRefs: c.FluxNoCrossNamespaceRefs, EventsAddress: c.FluxEvents,
+		Fetch: flux.FetchOptions{Dir: c.Dir, Host: c.FluxArtifacts}, Log: log,
+	})
+	return engine, sources, err
 }
 
-// fluxWatcher follows the cluster that the settings name; nil for none.
-func fluxWatcher(c *config.GitOps, data *client.Client, log *slog.Logger) (*flux.Watcher, error) {
-	var cluster *rest.Config
-	var err error
-	switch {
-	case c.FluxKubeconfig != "":
-		cluster, err = clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig)
-	case c.FluxInCluster:
-		cluster, err = rest.InClusterConfig()
-	default:
+// ageKeys reads the keys of a file; there are none without one.
+func ageKeys(file string) (*sops.Keys, error) {
+	if file == "" {
 		return nil, nil
 	}
+	text, err := os.ReadFile(file) //nolint:gosec // the operator names the file
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "the cluster of Flux' sources: %w", err)
+		return nil, tko.Errorf(tko.ErrInvalid, "--gitops-age-keys: %w", err)
 	}
-	return flux.New(data, flux.Options{
-		Config: cluster, Namespaces: c.FluxNamespaces, AsItIs: c.FluxAsItIs, Events: c.FluxEvents, Host: c.FluxArtifacts, Dir: c.Dir, Log: log,
-	})
+	keys, err := sops.ParseKeys(text)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "--gitops-age-keys %s: %w", file, err)
+	}
+	return keys, nil
 }
 
 // serveHooks serves webhooks until the context ends.
-func (s *server) serveHooks(ctx context.Context, l net.Listener, controller *gitOpsRole) error {
+func (s *server) serveHooks(ctx context.Context, l net.Listener, controller *gitops.Controller) error {
 	secret := func() (config.Secret, error) {
 		text, err := os.ReadFile(s.config.GitOps.WebhookSecret)
 		return config.Secret(strings.TrimSpace(string(text))), err

@@ -188,12 +188,15 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		controllers.Go(func() error { return m.Run(working) })
 	}
 	if c.Has(config.RoleGitOps) {
-		g, err := s.gitOps(data, worker)
+		g, sources, err := s.gitOps(data, worker)
 		if err != nil {
 			return err
 		}
 		if g != nil {
 			controllers.Go(func() error { return g.Run(working) })
+			if sources != nil {
+				controllers.Go(func() error { return sources.Run(working) })
+			}
 			for _, l := range s.hooks {
 				controllers.Go(func() error { return s.serveHooks(working, l, g) })
 			}

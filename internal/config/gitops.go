@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -37,6 +38,9 @@ type GitOps struct {
 	FluxEvents     string   // URL of notification-controller, or ""
 	FluxArtifacts  string   // host:port of artifacts, in place of what their URLs say
 
+	FluxNoCrossNamespaceRefs bool
+	AgeKeys                  string // file of keys for repositories that are polled
+
 	Webhook       string // host:port, or "" for none
 	WebhookSecret string // file
 }
@@ -64,9 +68,14 @@ func (g *GitOps) flags(flags *pflag.FlagSet) {
 	flags.BoolVar(&g.FluxAsItIs, "flux-osm-ops", true, "use GitRepository objects that have an osm_ops_config.yaml without any other object, as OSM Ops does")
 	flags.StringVar(&g.FluxEvents, "events-addr", "", "URL of Flux' notification-controller, which is told how GitOps objects are")
 	flags.StringVar(&g.FluxArtifacts, "flux-artifacts", "", "host:port where artifacts are fetched, in place of what source-controller says: for a server outside of the cluster")
+	flags.BoolVar(&g.FluxNoCrossNamespaceRefs, "no-cross-namespace-refs", false, "refuse GitOps objects that refer to other namespaces")
+	flags.StringVar(&g.AgeKeys, "gitops-age-keys", "", "file of age keys that decrypt what SOPS encrypted in the repositories that --git and --gitops-sources name; GitOps objects name a Secret")
 	flags.StringVar(&g.Webhook, "listen-webhook", "", "address of webhooks, POST /hook/NAME, that have a source looked at at once (port 50058 by convention); empty for none")
 	flags.StringVar(&g.WebhookSecret, "webhook-secret-file", "", "file with the secret that webhooks are signed with")
 }
+
+// FollowsFlux says whether there are sources of Flux.
+func (g *GitOps) FollowsFlux() bool { return g.FluxInCluster || g.FluxKubeconfig != "" }
 
 // check says what doesn't make sense.
 func (g *GitOps) check(here bool) []string {
@@ -77,6 +86,15 @@ func (g *GitOps) check(here bool) []string {
 	}
 	if g.FluxKubeconfig != "" && g.FluxInCluster {
 		add("--flux-kubeconfig and --flux-in-cluster name two clusters: use one")
+	}
+	if !g.FollowsFlux() && (len(g.FluxNamespaces) > 0 || g.FluxEvents != "" || g.FluxArtifacts != "" || g.FluxNoCrossNamespaceRefs) {
+		add("--flux-namespaces, --flux-artifacts, --events-addr and --no-cross-namespace-refs need --flux-in-cluster or --flux-kubeconfig")
+	}
+	if u, err := url.Parse(g.FluxEvents); g.FluxEvents != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		add("--events-addr is %q: use a URL of http or https", g.FluxEvents)
+	}
+	if _, _, err := net.SplitHostPort(g.FluxArtifacts); g.FluxArtifacts != "" && err != nil {
+		add("--flux-artifacts is %q: use host:port", g.FluxArtifacts)
 	}
 	if g.Interval < time.Second {
 		add("--git-interval is %s: use at least 1s", g.Interval)

@@ -70,6 +70,11 @@ type Spec struct {
 	// OSMOnly leaves TKO's manifests alone: a revision counts only if it is for an
 	// OSM, and is no failure if it isn't.
 	OSMOnly bool
+	// Retry is how long after a failure it is tried again; with back-off if 0.
+	Retry time.Duration
+	// Report, if not nil, is told how the source is after each look, and
+	// whenever that was saved; of one whose end was reached, only its name.
+	Report func(ctx context.Context, s tko.Source)
 }
 
 // Options are the settings of a Controller. The zero value works.
@@ -81,6 +86,8 @@ type Options struct {
 	Connections []string      // folders of files that say how to reach an OSM; there are none if empty
 	// Changed, if not nil, is told how a source is whenever that was saved.
 	Changed func(ctx context.Context, s tko.Source)
+	// Decrypt, if not nil, decrypts files of a revision that are encrypted.
+	Decrypt func(t *tree.Tree) *tree.Tree
 	Log     *slog.Logger // nowhere if nil
 }
 
@@ -102,7 +109,7 @@ type source struct {
 
 	record   tko.Source // as it is kept, at Version
 	tree     *tree.Tree
-	revision string // of tree
+	revision string // of tree, and the spec's generation
 	position int64  // of TKO, when it was as it should be
 	checked  time.Time
 }
@@ -167,6 +174,12 @@ func (c *Controller) Names() []string {
 // Call has sources looked at now, by whoever holds them.
 func (c *Controller) Call(ctx context.Context, names ...string) error {
 	return c.client.CallSources(ctx, names, false, "")
+}
+
+// Approve approves the removal that a source asks about, by its digest, and has
+// it looked at now. An ErrConflict says that it asks about something else by now.
+func (c *Controller) Approve(ctx context.Context, name, digest string) error {
+	return c.client.CallSources(ctx, []string{name}, false, digest)
 }
 
 func (c *Controller) find(name string) (*source, Spec) {
@@ -252,7 +265,11 @@ func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 	s.looking.Lock()
 	defer s.looking.Unlock()
 	l := &look{controller: c, source: s, spec: spec, claim: item, log: c.log.With("source", spec.Name)}
-	return l.do(tko.WithClaim(ctx, item))
+	result := l.do(tko.WithClaim(ctx, item))
+	if spec.Report != nil && s.record.Version != 0 {
+		spec.Report(ctx, s.record)
+	}
+	return result
 }
 
 // around spreads looks, so that they don't come together.

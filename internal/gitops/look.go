@@ -28,12 +28,12 @@ const (
 	ReasonSuspended   = "Suspended"
 	ReasonDependency  = "DependencyNotReady"
 	ReasonNothing     = "NothingForUs"
+	ReasonDenied      = "AccessDenied"
 )
 
 // kept is what the controller keeps in a source's State.
 type kept struct {
 	Generation string   `json:"generation,omitempty"` // of the spec that was applied
-	Seen       string   `json:"seen,omitempty"`       // of the one that was looked at last
 	OSM        *osmKept `json:"osm,omitempty"`
 }
 
@@ -72,6 +72,12 @@ func (l *look) do(ctx context.Context) work.Result {
 	known := (*conditionError)(nil)
 	if !errors.As(err, &known) {
 		known = &conditionError{reason: ReasonFailed, err: err}
+	}
+	if again := (*AgainError)(nil); errors.As(err, &again) && again.Quiet {
+		return work.Result{Outcome: tko.WorkLater, Retry: again.After}
+	}
+	if known.wait == 0 {
+		known.wait = l.spec.Retry
 	}
 	l.failed(known)
 	if saveErr := l.save(ctx); saveErr != nil {
@@ -121,18 +127,7 @@ func (l *look) load(ctx context.Context) error {
 			return fmt.Errorf("the state of source %q can't be read: %w", l.spec.Name, err)
 		}
 	}
-	l.state.Seen = l.spec.Generation
 	return nil
-}
-
-// SeenGeneration is the generation of the spec with which a source was looked
-// at last.
-func SeenGeneration(s tko.Source) string {
-	var state kept
-	if json.Unmarshal(s.State, &state) != nil {
-		return ""
-	}
-	return state.Seen
 }
 
 // save keeps how the source is, if that is news.
@@ -160,6 +155,9 @@ func (l *look) save(ctx context.Context) error {
 	s.record.Status.Conditions = slices.Clone(next.Status.Conditions)
 	if l.controller.options.Changed != nil {
 		l.controller.options.Changed(ctx, next)
+	}
+	if l.spec.Report != nil {
+		l.spec.Report(ctx, next)
 	}
 	return nil
 }
@@ -207,6 +205,9 @@ func (l *look) fetchFailed(ctx context.Context, err error) error {
 	if e.stalled {
 		e.wait = around(l.spec.Interval)
 	}
+	if errors.Is(err, tko.ErrDenied) {
+		e.reason, e.stalled, e.wait = ReasonDenied, true, around(l.spec.Interval)
+	}
 	if again := (*AgainError)(nil); errors.As(err, &again) {
 		e.wait = again.After
 	}
@@ -217,6 +218,7 @@ func (l *look) fetchFailed(ctx context.Context, err error) error {
 type AgainError struct {
 	After time.Duration
 	Err   error
+	Quiet bool // it is no failure: how the source is stays
 }
 
 func (e *AgainError) Error() string { return e.Err.Error() }
@@ -266,15 +268,20 @@ func (l *look) settled(ctx context.Context, revision string) bool {
 // at has the files of a revision.
 func (l *look) at(ctx context.Context, revision string) error {
 	s := l.source
-	if s.tree != nil && s.revision == revision {
+	// What was asked for may have changed what the same revision holds.
+	key := revision + " " + l.spec.Generation
+	if s.tree != nil && s.revision == key {
 		return nil
 	}
 	t, err := l.spec.From.Fetch(ctx, revision)
 	if err != nil {
 		return err
 	}
+	if l.controller.options.Decrypt != nil {
+		t = l.controller.options.Decrypt(t)
+	}
 	s.forget()
-	s.tree, s.revision = t, revision
+	s.tree, s.revision = t, key
 	return nil
 }
 
@@ -417,12 +424,12 @@ func (l *look) leave(ctx context.Context) work.Result {
 		l.failed(&conditionError{reason: ReasonFailed, err: err})
 		return work.Result{Err: errors.Join(err, l.save(ctx))}
 	}
-	l.controller.gone(ctx, l.source, l.spec.Name)
+	l.controller.gone(ctx, l.source, l.spec.Name, l.spec.Report)
 	return work.Result{Outcome: tko.WorkDone}
 }
 
 // gone forgets a source whose end was reached.
-func (c *Controller) gone(ctx context.Context, s *source, name string) {
+func (c *Controller) gone(ctx context.Context, s *source, name string, report func(context.Context, tko.Source)) {
 	s.forget()
 	s.record = tko.Source{}
 	c.mu.Lock()
@@ -432,6 +439,9 @@ func (c *Controller) gone(ctx context.Context, s *source, name string) {
 	c.mu.Unlock()
 	if c.options.Changed != nil {
 		c.options.Changed(ctx, tko.Source{Name: name})
+	}
+	if report != nil {
+		report(ctx, tko.Source{Name: name})
 	}
 }
 

@@ -18,7 +18,12 @@ import (
 )
 
 // OSM is what a source may do in Open Source MANO.
-type OSM struct{ Policy osm.Policy }
+type OSM struct {
+	Policy osm.Policy
+	// Connection, if not nil, is the connection, whatever file the revision
+	// names.
+	Connection func(ctx context.Context) (osmops.Connection, error)
+}
 
 // DefaultOSM is what a source may do there that says no more.
 func DefaultOSM(prune bool) OSM {
@@ -78,6 +83,9 @@ func (l *look) readOSM() (*osmWanted, error) {
 		return nil, err
 	}
 	w := &osmWanted{repository: r}
+	if w.connection = l.spec.OSM.Connection; w.connection != nil {
+		return w, osm.Join(r.Desired.Check())
+	}
 	if filepath.IsAbs(r.ConnectionFile) {
 		w.connection = l.secretConnection(r.ConnectionFile)
 		return w, osm.Join(r.Desired.Check())
@@ -156,16 +164,19 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 			l.osmItems(osm.Report{})
 			return again, "", nil
 		}
-		if !filepath.IsAbs(k.Connection) {
+		w = &osmWanted{connection: l.spec.OSM.Connection}
+		if w.connection == nil && !filepath.IsAbs(k.Connection) {
 			return 0, "", &conditionError{reason: ReasonInvalid, stalled: true, wait: again, err: tko.Errorf(tko.ErrInvalid,
 				"%s left the source, and with it the connection to the OSM where %d instances are: put it back, remove the files of the instances first, and then it",
 				osmops.ConfigFile, len(k.State.Instances))}
 		}
-		w = &osmWanted{connection: l.secretConnection(k.Connection)}
+		if w.connection == nil {
+			w.connection = l.secretConnection(k.Connection)
+		}
 	}
 	connection, err := w.connection(ctx)
 	if err != nil {
-		reason := &conditionError{reason: "AccessDenied", stalled: errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrInvalid), err: err}
+		reason := &conditionError{reason: ReasonDenied, stalled: errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrInvalid), err: err}
 		if reason.stalled {
 			reason.wait = again
 		}

@@ -1,7 +1,12 @@
-// Package flux lets sources be objects in a Kubernetes cluster: GitOps objects,
-// which refer to sources of Flux (GitRepository, OCIRepository, Bucket,
-// ExternalArtifact), and, for users of OSM Ops, GitRepository objects as they
-// are. It follows the objects, reads the artifacts that Flux's source-controller
-// publishes, and writes back how the sources are. What is done about a revision
-// is the controller's, in package gitops. Start reading at [Watcher].
+// Package flux makes sources of GitOps from objects of a Kubernetes cluster:
+// artifacts of Flux's source-controller (GitRepository, OCIRepository, Bucket,
+// ExternalArtifact), used by objects of our own kind, GitOps, or by themselves,
+// as OSM Ops did.
+//
+//   - [Fetcher] gets the files of an artifact, checked and bounded.
+//   - [Controller] watches objects, hands revisions to an [Applier], and says on
+//     the objects, in events and to Flux's notification-controller what came of it.
+//
+// It knows neither what is in a revision nor how that is applied. Package
+// fluxtest plays source-controller. Start reading at [Controller.Run].
 package flux

@@ -1,153 +1,247 @@
 package flux
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"net/http"
-	"strconv"
-	"strings"
+	"reflect"
+	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/gitops"
 )
 
-// maxInventory is how much of an inventory an object tells: objects are small.
-const maxInventory = 1000
+// manager is who writes, for the API server.
+const manager = "tko-gitops"
 
-// statusOf is how a source is, as its object says it.
-func statusOf(o *unstructured.Unstructured, s tko.Source) map[string]any {
-	status := map[string]any{"inventory": nil, "lastAttemptedRevision": s.Status.Attempted, "lastAppliedRevision": s.Status.Applied}
-	observed := observedOf(o, s)
-	if observed.generation > 0 {
-		status["observedGeneration"] = observed.generation
-	}
-	if observed.requested != "" {
-		status["lastHandledReconcileAt"] = observed.requested
-	}
-	conditions := []any{}
-	for _, c := range s.Status.Conditions {
-		conditions = append(conditions, map[string]any{
-			"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message, "observedGeneration": observed.generation,
-			"lastTransitionTime": c.LastTransition.UTC().Format(time.RFC3339),
-		})
-	}
-	status["conditions"] = conditions
-	entries := []any{}
-	for _, item := range s.Status.Items[:min(maxInventory, len(s.Status.Items))] {
-		entry := map[string]any{"kind": item.Kind, "name": item.Name}
-		if item.ID != "" {
-			entry["id"] = item.ID
-		}
-		if item.Status != "" {
-			entry["status"] = item.Status
-		}
-		entries = append(entries, entry)
-	}
-	status["inventory"] = map[string]any{"entries": entries, "count": len(s.Status.Items)}
-	return status
+// status is what an object shows.
+type status struct {
+	ObservedGeneration        int64            `json:"observedGeneration,omitempty"`
+	Conditions                []meta.Condition `json:"conditions,omitempty"`
+	LastAttemptedRevision     string           `json:"lastAttemptedRevision,omitempty"`
+	LastAppliedRevision       string           `json:"lastAppliedRevision,omitempty"`
+	LastAppliedOriginRevision string           `json:"lastAppliedOriginRevision,omitempty"`
+	LastHandledReconcileAt    string           `json:"lastHandledReconcileAt,omitempty"`
+	Asks                      string           `json:"asks,omitempty"`
+	Messages                  []string         `json:"messages,omitempty"`
+	Inventory                 *inventory       `json:"inventory,omitempty"`
+	History                   []snapshot       `json:"history,omitempty"`
 }
 
-type observed struct {
+type inventory struct {
+	Count   int     `json:"count"`
+	Entries []entry `json:"entries"` // the first ones
+}
+
+type entry struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	ID     string `json:"id,omitempty"`
+	Status string `json:"status,omitempty"`
+}
+
+// A snapshot is a revision that was tried.
+type snapshot struct {
+	Digest   string            `json:"digest"`
+	First    meta.Time         `json:"firstReconciled"`
+	Last     meta.Time         `json:"lastReconciled"`
+	Status   string            `json:"lastReconciledStatus"`
+	Total    int64             `json:"totalReconciliations"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+const (
+	maxEntries  = 1000
+	maxMessages = 50
+	maxText     = 1000
+	maxHistory  = 5
+)
+
+// A report is how a source is, and what it was asked for then.
+type report struct {
+	source     tko.Source
 	generation int64
 	requested  string
+	artifact   Artifact
 }
 
-// observedOf is what of an object was seen by the last look at its source.
-func observedOf(o *unstructured.Unstructured, s tko.Source) observed {
-	parts := strings.SplitN(gitops.SeenGeneration(s), "/", 3)
-	if len(parts) < 3 || parts[0] != string(o.GetUID()) {
-		return observed{}
+// report answers what is told how a source is.
+func (c *Controller) report(r reference, generation int64, requested string, artifact Artifact) func(context.Context, tko.Source) {
+	return func(_ context.Context, s tko.Source) {
+		s.State = nil // and the rest is ours alone from now on
+		s.Status.Items, s.Status.Conditions, s.Status.Messages = slices.Clone(s.Status.Items), slices.Clone(s.Status.Conditions), slices.Clone(s.Status.Messages)
+		c.mu.Lock()
+		c.reports[r] = report{source: s, generation: generation, requested: requested, artifact: artifact}
+		c.mu.Unlock()
+		c.queue.Add(r)
 	}
-	generation, err := strconv.ParseInt(parts[1], 10, 64)
+}
+
+// write says on an object what was reported of it.
+func (c *Controller) write(ctx context.Context, r reference) error {
+	c.mu.Lock()
+	said, ok := c.reports[r]
+	c.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	var err error
+	switch {
+	case said.source.Version == 0:
+		err = c.end(ctx, r)
+	case r.kind == Kind:
+		err = c.writeStatus(ctx, r, said)
+	}
 	if err != nil {
-		return observed{}
+		return err
 	}
-	requested, _, _ := cutLast(parts[2], "/")
-	return observed{generation: generation, requested: requested}
+	c.announce(r, said)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.reports[r]; now.source.Version == said.source.Version && now.generation == said.generation && now.requested == said.requested {
+		delete(c.reports, r)
+	} else {
+		c.queue.Add(r)
+	}
+	return nil
 }
 
-func cutLast(s, sep string) (before, after string, ok bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
+// end lets an object go whose source has come to its end.
+func (c *Controller) end(ctx context.Context, r reference) error {
+	c.mu.Lock()
+	delete(c.known, r)
+	delete(c.told, r)
+	c.mu.Unlock()
+	if r.kind != Kind {
+		return nil
 	}
-	return s[:i], s[i+len(sep):], true
+	u, err := c.get(r)
+	if err != nil || u == nil || u.GetDeletionTimestamp() == nil {
+		return err
+	}
+	return c.setFinalizers(ctx, u, slices.DeleteFunc(slices.Clone(u.GetFinalizers()), func(f string) bool { return f == Finalizer }))
 }
 
-// event tells people, in the cluster and through notification-controller, how a
-// source has come to be.
-func (w *Watcher) event(ctx context.Context, o *unstructured.Unstructured, s tko.Source) {
-	var ready tko.Condition
+// writeStatus writes the status of a GitOps object, if it is another one.
+func (c *Controller) writeStatus(ctx context.Context, r reference, said report) error {
+	u, err := c.get(r)
+	if err != nil || u == nil {
+		return err
+	}
+	o, err := readObject(u)
+	if err != nil {
+		return err
+	}
+	next := statusOf(o.Status, said)
+	if same(o.Status, next) {
+		return nil
+	}
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": Group + "/" + Version, "kind": Kind, "metadata": map[string]any{"name": r.name, "namespace": r.namespace, "uid": u.GetUID()}, "status": next,
+	})
+	if err != nil {
+		return err
+	}
+	force := true
+	_, err = c.dynamic.Resource(gitOpsResource).Namespace(r.namespace).Patch(ctx, r.name, types.ApplyPatchType, data,
+		meta.PatchOptions{FieldManager: manager, Force: &force}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && u.GetUID() != "" && c.replaced(ctx, r, u) {
+		return nil // it has gone
+	}
+	return err
+}
+
+// replaced says whether an object is another one by now.
+func (c *Controller) replaced(ctx context.Context, r reference, u *unstructured.Unstructured) bool {
+	now, err := c.dynamic.Resource(gitOpsResource).Namespace(r.namespace).Get(ctx, r.name, meta.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && now.GetUID() != u.GetUID()
+}
+
+func same(a, b status) bool {
+	x, errX := asJSON(a)
+	y, errY := asJSON(b)
+	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
+}
+
+func asJSON(s status) (v any, err error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	err = json.Unmarshal(data, &v)
+	return v, err
+}
+
+// statusOf is what a report says, after what was there before.
+func statusOf(before status, said report) status {
+	s := said.source.Status
+	next := status{
+		ObservedGeneration: said.generation, LastAttemptedRevision: s.Attempted, LastAppliedRevision: s.Applied,
+		LastHandledReconcileAt: said.requested, Asks: s.Asks, History: before.History,
+	}
+	if s.Applied != "" && s.Applied == said.artifact.Revision {
+		next.LastAppliedOriginRevision = said.artifact.Origin()
+	} else if s.Applied == before.LastAppliedRevision {
+		next.LastAppliedOriginRevision = before.LastAppliedOriginRevision
+	}
+	for _, c := range s.Conditions {
+		next.Conditions = append(next.Conditions, meta.Condition{
+			Type: c.Type, Status: meta.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message,
+			LastTransitionTime: meta.NewTime(c.LastTransition.UTC().Truncate(time.Second)), ObservedGeneration: said.generation,
+		})
+	}
+	for _, m := range s.Messages[:min(maxMessages, len(s.Messages))] {
+		next.Messages = append(next.Messages, short(m))
+	}
+	if len(s.Items) > 0 {
+		next.Inventory = &inventory{Count: len(s.Items)}
+		for _, i := range s.Items[:min(maxEntries, len(s.Items))] {
+			next.Inventory.Entries = append(next.Inventory.Entries, entry{Kind: i.Kind, Name: i.Name, ID: i.ID, Status: short(i.Status)})
+		}
+	}
+	next.History = historyOf(before, next, said)
+	return next
+}
+
+func short(text string) string {
+	if len(text) > maxText {
+		return string([]rune(text[:maxText])[:maxText/4]) + "…"
+	}
+	return text
+}
+
+// historyOf adds what came of a revision, once that is known.
+func historyOf(before, next status, said report) []snapshot {
+	ready := readyOf(said.source)
+	if next.LastAttemptedRevision == "" || said.artifact.Revision != next.LastAttemptedRevision || ready.Status == tko.ConditionUnknown || ready.Status == "" {
+		return before.History
+	}
+	all := slices.Clone(before.History)
+	at := meta.NewTime(said.source.Updated.UTC().Truncate(time.Second))
+	i := slices.IndexFunc(all, func(s snapshot) bool { return s.Digest == said.artifact.Digest && s.Status == ready.Reason })
+	if i == 0 && !at.After(all[0].Last.Time) {
+		return before.History
+	}
+	one := snapshot{Digest: said.artifact.Digest, First: at, Status: ready.Reason, Metadata: map[string]string{"revision": said.artifact.Revision}}
+	if i >= 0 {
+		one = all[i]
+		all = slices.Delete(all, i, i+1)
+	}
+	one.Last, one.Total = at, one.Total+1
+	all = slices.Insert(all, 0, one)
+	return all[:min(maxHistory, len(all))]
+}
+
+// readyOf is a source's condition Ready.
+func readyOf(s tko.Source) tko.Condition {
 	for _, c := range s.Status.Conditions {
 		if c.Type == tko.ConditionReady {
-			ready = c
+			return c
 		}
 	}
-	if ready.Status != tko.ConditionTrue && ready.Status != tko.ConditionFalse {
-		return
-	}
-	key := "event " + nameOf(o)
-	said := ready.Status + ready.Reason + ready.Message + s.Status.Attempted
-	if w.told[key] == said {
-		return
-	}
-	w.told[key] = said
-	kind, severity := "Normal", "info"
-	if ready.Status == tko.ConditionFalse {
-		kind, severity = "Warning", "error"
-	}
-	now := time.Now().UTC()
-	involved := map[string]any{
-		"apiVersion": Group + "/" + Version, "kind": "GitOps", "namespace": o.GetNamespace(), "name": o.GetName(), "uid": string(o.GetUID()),
-	}
-	message := ready.Message
-	if len(message) > 1000 {
-		message = message[:1000]
-	}
-	event := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"generateName": o.GetName() + ".", "namespace": o.GetNamespace()},
-		"involvedObject": involved, "type": kind, "reason": ready.Reason, "message": strings.ToValidUTF8(message, "\uFFFD"), "count": int64(1),
-		"firstTimestamp": now.Format(time.RFC3339), "lastTimestamp": now.Format(time.RFC3339),
-		"source": map[string]any{"component": "tko-gitops"}, "reportingComponent": "tko-gitops", "reportingInstance": s.Status.Holder,
-	}}
-	if _, err := w.client.Resource(eventResource).Namespace(o.GetNamespace()).Create(ctx, event, metav1.CreateOptions{}); err != nil && ctx.Err() == nil {
-		w.log.WarnContext(ctx, "an event can't be written", "source", s.Name, "err", err)
-	}
-	if w.options.Events == "" {
-		return
-	}
-	w.notify(ctx, map[string]any{
-		"involvedObject": involved, "severity": severity, "timestamp": now.Format(time.RFC3339), "message": ready.Message, "reason": ready.Reason,
-		"metadata":            map[string]string{Group + "/revision": s.Status.Attempted, Group + "/commit_status": "update"},
-		"reportingController": "tko-gitops",
-	})
-}
-
-// notify tells notification-controller.
-func (w *Watcher) notify(ctx context.Context, event map[string]any) {
-	body, err := json.Marshal(event)
-	if err != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.options.Events, bytes.NewReader(body))
-	if err == nil {
-		request.Header.Set("Content-Type", "application/json")
-		var answer *http.Response
-		if answer, err = w.http.Do(request); err == nil {
-			_ = answer.Body.Close()
-			if answer.StatusCode < 300 {
-				return
-			}
-			w.log.WarnContext(ctx, "notification-controller refused an event", "status", answer.Status)
-			return
-		}
-	}
-	w.log.WarnContext(ctx, "notification-controller can't be reached", "err", err)
+	return tko.Condition{}
 }

@@ -1,0 +1,208 @@
+package flux
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// reporter is who says so, in events.
+const reporter = "tko-gitops"
+
+// An event is something that people may want to hear of.
+type event struct {
+	object  core.ObjectReference // ours
+	source  core.ObjectReference // of Flux
+	failed  bool
+	reason  string
+	message string
+	report  report
+}
+
+// A notification is what notification-controller takes:
+// event.toolkit.fluxcd.io/v1beta1.
+type notification struct {
+	InvolvedObject      core.ObjectReference `json:"involvedObject"`
+	Severity            string               `json:"severity"` // info or error
+	Timestamp           meta.Time            `json:"timestamp"`
+	Message             string               `json:"message"`
+	Reason              string               `json:"reason"`
+	Metadata            map[string]string    `json:"metadata,omitempty"`
+	ReportingController string               `json:"reportingController"`
+	ReportingInstance   string               `json:"reportingInstance,omitempty"`
+}
+
+// events tells people of what happened: in the cluster, and through
+// notification-controller. It never holds anybody up.
+type events struct {
+	broadcaster record.EventBroadcaster
+	recorder    record.EventRecorder
+	sink        typedcore.EventInterface
+	options     Options
+	log         *slog.Logger
+	client      *http.Client
+	queue       chan event
+}
+
+const (
+	maxWaiting    = 1000
+	notifyTries   = 3
+	notifyTimeout = 10 * time.Second
+)
+
+func newEvents(typed kubernetes.Interface, o Options, log *slog.Logger) *events {
+	b := record.NewBroadcaster()
+	return &events{
+		broadcaster: b, recorder: b.NewRecorder(scheme.Scheme, core.EventSource{Component: reporter}), sink: typed.CoreV1().Events(""),
+		options: o, log: log, client: &http.Client{Timeout: notifyTimeout}, queue: make(chan event, maxWaiting),
+	}
+}
+
+// run tells until the context ends.
+func (e *events) run(ctx context.Context) {
+	e.broadcaster.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: e.sink})
+	defer e.broadcaster.Shutdown()
+	defer e.client.CloseIdleConnections()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ev := <-e.queue:
+			typ := core.EventTypeNormal
+			if ev.failed {
+				typ = core.EventTypeWarning
+			}
+			e.recorder.Event(&ev.object, typ, ev.reason, ev.message)
+			if e.options.EventsAddress != "" {
+				e.notify(ctx, ev)
+			}
+		}
+	}
+}
+
+// notify tells notification-controller. The object that it is about is the
+// source: alerts can be made for Flux's kinds only. It takes from metadata what
+// begins with that object's group; other receivers of such events look for ours.
+func (e *events) notify(ctx context.Context, ev event) {
+	severity := "info"
+	if ev.failed {
+		severity = "error"
+	}
+	s := ev.report.source.Status
+	metadata := map[string]string{"commit_status": "update"}
+	for key, value := range map[string]string{"revision": s.Attempted, "summary": "TKO"} {
+		if value != "" {
+			metadata[key] = value
+		}
+	}
+	if a := ev.report.artifact; a.Revision == s.Attempted && a.Revision != "" {
+		metadata["digest"], metadata["checksum"] = a.Digest, a.Digest
+		if origin := a.Origin(); origin != "" {
+			metadata["originRevision"] = origin
+		}
+	}
+	n := notification{
+		InvolvedObject: ev.source, Severity: severity, Timestamp: meta.Now(), Reason: ev.reason, Metadata: map[string]string{},
+		Message: fmt.Sprintf("%s %s/%s: %s", ev.object.Kind, ev.object.Namespace, ev.object.Name, ev.message), ReportingController: reporter, ReportingInstance: e.options.Worker,
+	}
+	for key, value := range metadata {
+		n.Metadata[sourceGroup+"/"+key] = value
+		n.Metadata[Group+"/"+key] = value
+	}
+	data, err := json.Marshal(n)
+	if err != nil {
+		return
+	}
+	for try := 1; ; try++ {
+		err := e.post(ctx, data)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if try == notifyTries {
+			e.log.WarnContext(ctx, "flux's notification-controller could not be told", "err", err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(try) * time.Second):
+		}
+	}
+}
+
+func (e *events) post(ctx context.Context, data []byte) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.options.EventsAddress, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := e.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16))
+	// It has heard too much of the same, or it takes it: both will do.
+	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode/100 == 2 {
+		return nil
+	}
+	return fmt.Errorf("it answers %s", response.Status)
+}
+
+// announce tells of a report, if we made it and it is news.
+func (c *Controller) announce(r reference, said report) {
+	s := said.source
+	c.mu.Lock()
+	before, known := c.told[r]
+	if s.Version != 0 {
+		c.told[r] = s
+	}
+	c.mu.Unlock()
+	ready, was := readyOf(s), readyOf(before)
+	switch {
+	case s.Version == 0 || s.Version == before.Version || s.Status.Holder != c.options.Worker:
+		return // nothing new, or told by somebody else
+	case ready.Status == tko.ConditionUnknown || ready.Status == "" || ready.Reason == "NothingForUs":
+		return
+	case known && was.Status == ready.Status && was.Reason == ready.Reason && was.Message == ready.Message && before.Status.Applied == s.Status.Applied:
+		return
+	}
+	ev := event{
+		object: core.ObjectReference{APIVersion: Group + "/" + Version, Kind: r.kind, Namespace: r.namespace, Name: r.name},
+		failed: ready.Status == tko.ConditionFalse, reason: ready.Reason, message: short(ready.Message), report: said,
+	}
+	source := r
+	if r.kind != Kind {
+		ev.object.APIVersion = sourceGroup + "/" + sourceVersion
+	} else if u, err := c.get(r); err == nil && u != nil {
+		ev.object.UID, ev.object.ResourceVersion = u.GetUID(), u.GetResourceVersion()
+		if o, err := readObject(u); err == nil {
+			source = o.sourceOf(r.namespace)
+		}
+	}
+	ev.source = core.ObjectReference{APIVersion: sourceGroup + "/" + sourceVersion, Kind: source.kind, Namespace: source.namespace, Name: source.name}
+	if u, err := c.get(source); err == nil && u != nil {
+		ev.source.UID, ev.source.ResourceVersion = u.GetUID(), u.GetResourceVersion()
+		if source == r {
+			ev.object = ev.source
+		}
+	}
+	select {
+	case c.events.queue <- ev:
+	default:
+		c.log.Warn("an event was left out: there are too many", "object", r.String())
+	}
+}

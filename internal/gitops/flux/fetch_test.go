@@ -1,0 +1,259 @@
+package flux_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/flux"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+)
+
+type member struct {
+	name, content, link string
+	typ                 byte
+}
+
+func archive(t testing.TB, members ...member) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	for _, m := range members {
+		h := &tar.Header{Name: m.name, Typeflag: m.typ, Linkname: m.link, Mode: 0o600, Size: int64(len(m.content))}
+		if h.Typeflag == 0 {
+			h.Typeflag = tar.TypeReg
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, m.content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func sha(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
+
+func serve(t testing.TB, handler http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func serving(t testing.TB, data []byte) string {
+	return serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) })
+}
+
+// empty fails the test if there is something in a folder.
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestFetch(t *testing.T) {
+	good := archive(t, member{name: "./", typ: tar.TypeDir}, member{name: "a/b.yaml", content: "x: 1\n"},
+		member{name: "c", content: "c"}, member{name: "link", link: "/etc/passwd", typ: tar.TypeSymlink},
+		member{name: "hard", link: "../../etc/passwd", typ: tar.TypeLink}, member{name: "pipe", typ: tar.TypeFifo})
+	tests := map[string]struct {
+		why, digest string
+	}{
+		"sha256": {why: "the default", digest: sha(good)},
+		"sha384": {why: "some must", digest: fmt.Sprintf("sha384:%x", sha512.Sum384(good))},
+		"sha512": {why: "some must", digest: fmt.Sprintf("sha512:%x", sha512.Sum512(good))},
+		"blake3": {why: "source-controller can", digest: fmt.Sprintf("blake3:%x", blake3.Sum256(good))},
+	}
+	url := serving(t, good)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			f := flux.NewFetcher(flux.FetchOptions{Dir: dir})
+			defer f.Close()
+			files, err := f.Fetch(t.Context(), flux.Artifact{URL: url, Digest: test.digest})
+			if err != nil {
+				t.Fatalf("%v: %s", err, test.why)
+			}
+			var found []string
+			if err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+				if err == nil && !d.IsDir() {
+					data, err := fs.ReadFile(files, path)
+					found = append(found, path+"="+string(data))
+					return err
+				}
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+			if got := strings.Join(found, " "); got != "a/b.yaml=x: 1\n c=c" {
+				t.Errorf("files: %q", got)
+			}
+			if err := files.Close(); err != nil {
+				t.Error(err)
+			}
+			empty(t, dir)
+		})
+	}
+}
+
+func TestFetchRefuses(t *testing.T) {
+	good := archive(t, member{name: "a", content: "a"})
+	bomb := archive(t, member{name: "a", content: strings.Repeat("0", 1<<20)})
+	tests := map[string]struct {
+		why    string
+		data   []byte
+		digest string
+		limits tree.Limits
+		want   string
+	}{
+		"no digest":     {why: "anybody could have changed it", data: good, want: "no digest"},
+		"other digest":  {why: "somebody did change it", data: good, digest: sha(nil), want: "not what its source says"},
+		"md5":           {why: "is no protection", data: good, digest: "md5:00", want: "md5"},
+		"short digest":  {why: "matches too much", data: good, digest: sha(good)[:20], want: "no sha256"},
+		"no archive":    {why: "a page of a proxy", data: []byte("<html>"), digest: sha([]byte("<html>")), want: "no gzipped archive"},
+		"cut":           {why: "half of it is not it", data: good[:len(good)-20], digest: sha(good[:len(good)-20]), want: "no archive"},
+		"too long":      {why: "memory and disk end", data: bytes.Repeat([]byte("x"), 3000), digest: sha(bytes.Repeat([]byte("x"), 3000)), want: "more than 2000 bytes"},
+		"too big":       {why: "it grows as it is unpacked", data: bomb, digest: sha(bomb), limits: tree.Limits{Bytes: 1000, Files: 3}, want: "bytes"},
+		"grows aside":   {why: "what is passed over takes time, too", data: aside(t), digest: sha(aside(t)), limits: tree.Limits{Bytes: 1000, Files: 3}, want: "too many bytes"},
+		"too many":      {why: "inodes end", data: archive(t, member{name: "a"}, member{name: "b"}), digest: sha(archive(t, member{name: "a"}, member{name: "b"})), limits: tree.Limits{Bytes: 1, Files: 1}, want: "more than 1 files"},
+		"many links":    {why: "time ends", data: links(t, 10), digest: sha(links(t, 10)), limits: tree.Limits{Bytes: 1, Files: 1}, want: "more than 4 members"},
+		"escape":        {why: "it would write elsewhere", data: archive(t, member{name: "../a"}), digest: sha(archive(t, member{name: "../a"})), want: "leads out"},
+		"deep escape":   {why: "it would write elsewhere", data: archive(t, member{name: "a/../../b"}), digest: sha(archive(t, member{name: "a/../../b"})), want: "leads out"},
+		"absolute":      {why: "it would write elsewhere", data: archive(t, member{name: "/etc/x"}), digest: sha(archive(t, member{name: "/etc/x"})), want: "leads out"},
+		"twice":         {why: "which of them was checked?", data: archive(t, member{name: "a"}, member{name: "a"}), digest: sha(archive(t, member{name: "a"}, member{name: "a"})), want: "a"},
+		"file in a way": {why: "a is a file", data: archive(t, member{name: "a"}, member{name: "a/b"}), digest: sha(archive(t, member{name: "a"}, member{name: "a/b"})), want: "a"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			f := flux.NewFetcher(flux.FetchOptions{Dir: dir, Limits: test.limits, Download: 2000, Tries: 2, Pause: time.Millisecond})
+			_, err := f.Fetch(t.Context(), flux.Artifact{URL: serving(t, test.data), Digest: test.digest})
+			if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(fmt.Sprint(err), test.want) {
+				t.Errorf("%s: %v", test.why, err)
+			}
+			empty(t, dir)
+		})
+	}
+}
+
+// aside has much content in something that is no file.
+func aside(t testing.TB) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	if err := w.WriteHeader(&tar.Header{Name: "x", Typeflag: 'Z', Size: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = w.Write(make([]byte, 1<<20))
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func links(t testing.TB, n int) []byte {
+	t.Helper()
+	var all []member
+	for i := range n {
+		all = append(all, member{name: fmt.Sprint("l", i), typ: tar.TypeSymlink, link: "x"})
+	}
+	return archive(t, all...)
+}
+
+// What may be gone the next time is tried again, and nothing else.
+func TestFetchTries(t *testing.T) {
+	good := archive(t, member{name: "a", content: "a"})
+	var asked atomic.Int32
+	tests := map[string]struct {
+		why    string
+		answer func(n int32, w http.ResponseWriter)
+		digest string
+		want   error // nil: it works
+		asked  int32
+	}{
+		"unavailable for a moment": {
+			why: "source-controller starts anew", asked: 3,
+			answer: func(n int32, w http.ResponseWriter) {
+				if n < 3 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+				_, _ = w.Write(good)
+			},
+		},
+		"broken off": {
+			why: "connections do", asked: 2,
+			answer: func(n int32, w http.ResponseWriter) {
+				w.Header().Set("Content-Length", fmt.Sprint(len(good)))
+				if n == 1 {
+					_, _ = w.Write(good[:10])
+					return
+				}
+				_, _ = w.Write(good)
+			},
+		},
+		"gone": {why: "there is a newer one", asked: 1, want: tko.ErrNotFound, answer: func(_ int32, w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }},
+		"elsewhere": {why: "nobody sends us around", asked: 1, want: tko.ErrInvalid, answer: func(_ int32, w http.ResponseWriter) {
+			w.Header().Set("Location", "http://169.254.169.254/")
+			w.WriteHeader(http.StatusFound)
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			asked.Store(0)
+			url := serve(t, func(w http.ResponseWriter, _ *http.Request) { test.answer(asked.Add(1), w) })
+			files, err := flux.NewFetcher(flux.FetchOptions{Dir: t.TempDir(), Pause: time.Millisecond}).Fetch(t.Context(), flux.Artifact{URL: url, Digest: sha(good)})
+			if !errors.Is(err, test.want) || asked.Load() != test.asked {
+				t.Errorf("%s: asked %d times, %v", test.why, asked.Load(), err)
+			}
+			if err == nil {
+				_ = files.Close()
+			}
+		})
+	}
+	t.Run("never answers", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+			cancel()
+			<-r.Context().Done()
+		})
+		if _, err := flux.NewFetcher(flux.FetchOptions{Dir: t.TempDir()}).Fetch(ctx, flux.Artifact{URL: url, Digest: sha(good)}); !errors.Is(err, context.Canceled) {
+			t.Errorf("it isn't given up: %v", err)
+		}
+	})
+	t.Run("another host", func(t *testing.T) {
+		host := strings.TrimPrefix(serving(t, good), "http://")
+		files, err := flux.NewFetcher(flux.FetchOptions{Dir: t.TempDir(), Host: host}).Fetch(t.Context(), flux.Artifact{URL: "http://source-controller.flux-system.svc/a", Digest: sha(good)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = files.Close()
+	})
+	if _, err := flux.NewFetcher(flux.FetchOptions{}).Fetch(t.Context(), flux.Artifact{URL: "file:///etc/passwd", Digest: sha(nil)}); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("a file: %v", err)
+	}
+}

@@ -1,0 +1,152 @@
+package flux_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/flux"
+	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
+	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+)
+
+// network is a repository of OSM Ops.
+func network(connection string, more map[string]string) map[string]string {
+	all := map[string]string{
+		"osm_ops_config.yaml":            "connectionFile: " + connection + "\n",
+		"osm-pkgs/upf_knf/upf_vnfd.yaml": "vnfd:\n  id: upf_knf\n  product-name: upf\n  kdu:\n  - name: upf\n    helm-chart: ops/upf:1.0.0\n",
+		"osm-pkgs/upf_ns/upf_nsd.yaml": "nsd:\n  nsd:\n  - id: upf_ns\n    name: upf\n    vnfd-id: [upf_knf]\n    df:\n    - id: default\n      vnf-profile:\n" +
+			"      - {id: upf, vnfd-id: upf_knf}\n",
+	}
+	maps.Copy(all, more)
+	return all
+}
+
+func service(name, replicas string) string {
+	return fmt.Sprintf("kind: NsInstance\nname: %s\nnsdName: upf_ns\nvnfName: upf\nvimAccountName: vim\nkdu: {name: upf, params: {replicaCount: %q}}\n", name, replicas)
+}
+
+func connectionTo(s *osmtest.Server) string {
+	_, host, _ := strings.Cut(s.URL, "://")
+	return fmt.Sprintf("hostname: %s\nscheme: http\nuser: admin\npassword: admin\nproject: admin\n", host)
+}
+
+// replicas is what a network service was told last; "" if there is none.
+func replicas(s *osmtest.Server, name string) string {
+	i, ok := s.Instance(name)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprint(i.Releases["upf/upf"].Values["replicaCount"])
+}
+
+// From a push to a network service, and to its end. A bad artifact and a source
+// that is away are beside it all the time.
+func TestNetworkServices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, flux.Options{})
+	mano := osmtest.Start(t, osmtest.Options{Delay: 10 * time.Millisecond})
+	source, forged := w.source("GitRepository", "services"), w.source("GitRepository", "forged")
+	repository := fluxtest.NewRepositoryWith(t, network("/etc/osmops/nbi-connection.yaml", map[string]string{"sites/07.osmops.yaml": service("edge-upf-07", "2")}))
+	w.Kubectl(t, "-n", w.namespace, "create", "secret", "generic", "nbi-connection", "--from-literal=nbi-connection.yaml="+connectionTo(mano))
+	const osm = "osm: {connectionSecretRef: {name: nbi-connection}}"
+	a := w.Keep(forged, "main@sha1:0007", repository.Archive(repository.Head()))
+	a.Digest = "sha256:" + strings.Repeat("f", 64)
+	w.Say(t, forged, a)
+	w.gitOps("forged", forged, osm)
+	w.gitOps("away", w.source("GitRepository", "away"), osm)
+	w.gitOps("services", source, osm)
+
+	w.becomes("services", ".status.lastAppliedRevision", w.Publish(t, source, repository).Revision)
+	if got := replicas(mano, "edge-upf-07"); got != "2" {
+		t.Errorf("it has %q replicas", got)
+	}
+	w.becomes("services", `.status.inventory.entries[?(@.kind=="NsInstance")].name`, "edge-upf-07")
+	w.becomes("services", ".status.inventory.count", "3")
+	repository.Commit(map[string]string{"sites/07.osmops.yaml": service("edge-upf-07", "3"), "sites/08.osmops.yaml": service("edge-upf-08", "1")})
+	w.becomes("services", ".status.lastAppliedRevision", w.Publish(t, source, repository).Revision)
+	if one, other := replicas(mano, "edge-upf-07"), replicas(mano, "edge-upf-08"); one != "3" || other != "1" {
+		t.Errorf("they have %q and %q replicas", one, other)
+	}
+	repository.Commit(map[string]string{"sites/07.osmops.yaml": ""})
+	w.becomes("services", ".status.lastAppliedRevision", w.Publish(t, source, repository).Revision)
+	if one, other := replicas(mano, "edge-upf-07"), replicas(mano, "edge-upf-08"); one != "" || other != "1" {
+		t.Errorf("one left, and they have %q and %q replicas", one, other)
+	}
+	w.becomes("forged", readyReason, "ArtifactFailed")
+	w.becomes("away", readyReason, "ArtifactFailed")
+	w.Kubectl(t, "-n", w.namespace, "delete", "gitops", "services", "--timeout=3m")
+	if all := mano.Instances(); len(all) > 0 {
+		t.Errorf("the object is deleted, and there are %+v", all)
+	}
+}
+
+// Who has a GitRepository and nothing else, as with OSM Ops, needs nothing else.
+// One that is for others costs an artifact and no more. A GitOps object takes
+// over without a network service being made anew.
+func TestAsOSMOps(t *testing.T) {
+	t.Parallel()
+	w := worldWithout(t)
+	mano := osmtest.Start(t, osmtest.Options{Delay: 10 * time.Millisecond})
+	file := filepath.Join(t.TempDir(), "nbi-connection.yaml")
+	if err := os.WriteFile(file, []byte(connectionTo(mano)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.connections = filepath.Dir(file)
+	w.start(t, flux.Options{OSMOps: true})
+	source, theirs := w.source("GitRepository", "services"), w.source("GitRepository", "theirs")
+	repository := fluxtest.NewRepositoryWith(t, network(file, map[string]string{"07.osmops.yaml": service("edge-upf-07", "2"), "t.yaml": template("t", "1")}))
+	w.Publish(t, theirs, fluxtest.NewRepositoryWith(t, map[string]string{"a.yaml": template("a", "1"), "b.yaml": "a: ["}))
+	a := w.Publish(t, source, repository)
+	ready := func(name string) (revision, reason string) {
+		s, err := w.data.Source(t.Context(), name)
+		if err != nil {
+			return "", ""
+		}
+		for _, c := range s.Status.Conditions {
+			reason += c.Type + c.Reason
+		}
+		return s.Status.Applied, reason
+	}
+	ours := "gitrepository/" + w.namespace + "/services"
+	w.eventually("it is applied", func() bool { revision, _ := ready(ours); return revision == a.Revision })
+	if got := replicas(mano, "edge-upf-07"); got != "2" {
+		t.Errorf("it has %q replicas", got)
+	}
+	w.eventually("the other is passed over", func() bool {
+		_, reason := ready("gitrepository/" + w.namespace + "/theirs")
+		return reason == "ReadyNothingForUs"
+	})
+	if w.Asked(theirs) != 1 || w.value("a")+w.value("t") != "" {
+		t.Errorf("it was asked for %d times, and templates are taken: %q %q", w.Asked(theirs), w.value("a"), w.value("t"))
+	}
+	w.eventually("there are events", func() bool {
+		return strings.Contains(w.Kubectl(t, "-n", w.namespace, "get", "events", "--field-selector=involvedObject.kind=GitRepository,involvedObject.name=services"), a.Revision)
+	})
+	repository.Commit(map[string]string{"08.osmops.yaml": service("edge-upf-08", "1"), "07.osmops.yaml": ""})
+	a = w.Publish(t, source, repository)
+	w.eventually("the next is applied", func() bool { revision, _ := ready(ours); return revision == a.Revision })
+	if one, other := replicas(mano, "edge-upf-07"), replicas(mano, "edge-upf-08"); one != "2" || other != "1" {
+		t.Errorf("nothing may be removed, and they have %q and %q replicas", one, other)
+	}
+	before, _ := mano.Instance("edge-upf-08")
+
+	w.gitOps("services", source)
+	w.becomes("services", ".status.lastAppliedRevision", a.Revision)
+	w.eventually("the source by itself comes to its end", func() bool {
+		_, err := w.data.Source(t.Context(), ours)
+		return errors.Is(err, tko.ErrNotFound)
+	})
+	if after, ok := mano.Instance("edge-upf-08"); !ok || after.ID != before.ID || len(mano.Instances()) != 2 {
+		t.Errorf("it was made anew: %+v, %+v", before, after)
+	}
+	if got := w.value("t"); got != "1" {
+		t.Errorf("the object's manifests are not taken: %q", got)
+	}
+}

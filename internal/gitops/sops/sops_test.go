@@ -1,0 +1,205 @@
+package sops_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/sops"
+)
+
+func file(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func keys(t testing.TB, name string) *sops.Keys {
+	t.Helper()
+	k, err := sops.ParseKeys(file(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func values(t *testing.T, name string, data []byte) (all []any) {
+	t.Helper()
+	if strings.HasSuffix(name, ".json") {
+		var v any
+		if err := json.Unmarshal(data, &v); err != nil {
+			t.Fatal(err)
+		}
+		return []any{v}
+	}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var v any
+		if err := d.Decode(&v); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, v)
+	}
+}
+
+// What SOPS itself wrote is read as it was before.
+func TestDecrypt(t *testing.T) {
+	for _, name := range []string{"all.yaml", "all.json", "regex.yaml", "unregex.yaml", "suffix.yaml", "unsuffix.yaml", "mac.yaml", "both.yaml"} {
+		t.Run(name, func(t *testing.T) {
+			if !sops.Encrypted(file(t, name)) {
+				t.Error("it is not seen that it is encrypted")
+			}
+			got, err := sops.Decrypt(name, file(t, name), keys(t, "key.txt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			clear := "plain" + name[strings.Index(name, "."):]
+			if diff := cmp.Diff(values(t, clear, file(t, clear)), values(t, name, got)); diff != "" {
+				t.Errorf("plain (-) and decrypted (+):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	replace := func(name, old, new string) []byte {
+		data := file(t, name)
+		if !bytes.Contains(data, []byte(old)) {
+			t.Fatalf("%s has no %q", name, old)
+		}
+		return bytes.Replace(data, []byte(old), []byte(new), 1)
+	}
+	line := func(name, key string) string {
+		for text := range strings.Lines(string(file(t, name))) {
+			if strings.HasPrefix(strings.TrimSpace(text), key+": ENC") {
+				return text
+			}
+		}
+		t.Fatalf("%s has no %s", name, key)
+		return ""
+	}
+	count := line("regex.yaml", "count")
+	tests := map[string]struct {
+		why  string
+		data []byte
+		keys *sops.Keys
+		kind error
+		want string
+	}{
+		"no key":         {why: "plain text isn't what is there", data: file(t, "all.yaml"), kind: tko.ErrDenied, want: "no key is given"},
+		"another key":    {why: "nobody can", data: file(t, "other.yaml"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "other keys"},
+		"changed value":  {why: "what isn't encrypted is signed, too", data: replace("regex.yaml", "edge-upf-07", "edge-upf-08"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "don't fit its MAC"},
+		"removed value":  {why: "the MAC is of all values", data: replace("regex.yaml", count, ""), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "don't fit its MAC"},
+		"moved value":    {why: "a secret in a field that is shown", data: replace("regex.yaml", "replicaCount: ENC", "description: ENC"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "description: can't be decrypted"},
+		"broken value":   {why: "bits flip", data: replace("regex.yaml", "data:", "data:AA"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "replicaCount"},
+		"plain value":    {why: "somebody put it in place of the encrypted one", data: replace("regex.yaml", strings.TrimSpace(count), "count: 3"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "count: is not encrypted"},
+		"other time":     {why: "the MAC is bound to it", data: replace("regex.yaml", "lastmodified: \"20", "lastmodified: \"19"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "its MAC"},
+		"alias":          {why: "SOPS writes none, and they grow", data: replace("regex.yaml", "kind: Second", "kind: &a Second\nmore: *a"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "alias"},
+		"comment rule":   {why: "comments are not looked at", data: file(t, "comments.yaml"), keys: keys(t, "key.txt"), kind: tko.ErrInvalid, want: "comments"},
+		"several groups": {why: "one key is not enough", data: file(t, "groups.yaml"), keys: keys(t, "key.txt"), kind: tko.ErrInvalid, want: "key_groups"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := sops.Decrypt("edge.yaml", test.data, test.keys)
+			if !errors.Is(err, test.kind) || !strings.Contains(fmt.Sprint(err), test.want) || !strings.Contains(fmt.Sprint(err), "edge.yaml") || got != nil {
+				t.Errorf("%s: %v", test.why, err)
+			}
+		})
+	}
+}
+
+func TestFS(t *testing.T) {
+	encrypted := fstest.MapFS{
+		"a/secret.yaml": {Data: file(t, "regex.yaml")},
+		"a/open.yaml":   {Data: []byte("text: about sops and ENC[AES256_GCM,data\n")},
+		"a/package.bin": {Data: []byte{0, 1, 2}},
+	}
+	if err := fstest.TestFS(sops.FS(fstest.MapFS{"a/open.yaml": {Data: []byte("x: 1\n")}}, nil, nil), "a/open.yaml"); err != nil {
+		t.Error(err)
+	}
+	open := sops.FS(encrypted, keys(t, "key.txt"), nil)
+	data, err := fs.ReadFile(open, "a/secret.yaml")
+	if err != nil || !strings.Contains(string(data), "replicaCount: \"2\"") || strings.Contains(string(data), "sops") {
+		t.Errorf("%v\n%s", err, data)
+	}
+	if info, err := fs.Stat(open, "a/secret.yaml"); err != nil || info.Size() != int64(len(data)) {
+		t.Errorf("its size: %+v, %v", info, err)
+	}
+	closed := sops.FS(encrypted, nil, nil)
+	if _, err := fs.ReadFile(closed, "a/secret.yaml"); !errors.Is(err, tko.ErrDenied) {
+		t.Errorf("without a key: %v", err)
+	}
+	for _, name := range []string{"a/open.yaml", "a/package.bin"} {
+		if data, err := fs.ReadFile(closed, name); err != nil || !bytes.Equal(data, encrypted[name].Data) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	secret := append([]byte("apiVersion: v1\n"), file(t, "mac.yaml")...)
+	secret = bytes.Replace(secret, []byte("---\nkind"), []byte("---\napiVersion: v1\nkind"), 1)
+	mixed := fstest.MapFS{
+		"theirs.yaml": {Data: secret}, "ours.yaml": {Data: file(t, "mac.yaml")},
+		"hidden.yaml": {Data: bytes.ReplaceAll(secret, []byte("apiVersion: v1"), []byte("apiVersion: ENC[AES256_GCM,data:aa==,iv:aa==,tag:aa==,type:str]"))},
+	}
+	others := sops.FS(mixed, nil, func(apiVersion string) bool { return apiVersion == "v1" })
+	if data, err := fs.ReadFile(others, "theirs.yaml"); err != nil || !bytes.Equal(data, secret) {
+		t.Errorf("a secret of somebody else's in the same repository: %v", err)
+	}
+	for _, name := range []string{"ours.yaml", "hidden.yaml"} {
+		if _, err := fs.ReadFile(others, name); !errors.Is(err, tko.ErrDenied) {
+			t.Errorf("%s may be ours, and there is no key: %v", name, err)
+		}
+	}
+	if entries, err := fs.ReadDir(closed, "a"); err != nil || len(entries) != 3 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	k, err := sops.SecretKeys(map[string][]byte{"age" + sops.Suffix: file(t, "other.txt"), "b" + sops.Suffix: file(t, "key.txt"), "else": []byte("?")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sops.Decrypt("x.yaml", file(t, "regex.yaml"), k); err != nil {
+		t.Errorf("the second key: %v", err)
+	}
+	var b bytes.Buffer
+	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "keys", k)
+	if text := fmt.Sprintf("%v %+v %#v %s %s", k, k, k, k, b.String()); strings.Contains(strings.ToUpper(text), "AGE-SECRET") {
+		t.Errorf("keys are printed: %s", text)
+	}
+	if _, err := sops.SecretKeys(map[string][]byte{"key": file(t, "key.txt")}); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("no key under a right name: %v", err)
+	}
+	wrong := "AGE-SECRET-KEY-1WRONG"
+	if _, err := sops.SecretKeys(map[string][]byte{"a" + sops.Suffix: []byte(wrong)}); !errors.Is(err, tko.ErrInvalid) || strings.Contains(err.Error(), wrong) {
+		t.Errorf("a wrong key: %v", err)
+	}
+}
+
+func FuzzDecrypt(f *testing.F) {
+	for _, name := range []string{"all.yaml", "all.json", "mac.yaml", "groups.yaml", "plain.yaml"} {
+		f.Add(file(f, name))
+	}
+	k := keys(f, "key.txt")
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		_, _ = sops.Decrypt("x.yaml", data, k)
+		_, _ = sops.Decrypt("x.json", data, k)
+	})
+}
