@@ -56,7 +56,7 @@ func TestCommand(t *testing.T) {
 		}
 	}
 	until(`fleet +True +main@sha1:[0-9a-f]{12} `, "gitops", "status", "-o", "table")
-	until(`(?s)Ready: +True \(ReconciliationSucceeded\).*site +lagos.*create +site +lagos`, "gitops", "status", "fleet", "-o", "table")
+	until(`(?s)Ready: +True \(ReconciliationSucceeded\).*site +lagos.*create +site +`, "gitops", "status", "fleet", "-o", "table")
 	run(3, `source "other": not found`, "gitops", "status", "other")
 	run(0, "", "gitops", "sync", "fleet")
 	run(3, "not found", "gitops", "sync", "other")

@@ -17,7 +17,7 @@ func specOf(r krm.Resource, fields ...string) (map[string]any, error) {
 	}
 	if metadata, ok := r["metadata"].(map[string]any); ok {
 		if _, ok := metadata["namespace"]; ok {
-			return nil, fmt.Errorf("metadata.namespace: there are no namespaces, leave it out")
+			return nil, errors.New("metadata.namespace: there are no namespaces, leave it out")
 		}
 	}
 	value, ok := r["spec"]
