@@ -272,3 +272,67 @@ func runFor(t *testing.T, c *client.Client, o gitops.Options, d time.Duration) {
 		t.Error(err)
 	}
 }
+
+// A counting client counts the questions that a plan asks.
+type counting struct {
+	*client.Client
+	mu     sync.Mutex
+	asked  int
+	looked chan struct{} // a look has ended
+}
+
+func (c *counting) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
+	c.mu.Lock()
+	c.asked++
+	c.mu.Unlock()
+	return c.Client.Site(ctx, id, revision)
+}
+
+func (c *counting) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
+	err := c.Client.FinishWork(ctx, items)
+	select {
+	case c.looked <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+// A revision that hasn't changed asks the data controller about no entity.
+func TestUnchangedAsksNothing(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	first := r.push(map[string]string{"a.yaml": all(site("a", ""), site("b", ""))})
+	c := &counting{Client: data(t), looked: make(chan struct{}, 1)}
+	controller := gitops.New(c, gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Git: gitops.GitSettings{URL: r.url}})}})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- controller.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	eventually(t, "applied", func() bool {
+		s, err := c.Source(ctx, "fleet")
+		return err == nil && s.Status.Applied == first
+	})
+	look := func() int {
+		<-c.looked
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.asked
+	}
+	if err := controller.Call(ctx, "fleet"); err != nil {
+		t.Fatal(err)
+	}
+	before := look()
+	for range 3 {
+		if err := controller.Call(ctx, "fleet"); err != nil {
+			t.Fatal(err)
+		}
+		if after := look(); after != before {
+			t.Fatalf("%d questions were asked by a look at what hasn't changed", after-before)
+		}
+	}
+}

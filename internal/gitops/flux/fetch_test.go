@@ -189,6 +189,7 @@ func links(t testing.TB, n int) []byte {
 func TestFetchTries(t *testing.T) {
 	good := archive(t, member{name: "a", content: "a"})
 	var asked atomic.Int32
+	elsewhere := serving(t, good)
 	tests := map[string]struct {
 		why    string
 		answer func(n int32, w http.ResponseWriter)
@@ -218,7 +219,7 @@ func TestFetchTries(t *testing.T) {
 		},
 		"gone": {why: "there is a newer one", asked: 1, want: tko.ErrNotFound, answer: func(_ int32, w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }},
 		"elsewhere": {why: "nobody sends us around", asked: 1, want: tko.ErrInvalid, answer: func(_ int32, w http.ResponseWriter) {
-			w.Header().Set("Location", "http://169.254.169.254/")
+			w.Header().Set("Location", elsewhere)
 			w.WriteHeader(http.StatusFound)
 		}},
 	}

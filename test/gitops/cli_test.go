@@ -1,0 +1,84 @@
+package gitops
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko/test/process"
+)
+
+// What people see of sources, and do about them, with the command.
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	git(t, root, "init", "-q", "-b", "main", "fleet")
+	dir := filepath.Join(root, "fleet")
+	write := func(files map[string]string) {
+		t.Helper()
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	commit := func() {
+		t.Helper()
+		git(t, dir, "add", "-A")
+		git(t, dir, "commit", "-q", "-m", "x")
+	}
+	var many strings.Builder
+	for c := 'a'; c < 'a'+25; c++ {
+		many.WriteString("---\n" + aSite("many-"+string(c)))
+	}
+	write(map[string]string{"sites.yaml": aSite("lagos") + many.String()})
+	commit()
+	server := process.StartServer(t, "--store=sqlite::memory:", "--git=fleet=file://"+dir, "--git-interval=1s", "--retry=50ms", "--retry-max=500ms")
+	until := func(says string, args ...string) string {
+		t.Helper()
+		var out, errs string
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			if out, errs, _ = server.CLI(args...); regexp.MustCompile(says).MatchString(out) {
+				return out
+			}
+		}
+		t.Fatalf("tko %s doesn't say %q:\n%s%s", strings.Join(args, " "), says, out, errs)
+		return ""
+	}
+	run := func(want int, says string, args ...string) {
+		t.Helper()
+		out, errs, code := server.CLI(args...)
+		if code != want || !strings.Contains(out+errs, says) {
+			t.Errorf("tko %s: exit code %d, want %d and %q\n%s%s", strings.Join(args, " "), code, want, says, out, errs)
+		}
+	}
+	until(`fleet +True +main@sha1:[0-9a-f]{12} `, "gitops", "status", "-o", "table")
+	until(`(?s)Ready: +True \(ReconciliationSucceeded\).*site +lagos.*create +site +lagos`, "gitops", "status", "fleet", "-o", "table")
+	run(3, `source "other": not found`, "gitops", "status", "other")
+	run(0, "", "gitops", "sync", "fleet")
+	run(3, "not found", "gitops", "sync", "other")
+
+	// A tree that would change nothing, something, and one that is wrong.
+	run(0, "", "gitops", "plan", "--dir", dir, "--exit-code")
+	write(map[string]string{"sites.yaml": strings.Replace(aSite("lagos"), "spec:", "metadata: {labels: {tier: edge}}\nspec:", 1) + many.String(), "new.yaml": aSite("accra")})
+	run(0, "update", "gitops", "plan", "--dir", dir, "-o", "table")
+	run(7, "create", "gitops", "plan", "--dir", dir, "--name", "fleet", "--exit-code", "-o", "table")
+	run(0, "accra", "gitops", "plan", "--dir", dir, "-o", "json")
+	write(map[string]string{"new.yaml": strings.Replace(aSite("accra"), "siteId", "siteID", 1)})
+	run(2, `new.yaml: Site "": spec.siteID isn't known`, "gitops", "plan", "--dir", dir)
+	if out, _, _ := server.CLI("site", "list", "-o", "bare"); strings.Contains(out, "accra") {
+		t.Error("a plan has changed something")
+	}
+
+	// A removal that asks, and is agreed to.
+	write(map[string]string{"sites.yaml": aSite("lagos"), "new.yaml": "x: 1\n"})
+	run(0, "waits for an approval", "gitops", "plan", "--dir", dir, "-o", "table")
+	commit()
+	out := until(`tko gitops approve fleet [0-9a-f]+`, "gitops", "status", "-o", "yaml")
+	run(4, "doesn't ask", "gitops", "approve", "fleet", "0000")
+	run(0, "approved", strings.Fields(regexp.MustCompile(`gitops approve fleet [0-9a-f]+`).FindString(out))...)
+	until(`^lagos\n$`, "site", "list", "-o", "bare")
+}
