@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -209,7 +210,7 @@ func TestFetchTries(t *testing.T) {
 		"broken off": {
 			why: "connections do", asked: 2,
 			answer: func(n int32, w http.ResponseWriter) {
-				w.Header().Set("Content-Length", fmt.Sprint(len(good)))
+				w.Header().Set("Content-Length", strconv.Itoa(len(good)))
 				if n == 1 {
 					_, _ = w.Write(good[:10])
 					return
