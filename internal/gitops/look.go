@@ -277,6 +277,9 @@ func (l *look) at(ctx context.Context, revision string) error {
 	if err != nil {
 		return err
 	}
+	if l.controller.options.Decrypt != nil {
+		t = l.controller.options.Decrypt(t)
+	}
 	s.forget()
 	s.tree, s.revision = t, key
 	return nil

@@ -235,7 +235,7 @@ func (w *run) act(ctx context.Context, all []decision) error {
 		})
 	}
 	err := g.Wait()
-	w.keepStatuses()
+	w.keepStatuses("it wasn't looked at")
 	if err == nil {
 		for name, st := range w.book.state().Instances {
 			if st.Failed != nil && (w.statuses[name].Phase == PhaseStalled || w.statuses[name].Phase == PhaseFailed) {

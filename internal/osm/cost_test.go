@@ -175,7 +175,7 @@ func original(t *testing.T, url string, d osm.Desired) {
 // The same files make the same archive, in whatever order they come.
 func TestArchiveIsDeterministic(t *testing.T) {
 	t.Parallel()
-	p := vnf("upf_knf", "ops/upf")
+	p := vnf("ops/upf")
 	first := osm.ArchiveOf(t, p)
 	for _, f := range p.Files.(fstest.MapFS) {
 		f.ModTime = time.Now()

@@ -276,14 +276,23 @@ func TestARefusedPackageStopsWhatComesAfter(t *testing.T) {
 		"osm-pkgs/broken_knf/vnfd.yaml":    "vnfd: {id: other_knf}",
 		"osm-pkgs/another_ns/osm.nsd.yaml": "nsd: {nsd: [{id: another_ns, vnfd-id: [upf_knf]}]}",
 	})
+	before := repository(t, map[string]string{"b.osmops.yaml": file("b", "kdu: {name: upf}")})
+	w.policy.Wait = 0
+	w.apply(before) // begins to make it
 	r, err := w.try(d)
+	for deadline := time.Now().Add(time.Minute); w.kept().Instances["b"].Pending != nil && time.Now().Before(deadline); {
+		r, err = w.try(d)
+	}
+	if got := w.kept().Instances["b"].Operations; len(got) != 1 {
+		t.Errorf("what was in flight isn't followed: %+v", got)
+	}
 	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "deploy/osm-pkgs/broken_knf") {
 		t.Errorf("error: %v", err)
 	}
 	if got := r.Packages["ns/another_ns"]; got.Phase != osm.PhaseProgressing || !strings.Contains(got.Message, "broken_knf") {
 		t.Errorf("the next is %+v", got)
 	}
-	if all := w.server.Instances(); len(all) > 0 {
-		t.Errorf("made: %v", all)
+	if all := w.server.Instances(); len(all) != 1 || all[0].Name != "b" { // neither made nor removed
+		t.Errorf("there are: %v", all)
 	}
 }

@@ -109,6 +109,9 @@ func TestAdopt(t *testing.T) {
 	if diff := cmp.Diff(want, phases); diff != "" {
 		t.Errorf("-want +got:\n%s%+v", diff, r.Instances)
 	}
+	if got := r.Instances["another"].Message; !strings.Contains(got, "it is another one") {
+		t.Errorf("of another NSD: %s", got)
+	}
 	if got := w.instance("same").Operations; len(got) != 1 {
 		t.Errorf("the one that has all its values was changed: %v", got)
 	}
@@ -246,7 +249,7 @@ func TestVersionsOfCharts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, osmtest.Options{OldCharts: c.old, Charts: map[string][]string{"ops/upf": {"1.3.0", "1.4.2", "1.5.0"}}})
-			d := osm.Desired{Packages: []osm.Package{vnf("upf_knf", c.chart), ns("upf_ns", "upf")}, Instances: []osm.Instance{instance("a", nil)}}
+			d := osm.Desired{Packages: []osm.Package{vnf(c.chart), ns("upf_ns", "upf")}, Instances: []osm.Instance{instance("a", nil)}}
 			for i := range 3 {
 				params := values("x", i)
 				maps.Copy(params, c.params)
@@ -358,9 +361,22 @@ func TestAnotherOSM(t *testing.T) {
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
 	w.settle(d)
 	other := newWorld(t, osmtest.Options{})
+	other.settle(osm.Desired{Packages: packages()})
 	w.server, w.client = other.server, other.client
 	if r := w.apply(d); r.Instances["a"].Phase != osm.PhaseStalled || len(w.server.Instances()) > 0 {
 		t.Errorf("it is %+v", r.Instances["a"])
+	}
+}
+
+// VNF packages go first whatever they are called, as NS packages refer to them; and last when all go.
+func TestOrderOfPackages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	early := ns("a_ns", "upf")
+	w.settle(osm.Desired{Packages: []osm.Package{early, vnf("ops/upf")}})
+	w.settle(osm.Desired{})
+	if _, there := w.server.Package("vnf", "upf_knf"); there {
+		t.Error("the VNF package is left")
 	}
 }
 

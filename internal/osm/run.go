@@ -140,18 +140,20 @@ func (w *run) soon(d time.Duration, wanted bool) {
 
 // pass observes, decides and acts once.
 func (w *run) pass(ctx context.Context, only map[string]bool) error {
+	var refused error // a package: operations are followed all the same
 	if only == nil {
-		if err := w.ensurePackages(ctx); err != nil {
-			w.keepStatuses()
-			return err
+		if refused = w.ensurePackages(ctx); fatal(refused) {
+			w.keepStatuses("it wasn't looked at")
+			return refused
 		}
 	}
 	if err := w.observe(ctx, only); err != nil {
-		w.keepStatuses()
-		return err
+		w.keepStatuses("it wasn't looked at")
+		return errors.Join(refused, err)
 	}
-	if err := w.concludeOperations(ctx); err != nil {
-		return err
+	if err := w.concludeOperations(ctx); err != nil || refused != nil {
+		w.keepStatuses("it waits for the packages")
+		return errors.Join(refused, err)
 	}
 	w.again = 0
 	decisions := w.decide(only)
@@ -168,17 +170,17 @@ func (w *run) pass(ctx context.Context, only map[string]bool) error {
 }
 
 // keepStatuses says of instances that nobody looked at what is known.
-func (w *run) keepStatuses() {
+func (w *run) keepStatuses(why string) {
 	for name, st := range w.book.state().Instances {
 		if _, ok := w.statuses[name]; !ok {
-			w.status(name, PhaseProgressing, st, "it wasn't looked at")
+			w.status(name, PhaseProgressing, st, why)
 		}
 	}
 	for name := range w.wanted {
 		if err := w.refused[name]; err != nil {
 			w.status(name, PhaseStalled, nil, err.Error())
 		} else if _, ok := w.statuses[name]; !ok {
-			w.status(name, PhaseProgressing, nil, "it wasn't looked at")
+			w.status(name, PhaseProgressing, nil, why)
 		}
 	}
 }

@@ -126,7 +126,8 @@ func (w *world) instance(name string) osmtest.Instance {
 	return i
 }
 
-func vnf(id, chart string) osm.Package {
+func vnf(chart string) osm.Package {
+	const id = "upf_knf"
 	return osm.Package{Kind: osm.KindVNF, ID: id, Source: "osm-pkgs/" + id, Files: fstest.MapFS{
 		id + ".yaml":           {Data: fmt.Appendf(nil, "vnfd:\n  id: %s\n  product-name: p\n  kdu:\n  - name: upf\n    helm-chart: %s\n", id, chart)},
 		"charts/values/a.yaml": {Data: []byte("a: 1\n")},
@@ -142,7 +143,7 @@ func ns(id string, members ...string) osm.Package {
 	return osm.Package{Kind: osm.KindNS, ID: id, Source: "osm-pkgs/" + id, Files: fstest.MapFS{id + ".yaml": {Data: []byte(b.String())}}}
 }
 
-func packages() []osm.Package { return []osm.Package{ns("upf_ns", "upf"), vnf("upf_knf", "ops/upf")} }
+func packages() []osm.Package { return []osm.Package{ns("upf_ns", "upf"), vnf("ops/upf")} }
 
 func instance(name string, params map[string]any) osm.Instance {
 	return osm.Instance{Name: name, NSD: "upf_ns", VIM: "vim", Source: name + ".osmops.yaml", VNFs: []osm.VNF{{Member: "upf", KDUs: []osm.KDU{{Name: "upf", Params: params}}}}}

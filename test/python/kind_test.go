@@ -81,14 +81,15 @@ func TestKindExample(t *testing.T) {
 	says := func(want string, deployments int) {
 		t.Helper()
 		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-			said, n := "", 0
+			var said []string
+			n := 0
 			for d, err := range c.Deployments(t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
 				for _, condition := range d.Stamp.Conditions {
 					if condition.Type == tko.ConditionScheduled {
-						said += condition.Status + " " + condition.Message + "; "
+						said = append(said, condition.Status+" "+condition.Message)
 						if strings.HasPrefix(condition.Status, want) || strings.Contains(condition.Message, want) {
 							n++
 						}

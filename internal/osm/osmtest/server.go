@@ -68,6 +68,7 @@ type Server struct {
 	tokens   map[string]token
 	logins   map[string]time.Time
 	rapid    int // logins that came too early
+	refused  int // with 401
 	fault    func(method, path string) Fault
 	slow     <-chan struct{}
 	lcm      func(Operation) string
@@ -164,20 +165,21 @@ type Counts struct {
 	BytesIn  int64 // bodies of requests
 	BytesOut int64 // bodies of answers
 	Rapid    int   // logins of a user within 2 s of the one before
+	Refused  int   // requests without a valid token, and bad logins
 }
 
 // Counts answers how much was asked.
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Counts{Requests: maps.Clone(s.requests), Total: s.total, BytesIn: s.in, BytesOut: s.out, Rapid: s.rapid}
+	return Counts{Requests: maps.Clone(s.requests), Total: s.total, BytesIn: s.in, BytesOut: s.out, Rapid: s.rapid, Refused: s.refused}
 }
 
 // Reset sets the counts to zero.
 func (s *Server) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.requests, s.total, s.in, s.out, s.rapid = map[string]int{}, 0, 0, 0, 0
+	s.requests, s.total, s.in, s.out, s.rapid, s.refused = map[string]int{}, 0, 0, 0, 0, 0
 }
 
 // Slow lets all requests hang until a channel is closed.
@@ -298,6 +300,9 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, a answer) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="Needed a token or Authorization http header"`)
 	}
 	s.mu.Lock()
+	if a.status == http.StatusUnauthorized {
+		s.refused++
+	}
 	s.out += int64(len(data))
 	s.mu.Unlock()
 	w.WriteHeader(a.status)

@@ -286,7 +286,7 @@ func (l *look) keyOf(ctx context.Context, content map[string]any, namespace stri
 
 func (l *look) helm() *helm.Client {
 	return &helm.Client{
-		Host: l.conn.host, Transport: l.conn.client.Transport, Label: LabelDeployment, Timeout: l.target.options.ChartTimeout, Request: l.target.options.Timeout,
+		Host: l.conn.host, Transport: l.conn.client.Transport, Label: LabelDeployment, Timeout: l.target.options.ChartTimeout, Request: l.target.options.Timeout, Render: l.target.options.RenderTimeout,
 		Keep: func(annotations map[string]string) bool { return annotations[AnnotationPrune] == krm.Never },
 	}
 }

@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,12 +71,12 @@ func TestKilledWithCharts(t *testing.T) {
 				w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Charts: w.charts})
 				after := step.after[int(n/2)%len(step.after)]
 				if after == "" {
-					w.look()
+					w.calm(t)
 					same(t, "what is there", []string{}, w.there("ConfigMap"))
 					same(t, "inventory", []string{}, w.inventory())
 					same(t, "revisions", []string{}, w.revisions())
 				} else {
-					w.look(deployed(after)...)
+					w.calm(t, deployed(after)...)
 					w.look(deployed(after)...)
 					check(t, w, after)
 				}
@@ -85,6 +86,18 @@ func TestKilledWithCharts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// calm looks until what the one that died had asked for doesn't come between.
+func (w *helmWorld) calm(t *testing.T, deployments ...tko.Deployment) {
+	t.Helper()
+	await(t, "a look that nobody disturbs", func() bool {
+		_, err := w.schedule(t.Context(), deployments...)
+		if err != nil && !errors.Is(err, tko.ErrConflict) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // A meta-scheduler dies while it rolls an upgrade back that didn't become

@@ -693,3 +693,25 @@ func TestChartOfTheDocumentation(t *testing.T) {
 	same(t, "configuration", "site: lagos\ninterval: 60s\nlabels: {\"mode\":\"live\"}\nscrape: [\"cu\",\"du\"]\n", w.must("ConfigMap", "metrics").Text("data", "agent.yaml"))
 	w.must("Deployment", "metrics")
 }
+
+// Templates that take too long keep nobody, are rendered once at a time, and
+// install nothing when they come to their end after all.
+func TestChartEndless(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{RenderTimeout: 500 * time.Millisecond})
+	w.chart("1.0.0", map[string]string{"templates/a.yaml": `{{ range until 300 }}{{ range until 1000 }}{{ $x := repeat 10000 "x" | sha256sum }}{{ end }}{{ end }}` + webMap})
+	try := func() string {
+		r, err := w.schedule(t.Context(), deployment("a", release("web", nil)))
+		if err == nil || said(r)["a"] != "False Invalid" {
+			t.Fatalf("said %s: %v", said(r)["a"], err)
+		}
+		return err.Error()
+	}
+	const late, still = "takes longer than 500ms", "an earlier try still renders them"
+	if text := try(); !strings.Contains(text, late) {
+		t.Error(text)
+	}
+	await(t, "one that found another", func() bool { return strings.Contains(try(), still) })
+	await(t, "the first one to end", func() bool { return !strings.Contains(try(), still) })
+	same(t, "revisions", []string{}, w.revisions())
+}

@@ -51,6 +51,7 @@ type Options struct {
 	Idle           time.Duration // after which a connection is closed; 2 min if 0
 	Charts         string        // folder that Helm charts by path are in; there are none if empty
 	ChartTimeout   time.Duration // after which a hook of a chart, or an upgrade that doesn't become healthy, has failed; 5 min if 0
+	RenderTimeout  time.Duration // of the templates of a chart; 30 s if 0
 	Log            *slog.Logger  // nowhere if nil
 
 	// Stir is told of sites whose objects somebody may have changed between two
@@ -97,6 +98,9 @@ func New(o Options) *Target {
 	}
 	if o.Idle == 0 {
 		o.Idle = 2 * time.Minute
+	}
+	if o.RenderTimeout == 0 {
+		o.RenderTimeout = 30 * time.Second
 	}
 	if o.ChartTimeout == 0 {
 		o.ChartTimeout = 5 * time.Minute

@@ -104,6 +104,7 @@ spec:
         {{- if $scheduler }}
         - --git-cache=/cache/git
         - --git-secrets=/git-secrets
+        - --osm-secrets=/osm-secrets
         - --kubeconfigs=/kubeconfigs
         {{- end }}
         {{- if $gitops }}
@@ -181,6 +182,9 @@ spec:
         - name: git-secrets
           mountPath: /git-secrets
           readOnly: true
+        - name: osm-secrets
+          mountPath: /osm-secrets
+          readOnly: true
         - name: kubeconfigs
           mountPath: /kubeconfigs
           readOnly: true
@@ -210,6 +214,11 @@ spec:
       - name: git-secrets # the credentials that sites' repositories refer to
         secret:
           secretName: {{ .Values.git.secret }}
+          optional: true
+          defaultMode: 288 # 0440: of the group
+      - name: osm-secrets # the passwords and CAs that sites that are OSMs refer to
+        secret:
+          secretName: {{ .Values.osm.secret }}
           optional: true
           defaultMode: 288 # 0440: of the group
       - name: kubeconfigs # of clusters that sites name by a file

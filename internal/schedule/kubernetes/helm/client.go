@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"helm.sh/helm/v4/pkg/action"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
@@ -25,10 +27,7 @@ import (
 // it.
 const LabelDigest = "tko.nephio.org/chart-digest"
 
-const (
-	maxHistory    = 5 // revisions of a release that are kept
-	renderTimeout = 30 * time.Second
-)
+const maxHistory = 5 // revisions of a release that are kept
 
 // A Client makes releases in a cluster. It is safe for concurrent use, but for
 // one release at a time.
@@ -38,6 +37,7 @@ type Client struct {
 	Label     string            // of everything that is made: whose it is
 	Timeout   time.Duration     // of a hook
 	Request   time.Duration     // limit of a request; none if 0
+	Render    time.Duration     // limit of a chart's templates
 	Keep      func(annotations map[string]string) bool
 }
 
@@ -225,22 +225,54 @@ func (s *session) tidy(ctx context.Context, name string, all []*release.Release)
 
 // bring installs or upgrades.
 func (s *session) bring(ctx context.Context, r Release, there bool) error {
-	chart, err := r.Chart.load()
+	loaded, err := r.Chart.load()
 	if err != nil {
 		return &FailedError{Invalid: true, Reason: err.Error()}
 	}
-	// Rendering ends in time; what comes after it has limits of its own.
-	rendering, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	late := time.AfterFunc(renderTimeout, func() {
-		cancel(tko.Errorf(tko.ErrInvalid, "rendering took longer than %s", renderTimeout))
-	})
-	defer late.Stop()
-	rendered := false
+	if _, ok := runaways.Load(r.Chart.Digest); ok {
+		return &FailedError{Invalid: true, Reason: "its templates don't come to an end: an earlier try still renders them"}
+	}
+	var at atomic.Int32
 	mark := &marker{
 		labels: map[string]string{s.client.Label: r.Owner}, keep: s.client.Keep,
-		rendered: func() { rendered = late.Stop() },
+		rendered: func() bool { return at.CompareAndSwap(rendering, rendered) },
 	}
+	ended := make(chan error, 1)
+	go func() {
+		defer runaways.Delete(r.Chart.Digest)
+		ended <- s.run(ctx, r, loaded, there, mark)
+	}()
+	late := time.NewTimer(s.client.Render)
+	defer late.Stop()
+	select {
+	case err = <-ended:
+	case <-late.C:
+		runaways.Store(r.Chart.Digest, true)
+		if at.CompareAndSwap(rendering, abandoned) && len(ended) == 0 {
+			return &FailedError{Invalid: true, Reason: fmt.Sprintf("rendering its templates takes longer than %s", s.client.Render)}
+		}
+		runaways.Delete(r.Chart.Digest) // it came to its end meanwhile
+		err = <-ended
+	}
+	if err == nil {
+		return nil
+	}
+	return &FailedError{Invalid: at.Load() == rendering, Reason: err.Error()}
+}
+
+// How far an action is. Nothing can end a template that doesn't end by itself:
+// the action is abandoned then, and does nothing more when it comes to its end.
+const (
+	rendering = iota
+	rendered
+	abandoned
+)
+
+// runaways are the digests of charts that are still being rendered by actions
+// that were abandoned.
+var runaways sync.Map
+
+func (s *session) run(ctx context.Context, r Release, loaded *chart.Chart, there bool, mark *marker) error {
 	labels := map[string]string{s.client.Label: r.Owner, LabelDigest: r.Digest}
 	if there {
 		a := action.NewUpgrade(s.config)
@@ -248,21 +280,15 @@ func (s *session) bring(ctx context.Context, r Release, there bool) error {
 		a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
 		a.ServerSideApply, a.ForceConflicts, a.TakeOwnership = "true", true, r.Adopt
 		a.ResetValues, a.MaxHistory, a.DisableOpenAPIValidation = true, maxHistory, true
-		_, err = a.RunWithContext(rendering, r.Name, chart, r.Values)
-	} else {
-		a := action.NewInstall(s.config)
-		a.ReleaseName, a.Namespace, a.Labels, a.PostRenderer = r.Name, r.Namespace, labels, mark
-		a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
-		a.ForceConflicts, a.TakeOwnership, a.DisableOpenAPIValidation = r.Adopt, r.Adopt, true
-		_, err = a.RunWithContext(rendering, chart, r.Values)
+		_, err := a.Run(r.Name, loaded, r.Values)
+		return err
 	}
-	if err == nil {
-		return nil
-	}
-	if cause := context.Cause(rendering); cause != nil && ctx.Err() == nil {
-		err = cause
-	}
-	return &FailedError{Invalid: !rendered, Reason: err.Error()}
+	a := action.NewInstall(s.config)
+	a.ReleaseName, a.Namespace, a.Labels, a.PostRenderer = r.Name, r.Namespace, labels, mark
+	a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
+	a.ForceConflicts, a.TakeOwnership, a.DisableOpenAPIValidation = r.Adopt, r.Adopt, true
+	_, err := a.Run(loaded, r.Values)
+	return err
 }
 
 // undo removes what a failure left.

@@ -31,12 +31,14 @@ func (b *body) Close() error {
 type marker struct {
 	labels   map[string]string
 	keep     func(annotations map[string]string) bool
-	rendered func() // is called when rendering came to its end
+	rendered func() bool // is told that rendering came to its end, and says whether anybody still waits
 }
 
 // Run marks a stream of resources.
 func (m *marker) Run(in *bytes.Buffer) (*bytes.Buffer, error) {
-	m.rendered()
+	if !m.rendered() {
+		return nil, tko.Errorf(tko.ErrInvalid, "rendering took too long")
+	}
 	if in.Len() > maxManifests {
 		return nil, tko.Errorf(tko.ErrInvalid, "it renders to more than %d MiB", maxManifests>>20)
 	}
