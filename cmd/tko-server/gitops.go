@@ -75,14 +75,13 @@ func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller,
 	if err != nil {
 		return nil, nil, err
 	}
+	for i := range specs {
+		specs[i].From = decrypting{specs[i].From, keys}
+	}
 	tree.Sweep(c.Dir)
 	log := s.log.With("role", config.RoleGitOps)
 	engine := gitops.New(data, gitops.Options{
 		Worker: worker, Sources: specs, Lease: s.config.WorkLease, Connections: c.Connections, Log: log,
-		Decrypt: func(t *tree.Tree) *tree.Tree {
-			t.FS = sops.FS(t.FS, keys, flux.Others)
-			return t
-		},
 	})
 	if !c.FollowsFlux() {
 		return engine, nil, nil
@@ -96,6 +95,22 @@ func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller,
 		Fetch: flux.FetchOptions{Dir: c.Dir, Host: c.FluxArtifacts}, Log: log,
 	})
 	return engine, sources, err
+}
+
+// decrypting reads revisions in which files may be encrypted.
+type decrypting struct {
+	gitops.Fetcher
+	keys *sops.Keys
+}
+
+// Fetch gets the files of a revision, which are decrypted when they are read.
+func (d decrypting) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
+	files, err := d.Fetcher.Fetch(ctx, revision)
+	if err != nil {
+		return nil, err
+	}
+	files.FS = sops.FS(files.FS, d.keys, flux.Others)
+	return files, nil
 }
 
 // ageKeys reads the keys of a file; there are none without one.

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -189,6 +190,7 @@ func links(t testing.TB, n int) []byte {
 func TestFetchTries(t *testing.T) {
 	good := archive(t, member{name: "a", content: "a"})
 	var asked atomic.Int32
+	elsewhere := serving(t, good)
 	tests := map[string]struct {
 		why    string
 		answer func(n int32, w http.ResponseWriter)
@@ -208,7 +210,7 @@ func TestFetchTries(t *testing.T) {
 		"broken off": {
 			why: "connections do", asked: 2,
 			answer: func(n int32, w http.ResponseWriter) {
-				w.Header().Set("Content-Length", fmt.Sprint(len(good)))
+				w.Header().Set("Content-Length", strconv.Itoa(len(good)))
 				if n == 1 {
 					_, _ = w.Write(good[:10])
 					return
@@ -218,7 +220,7 @@ func TestFetchTries(t *testing.T) {
 		},
 		"gone": {why: "there is a newer one", asked: 1, want: tko.ErrNotFound, answer: func(_ int32, w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }},
 		"elsewhere": {why: "nobody sends us around", asked: 1, want: tko.ErrInvalid, answer: func(_ int32, w http.ResponseWriter) {
-			w.Header().Set("Location", "http://169.254.169.254/")
+			w.Header().Set("Location", elsewhere)
 			w.WriteHeader(http.StatusFound)
 		}},
 	}

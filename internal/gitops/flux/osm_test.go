@@ -109,10 +109,10 @@ func TestAsOSMOps(t *testing.T) {
 		if err != nil {
 			return "", ""
 		}
-		for _, c := range s.Status.Conditions {
-			reason += c.Type + c.Reason
+		if len(s.Status.Conditions) != 1 {
+			return s.Status.Applied, ""
 		}
-		return s.Status.Applied, reason
+		return s.Status.Applied, s.Status.Conditions[0].Type + s.Status.Conditions[0].Reason
 	}
 	ours := "gitrepository/" + w.namespace + "/services"
 	w.eventually("it is applied", func() bool { revision, _ := ready(ours); return revision == a.Revision })

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +35,10 @@ func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
 
 const definition = "../../../deploy/kubernetes/components/gitops/crd.yaml"
 
-var install sync.Once
+var (
+	install    sync.Once
+	namespaces atomic.Int32 // made so far
+)
 
 // A world is a namespace in a cluster with Flux's kinds and ours, a data
 // controller, and the role gitops.
@@ -91,7 +95,7 @@ func newWorld(t *testing.T, o flux.Options) *world {
 // worldWithout is a world without the role gitops, yet.
 func worldWithout(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, Cluster: cluster(t), data: data(t), log: &lines{}, namespace: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
+	w := &world{T: t, Cluster: cluster(t), data: data(t), log: &lines{}, namespace: fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), namespaces.Add(1))}
 	w.Kubectl(t, "create", "namespace", w.namespace)
 	w.Publisher = fluxtest.Start(t, w.Cluster)
 	return w

@@ -40,7 +40,7 @@ func NewRepositoryWith(t testing.TB, files map[string]string) *Repository {
 func (r *Repository) git(arguments ...string) []byte {
 	r.t.Helper()
 	var out, errs bytes.Buffer
-	cmd := exec.Command("git", arguments...)
+	cmd := exec.Command("git", arguments...) //nolint:gosec,noctx // of tests
 	cmd.Dir, cmd.Stdout, cmd.Stderr = r.Dir, &out, &errs
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")

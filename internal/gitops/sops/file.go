@@ -14,6 +14,7 @@ import (
 	"io"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -257,14 +258,7 @@ func rule(m metadata) (func([]string) bool, error) {
 	if rules == 0 {
 		suffix("_unencrypted")
 	}
-	return func(keys []string) bool {
-		for _, key := range keys {
-			if match(key) {
-				return when
-			}
-		}
-		return !when
-	}, nil
+	return func(keys []string) bool { return slices.ContainsFunc(keys, match) == when }, nil
 }
 
 // document decrypts a document and removes what SOPS added.
@@ -282,7 +276,7 @@ func (w *walk) value(n *yaml.Node, keys []string) error {
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			if err := w.value(n.Content[i+1], append(keys[:len(keys):len(keys)], n.Content[i].Value)); err != nil {
+			if err := w.value(n.Content[i+1], append(slices.Clip(keys), n.Content[i].Value)); err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@ package sops
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -53,11 +54,8 @@ func SecretKeys(data map[string][]byte) (*Keys, error) {
 	return all, nil
 }
 
-// String hides them.
-func (*Keys) String() string { return "[secret]" }
-
-// GoString hides them.
-func (*Keys) GoString() string { return "[secret]" }
+// Format hides them, whatever the verb.
+func (*Keys) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[secret]") }
 
 // LogValue hides them.
 func (*Keys) LogValue() slog.Value { return slog.StringValue("[secret]") }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -29,9 +30,9 @@ func file(t testing.TB, name string) []byte {
 	return data
 }
 
-func keys(t testing.TB, name string) *sops.Keys {
+func keys(t testing.TB) *sops.Keys {
 	t.Helper()
-	k, err := sops.ParseKeys(file(t, name))
+	k, err := sops.ParseKeys(file(t, "key.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,11 +67,11 @@ func TestDecrypt(t *testing.T) {
 			if !sops.Encrypted(file(t, name)) {
 				t.Error("it is not seen that it is encrypted")
 			}
-			got, err := sops.Decrypt(name, file(t, name), keys(t, "key.txt"))
+			got, err := sops.Decrypt(name, file(t, name), keys(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			clear := "plain" + name[strings.Index(name, "."):]
+			clear := "plain" + path.Ext(name)
 			if diff := cmp.Diff(values(t, clear, file(t, clear)), values(t, name, got)); diff != "" {
 				t.Errorf("plain (-) and decrypted (+):\n%s", diff)
 			}
@@ -104,16 +105,16 @@ func TestRefuse(t *testing.T) {
 		want string
 	}{
 		"no key":         {why: "plain text isn't what is there", data: file(t, "all.yaml"), kind: tko.ErrDenied, want: "no key is given"},
-		"another key":    {why: "nobody can", data: file(t, "other.yaml"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "other keys"},
-		"changed value":  {why: "what isn't encrypted is signed, too", data: replace("regex.yaml", "edge-upf-07", "edge-upf-08"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "don't fit its MAC"},
-		"removed value":  {why: "the MAC is of all values", data: replace("regex.yaml", count, ""), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "don't fit its MAC"},
-		"moved value":    {why: "a secret in a field that is shown", data: replace("regex.yaml", "replicaCount: ENC", "description: ENC"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "description: can't be decrypted"},
-		"broken value":   {why: "bits flip", data: replace("regex.yaml", "data:", "data:AA"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "replicaCount"},
-		"plain value":    {why: "somebody put it in place of the encrypted one", data: replace("regex.yaml", strings.TrimSpace(count), "count: 3"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "count: is not encrypted"},
-		"other time":     {why: "the MAC is bound to it", data: replace("regex.yaml", "lastmodified: \"20", "lastmodified: \"19"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "its MAC"},
-		"alias":          {why: "SOPS writes none, and they grow", data: replace("regex.yaml", "kind: Second", "kind: &a Second\nmore: *a"), keys: keys(t, "key.txt"), kind: tko.ErrDenied, want: "alias"},
-		"comment rule":   {why: "comments are not looked at", data: file(t, "comments.yaml"), keys: keys(t, "key.txt"), kind: tko.ErrInvalid, want: "comments"},
-		"several groups": {why: "one key is not enough", data: file(t, "groups.yaml"), keys: keys(t, "key.txt"), kind: tko.ErrInvalid, want: "key_groups"},
+		"another key":    {why: "nobody can", data: file(t, "other.yaml"), keys: keys(t), kind: tko.ErrDenied, want: "other keys"},
+		"changed value":  {why: "what isn't encrypted is signed, too", data: replace("regex.yaml", "edge-upf-07", "edge-upf-08"), keys: keys(t), kind: tko.ErrDenied, want: "don't fit its MAC"},
+		"removed value":  {why: "the MAC is of all values", data: replace("regex.yaml", count, ""), keys: keys(t), kind: tko.ErrDenied, want: "don't fit its MAC"},
+		"moved value":    {why: "a secret in a field that is shown", data: replace("regex.yaml", "replicaCount: ENC", "description: ENC"), keys: keys(t), kind: tko.ErrDenied, want: "description: can't be decrypted"},
+		"broken value":   {why: "bits flip", data: replace("regex.yaml", "data:", "data:AA"), keys: keys(t), kind: tko.ErrDenied, want: "replicaCount"},
+		"plain value":    {why: "somebody put it in place of the encrypted one", data: replace("regex.yaml", strings.TrimSpace(count), "count: 3"), keys: keys(t), kind: tko.ErrDenied, want: "count: is not encrypted"},
+		"other time":     {why: "the MAC is bound to it", data: replace("regex.yaml", "lastmodified: \"20", "lastmodified: \"19"), keys: keys(t), kind: tko.ErrDenied, want: "its MAC"},
+		"alias":          {why: "SOPS writes none, and they grow", data: replace("regex.yaml", "kind: Second", "kind: &a Second\nmore: *a"), keys: keys(t), kind: tko.ErrDenied, want: "alias"},
+		"comment rule":   {why: "comments are not looked at", data: file(t, "comments.yaml"), keys: keys(t), kind: tko.ErrInvalid, want: "comments"},
+		"several groups": {why: "one key is not enough", data: file(t, "groups.yaml"), keys: keys(t), kind: tko.ErrInvalid, want: "key_groups"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +135,7 @@ func TestFS(t *testing.T) {
 	if err := fstest.TestFS(sops.FS(fstest.MapFS{"a/open.yaml": {Data: []byte("x: 1\n")}}, nil, nil), "a/open.yaml"); err != nil {
 		t.Error(err)
 	}
-	open := sops.FS(encrypted, keys(t, "key.txt"), nil)
+	open := sops.FS(encrypted, keys(t), nil)
 	data, err := fs.ReadFile(open, "a/secret.yaml")
 	if err != nil || !strings.Contains(string(data), "replicaCount: \"2\"") || strings.Contains(string(data), "sops") {
 		t.Errorf("%v\n%s", err, data)
@@ -155,13 +156,14 @@ func TestFS(t *testing.T) {
 	secret = bytes.Replace(secret, []byte("---\nkind"), []byte("---\napiVersion: v1\nkind"), 1)
 	mixed := fstest.MapFS{
 		"theirs.yaml": {Data: secret}, "ours.yaml": {Data: file(t, "mac.yaml")},
+		"other.yaml":  {Data: bytes.Replace(secret, []byte("apiVersion: v1"), []byte("apiVersion: tko.nephio.org/v1alpha1"), 1)},
 		"hidden.yaml": {Data: bytes.ReplaceAll(secret, []byte("apiVersion: v1"), []byte("apiVersion: ENC[AES256_GCM,data:aa==,iv:aa==,tag:aa==,type:str]"))},
 	}
-	others := sops.FS(mixed, nil, func(apiVersion string) bool { return apiVersion == "v1" })
+	others := sops.FS(mixed, nil, func(apiVersion string) bool { return !strings.HasPrefix(apiVersion, "tko.nephio.org/") })
 	if data, err := fs.ReadFile(others, "theirs.yaml"); err != nil || !bytes.Equal(data, secret) {
 		t.Errorf("a secret of somebody else's in the same repository: %v", err)
 	}
-	for _, name := range []string{"ours.yaml", "hidden.yaml"} {
+	for _, name := range []string{"ours.yaml", "other.yaml", "hidden.yaml"} {
 		if _, err := fs.ReadFile(others, name); !errors.Is(err, tko.ErrDenied) {
 			t.Errorf("%s may be ours, and there is no key: %v", name, err)
 		}
@@ -181,8 +183,13 @@ func TestKeys(t *testing.T) {
 	}
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "keys", k)
-	if text := fmt.Sprintf("%v %+v %#v %s %s", k, k, k, k, b.String()); strings.Contains(strings.ToUpper(text), "AGE-SECRET") {
-		t.Errorf("keys are printed: %s", text)
+	for _, text := range []string{fmt.Sprintf("%v", k), fmt.Sprintf("%+v", k), fmt.Sprintf("%#v", k), fmt.Sprintf("%d", k)} {
+		if text != "[secret]" {
+			t.Errorf("keys are printed: %s", text)
+		}
+	}
+	if !strings.Contains(b.String(), "keys=[secret]") {
+		t.Errorf("keys are logged: %s", b.String())
 	}
 	if _, err := sops.SecretKeys(map[string][]byte{"key": file(t, "key.txt")}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("no key under a right name: %v", err)
@@ -197,7 +204,7 @@ func FuzzDecrypt(f *testing.F) {
 	for _, name := range []string{"all.yaml", "all.json", "mac.yaml", "groups.yaml", "plain.yaml"} {
 		f.Add(file(f, name))
 	}
-	k := keys(f, "key.txt")
+	k := keys(f)
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		_, _ = sops.Decrypt("x.yaml", data, k)
 		_, _ = sops.Decrypt("x.json", data, k)
