@@ -19,7 +19,7 @@ import (
 // left then is whole, says that its deletion has begun, and goes with the next
 // deletion.
 func TestKilledDeletions(t *testing.T) {
-	const families, children = 4, 3000
+	const families, children = 3, 600
 	for name, store := range map[string]func(t *testing.T) string{
 		"SQLite":     func(t *testing.T) string { t.Helper(); return "sqlite:" + t.TempDir() + "/tko.db" },
 		"PostgreSQL": func(t *testing.T) string { t.Helper(); return pgtest.NewCluster(t).DSN() },
@@ -77,7 +77,7 @@ func family(t *testing.T, c *client.Client, above tko.DeploymentID, children int
 // the removal gets on, until it is through.
 func removeThroughKills(t *testing.T, dsn string, server **process.Server, what string, root tko.DeploymentID, remove func(*client.Client) error) {
 	t.Helper()
-	const few = 1500 // changes, after which the server is killed
+	const few = 500 // changes, after which the server is killed
 	kills := 0
 	for {
 		c := dial(t, (*server).GRPC)
