@@ -451,7 +451,7 @@ func (l *look) act(ctx context.Context, o *object, s *state, what action) (err e
 		}
 		found := differences(s.live, would)
 		if len(found) > 0 {
-			text := describeDifferences(o.key, found)
+			text := describeDifferences(found)
 			if l.spec.Drift == driftReport {
 				s.drift = text
 				return nil

@@ -1,0 +1,160 @@
+package gitops_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/gitops"
+)
+
+// What a pull request would change is told field by field.
+func TestPlanTellsWhatChanges(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	const secret = "    - {apiVersion: v1, kind: Secret, metadata: {name: s}, stringData: {password: %s}}\n"
+	lots := func(n, from int) string {
+		var b strings.Builder
+		b.WriteString("    - {apiVersion: v1, kind: ConfigMap, metadata: {name: lots}, data: {")
+		for i := range n {
+			fmt.Fprintf(&b, "k%02d: 'v%d', ", i, i+from)
+		}
+		return b.String() + "}}\n"
+	}
+	gathered := func(value string) string {
+		return "    - {apiVersion: metadata.nephio.org/v1alpha1, kind: Tier, metadata: {name: m}, spec: {level: " + value + "}}\n"
+	}
+	first := r.push(map[string]string{
+		"plugin.yaml":      plugin,
+		"template.yaml":    template("t", "1") + fmt.Sprintf(secret, "hush") + gathered("a"),
+		"lots.yaml":        template("lots", "1") + lots(30, 0),
+		"site.yaml":        site("lagos", "t"),
+		"other.yaml":       site("accra", ""),
+		"deployment.yaml":  deployment("d", "t", "lagos"),
+		"same.yaml":        site("same", ""),
+		"deployment2.yaml": deployment("moved", "t", "lagos"),
+	})
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: r.url}})}})
+	w.sync("fleet", first)
+	// What became of a deployment since is no change of the source.
+	for _, i := range w.until("fleet", "applied", func(tko.Source) bool { return true }).Status.Items {
+		if i.Name != "d" {
+			continue
+		}
+		m, err := w.StartModification(t.Context(), tko.DeploymentID(i.ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Package[0].Set("somebody", "data", "key")
+		if _, _, err := w.EndModification(t.Context(), m.Token, m.Package); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "same", Metadata: map[string]string{"theirs": "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.write(map[string]string{
+		"plugin.yaml":      strings.Replace(plugin, "[x]", "[x, y]", 1),
+		"template.yaml":    strings.Replace(template("t", "2"), "tier: edge", "more: new", 1) + fmt.Sprintf(secret, "quiet") + gathered("b"),
+		"lots.yaml":        template("lots", "1") + lots(30, 1),
+		"site.yaml":        strings.Replace(site("lagos", "t"), "spec:", "metadata: {labels: {region: west}}\nspec:", 1),
+		"other.yaml":       "",
+		"new.yaml":         site("new", ""),
+		"deployment.yaml":  strings.Replace(deployment("d", "t", "lagos"), "own}", "mine}", 1),
+		"deployment2.yaml": deployment("moved", "t", "same"),
+	})
+	preview, err := gitops.Look(t.Context(), w.Client, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, a := range preview.Plan.Actions {
+		got[a.String()] = a.Changes
+	}
+	many := []string{}
+	for i := range 20 {
+		many = append(many, fmt.Sprintf(`v1 ConfigMap "lots": data.k%02d: "v%d" → "v%d"`, i, i, i+1))
+	}
+	inherited := []string{
+		`v1 ConfigMap "settings": data.key: "1" → "2"`, `v1 Secret "s": stringData.password: hidden → hidden`,
+		`metadata.nephio.org/v1alpha1 Tier "m": spec.level: "a" → "b"`,
+	}
+	want := map[string][]string{
+		`update plugin "schedule|p"`: {`arguments: ["x"] → ["x","y"]`},
+		`update template "lots"`:     append(many, "and 10 more"),
+		`update template "t"`: append([]string{
+			`metadata["Tier.level"]: "a" → "b"`, `metadata.more: (none) → "new"`, `metadata.tier: "edge" → (none)`,
+		}, inherited...),
+		`update site "lagos"`: append([]string{
+			`metadata["Tier.level"]: "a" → "b"`, `metadata.more: (none) → "new"`, `metadata.region: (none) → "west"`, `metadata.tier: "edge" → (none)`,
+		}, inherited...),
+		`update site "same" (somebody changed it: test)`: {`metadata.theirs: "x" → (none)`},
+		`create site "new"`:   nil,
+		`delete site "accra"`: nil,
+		`update deployment "d"`: append([]string{
+			`metadata["Tier.level"]: "a" → "b"`, `metadata.more: (none) → "new"`, `metadata.tier: "edge" → (none)`,
+		}, append(inherited, `v1 ConfigMap "mine": added`, `v1 ConfigMap "own": removed`)...),
+		`update deployment "moved"`: append([]string{
+			`site: "lagos" → "same"`, `metadata["Tier.level"]: "a" → "b"`, `metadata.more: (none) → "new"`, `metadata.tier: "edge" → (none)`,
+		}, append(inherited, `v1 ConfigMap "own": data.at: "lagos" → "same"`)...),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if text := fmt.Sprint(got); strings.Contains(text, "hush") || strings.Contains(text, "quiet") {
+		t.Errorf("a secret is told: %s", text)
+	}
+}
+
+// A meter counts what is asked, and what lists answer.
+type meter struct {
+	*client.Client
+	single, lists, listed atomic.Int64
+}
+
+func (c *meter) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
+	c.single.Add(1)
+	return c.Client.Template(ctx, id, revision)
+}
+
+func (c *meter) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
+	c.single.Add(1)
+	return c.Client.Site(ctx, id, revision)
+}
+
+func (c *meter) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
+	c.single.Add(1)
+	return c.Client.Deployment(ctx, id, revision)
+}
+
+func (c *meter) Templates(ctx context.Context, s tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error] {
+	return metered(c, c.Client.Templates(ctx, s, o))
+}
+
+func (c *meter) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
+	return metered(c, c.Client.Sites(ctx, s, o))
+}
+
+func (c *meter) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	return metered(c, c.Client.Deployments(ctx, s, o))
+}
+
+func metered[T any](c *meter, list iter.Seq2[T, error]) iter.Seq2[T, error] {
+	c.lists.Add(1)
+	return func(yield func(T, error) bool) {
+		for item, err := range list {
+			c.listed.Add(1)
+			if !yield(item, err) {
+				return
+			}
+		}
+	}
+}
