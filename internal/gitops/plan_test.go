@@ -62,7 +62,7 @@ func TestPlanTellsWhatChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.write(map[string]string{
-		"plugin.yaml":      strings.Replace(plugin, "[x]", "[x, y]", 1),
+		"plugin.yaml":      strings.Replace(plugin, "[x]", "[x, z]", 1),
 		"template.yaml":    strings.Replace(template("t", "2"), "tier: edge", "more: new", 1) + fmt.Sprintf(secret, "quiet") + gathered("b"),
 		"lots.yaml":        template("lots", "1") + lots(30, 1),
 		"site.yaml":        strings.Replace(site("lagos", "t"), "spec:", "metadata: {labels: {region: west}}\nspec:", 1),
@@ -88,7 +88,7 @@ func TestPlanTellsWhatChanges(t *testing.T) {
 		`metadata.nephio.org/v1alpha1 Tier "m": spec.level: "a" → "b"`,
 	}
 	want := map[string][]string{
-		`update plugin "schedule|p"`: {`arguments: ["x"] → ["x","y"]`},
+		`update plugin "schedule|p"`: {`arguments: ["x"] → ["x","z"]`},
 		`update template "lots"`:     append(many, "and 10 more"),
 		`update template "t"`: append([]string{
 			`metadata["Tier.level"]: "a" → "b"`, `metadata.more: (none) → "new"`, `metadata.tier: "edge" → (none)`,
@@ -157,4 +157,91 @@ func metered[T any](c *meter, list iter.Seq2[T, error]) iter.Seq2[T, error] {
 			}
 		}
 	}
+}
+
+// sites are the manifests of many sites.
+func sites(n int, format string) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString("---\n" + site(fmt.Sprintf(format, i), "t"))
+	}
+	return b.String()
+}
+
+// What is there is read in lists where that asks less: what is decided is the
+// same.
+func TestPlanReadsLists(t *testing.T) {
+	t.Parallel()
+	const ours = 60
+	var deployments strings.Builder
+	for i := range ours {
+		deployments.WriteString("---\n" + deployment(fmt.Sprintf("d%02d", i), "t", "m00"))
+	}
+	r := newRepo(t)
+	first := r.push(map[string]string{
+		"templates.yaml": template("t", "1"), "sites.yaml": sites(ours, "m%02d"), "last.yaml": site("z", ""), "deployments.yaml": deployments.String(),
+	})
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: r.url}})}})
+	s := w.sync("fleet", first)
+	look := func(why string, lists, most, single int64, want ...string) {
+		t.Helper()
+		m := &meter{Client: w.Client}
+		preview, err := gitops.Look(t.Context(), m, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range preview.Plan.Actions {
+			got = append(got, a.String())
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s:\n%s", why, diff)
+		}
+		if m.lists.Load() != lists || m.listed.Load() > most || m.single.Load() != single {
+			t.Errorf("%s: %d lists of %d, not %d of at most %d; %d single questions, not %d", why, m.lists.Load(), m.listed.Load(), lists, most, m.single.Load(), single)
+		}
+	}
+	look("nothing changed", 2, 2*ours+1, 1)
+
+	// Before the first, and after the last: not read, or not much.
+	for _, id := range []tko.SiteID{"a", "b", "zz", "zzz", "zzzz"} {
+		if _, err := w.RegisterSite(t.Context(), tko.Site{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look("others before and after", 2, 2*ours+2, 1)
+
+	var gone string
+	for _, i := range s.Status.Items {
+		if i.Name == "d07" {
+			gone = i.ID
+		}
+	}
+	if _, err := w.DeleteDeployment(t.Context(), tko.DeploymentID(gone)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "m05", Template: "t", Metadata: map[string]string{"theirs": "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.DeleteSite(t.Context(), "m09"); err != nil {
+		t.Fatal(err)
+	}
+	// The site that is shown, the template, and the template as the base of the
+	// deployment and what is shown.
+	look("somebody was here", 2, 2*ours+2, 4,
+		`update site "m05" (somebody changed it: test)`, `create site "m09" (somebody removed it)`, `create deployment "d07" (somebody removed it)`)
+
+	var others []tko.SiteID
+	for i := range 11 * ours {
+		others = append(others, tko.SiteID(fmt.Sprintf("n%04d", i)))
+	}
+	for _, id := range others {
+		if _, err := w.RegisterSite(t.Context(), tko.Site{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.sync("fleet", first)
+	r.write(map[string]string{"last.yaml": site("z", "t")})
+	// A list with too much of others ends; what wasn't in it is asked for.
+	look("others in between", 2, (10+1)*(ours+1)+ours+2, 4, `update site "z"`)
 }

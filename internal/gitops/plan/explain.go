@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -218,5 +219,5 @@ func pluginFields(p tko.Plugin) map[string]any {
 	for name, value := range p.Properties {
 		properties[name] = value
 	}
-	return map[string]any{"executor": p.Executor, "arguments": list(p.Arguments), "properties": properties, "triggers": list(triggers)}
+	return map[string]any{"executor": cmp.Or(p.Executor, tko.ExecutorCommand), "arguments": list(p.Arguments), "properties": properties, "triggers": list(triggers)}
 }
