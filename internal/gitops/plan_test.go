@@ -226,10 +226,10 @@ func TestPlanReadsLists(t *testing.T) {
 	if _, err := w.DeleteSite(t.Context(), "m09"); err != nil {
 		t.Fatal(err)
 	}
-	// The site that is shown, the template, and the template as the base of the
-	// deployment and what is shown.
-	look("somebody was here", 2, 2*ours+2, 4,
-		`update site "m05" (somebody changed it: test)`, `create site "m09" (somebody removed it)`, `create deployment "d07" (somebody removed it)`)
+	restored := []string{`update site "m05" (somebody changed it: test)`, `create site "m09" (somebody removed it)`}
+	again := `create deployment "d07" (somebody removed it)`
+	// The template is asked for, and the site whose change is told.
+	look("somebody was here", 2, 2*ours+2, 2, append(restored[:2:2], again)...)
 
 	var others []tko.SiteID
 	for i := range 11 * ours {
@@ -240,8 +240,18 @@ func TestPlanReadsLists(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.sync("fleet", first)
 	r.write(map[string]string{"last.yaml": site("z", "t")})
-	// A list with too much of others ends; what wasn't in it is asked for.
-	look("others in between", 2, (10+1)*(ours+1)+ours+2, 4, `update site "z"`)
+	// A list with too much of others ends; what wasn't in it is asked for: m09 and
+	// z, whose change is told, too.
+	look("others in between", 2, 10*(ours+1)+ours+2, 5, append(restored[:2:2], `update site "z"`, again)...)
+
+	// Few are asked for one by one.
+	r.write(map[string]string{"sites.yaml": "", "last.yaml": "", "deployments.yaml": ""})
+	m := &meter{Client: w.Client}
+	if _, err := gitops.Look(t.Context(), m, os.DirFS(r.dir), gitops.PreviewOptions{Name: "other", Adopt: true}); err == nil {
+		t.Error("another source's template can be had")
+	}
+	if m.lists.Load() > 0 || m.single.Load() != 1 {
+		t.Errorf("one manifest: %d lists, %d questions", m.lists.Load(), m.single.Load())
+	}
 }
