@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -241,26 +241,24 @@ func TestOSMHearsOfItLate(t *testing.T) {
 	server := osmtest.Start(t, osmtest.Options{})
 	held := make(chan struct{})
 	var deliver func()
-	var once sync.Once
+	var asked atomic.Bool
 	target, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	forward := httputil.NewSingleHostReverseProxy(target)
 	network := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if q.Method == http.MethodPost && strings.Contains(q.URL.Path, "/ns_instances") {
-			once.Do(func() {
-				body, err := io.ReadAll(q.Body)
-				if err != nil {
-					t.Error(err)
-				}
-				late := q.Clone(context.WithoutCancel(q.Context()))
-				late.Body = io.NopCloser(bytes.NewReader(body))
-				deliver = func() { forward.ServeHTTP(httptest.NewRecorder(), late) }
-				close(held)
-				<-q.Context().Done() // who asked is gone
-				panic(http.ErrAbortHandler)
-			})
+		if q.Method == http.MethodPost && strings.Contains(q.URL.Path, "/ns_instances") && !asked.Swap(true) {
+			body, err := io.ReadAll(q.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			late := q.Clone(context.WithoutCancel(q.Context()))
+			late.Body = io.NopCloser(bytes.NewReader(body))
+			deliver = func() { forward.ServeHTTP(httptest.NewRecorder(), late) }
+			close(held)
+			<-q.Context().Done() // who asked is gone
+			panic(http.ErrAbortHandler)
 		}
 		forward.ServeHTTP(w, q)
 	}))
