@@ -401,6 +401,10 @@ func (l *look) done(revision string) {
 
 // leave ends a source that nobody asks for any more.
 func (l *look) leave(ctx context.Context) work.Result {
+	if l.source.record.Version == 0 { // it has ended already, or never was: nothing may bring it back
+		l.controller.gone(ctx, l.source, l.spec.Name, l.spec.Report)
+		return work.Result{Outcome: tko.WorkDone}
+	}
 	p, err := plan.Make(ctx, l.controller.client, nil, l.status.Items, l.policy())
 	if err == nil && p.Asks != "" {
 		l.status.Asks, l.status.Messages = p.Asks, p.Messages

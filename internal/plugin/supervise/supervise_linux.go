@@ -202,10 +202,36 @@ func (s *supervisor) exceeded(pids []int) string {
 	if len(pids) > MaxProcesses {
 		return fmt.Sprintf("it has more than %d processes", MaxProcesses)
 	}
-	if s.memory == 0 || sum(pids, resident) <= s.memory || sum(pids, proportional) <= s.memory {
+	if s.memory == 0 || sum(pids, resident) <= s.memory || !s.tooLarge(pids) {
 		return ""
 	}
 	return fmt.Sprintf("it and what it started need more than %d bytes of memory", s.memory)
+}
+
+// unsteady is how often processes are looked at that come and go meanwhile.
+const unsteady = 5
+
+// tooLarge says whether processes use too much memory. What they share is
+// divided among those that are there at the moment: when some end while one
+// after the other is looked at, what is found is more than there ever was.
+func (s *supervisor) tooLarge(pids []int) bool {
+	pids = running(pids)
+	for range unsteady {
+		if sum(pids, proportional) <= s.memory {
+			return false
+		}
+		now := running(descendants())
+		if slices.Equal(pids, now) {
+			return true
+		}
+		pids = now
+	}
+	return true
+}
+
+// running are those of some processes that haven't ended.
+func running(pids []int) []int {
+	return slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return resident(pid) == 0 })
 }
 
 func sum(pids []int, of func(int) int64) (total int64) {
