@@ -77,6 +77,13 @@ func TestChanges(t *testing.T) {
 				"{apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment, annotations: {nephio.org/prepared: 'true'}}, spec: {siteId: s}}",
 			nil,
 		},
+		"state goes": {
+			"of a deployment isn't told",
+			"{apiVersion: v1, kind: C, metadata: {name: a}}\n---\n" +
+				"{apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}, spec: {siteId: s}}",
+			"{apiVersion: v1, kind: C, metadata: {name: a}}",
+			nil,
+		},
 		"more than the state": {
 			"it is a resource like others",
 			"{apiVersion: v1, kind: C, metadata: {name: a}}\n---\n" +

@@ -80,6 +80,10 @@ func TestSync(t *testing.T) {
 			"what was known before the look doesn't count", map[string][]tko.Source{"a": {old, oldFailure, oldFailure, ready}}, []string{"a", "--wait"}, exitOK, isReady("a"),
 		},
 		"under way": {"what the look began is waited for", map[string][]tko.Source{"a": {old, old, under, under, ready}}, []string{"a", "--wait"}, exitOK, isReady("a")},
+		"fails": {
+			"one that isn't ready is enough", map[string][]tko.Source{"a": {failed}}, []string{"a", "--wait"}, exitOther,
+			"tko: source \"a\" is not ready: BuildFailed: a.yaml is wrong\n",
+		},
 		"some fail": {
 			"all are waited for, and those that aren't ready are told",
 			map[string][]tko.Source{"a": {old, failed}, "b": {old, old, ready}, "c": {suspended}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -244,6 +245,24 @@ func TestPlanReadsLists(t *testing.T) {
 	// A list with too much of others ends; what wasn't in it is asked for: m09 and
 	// z, whose change is told, too.
 	look("others in between", 2, 10*(ours+1)+ours+2, 5, append(restored[:2:2], `update site "z"`, again)...)
+
+	// So is what others own that is referred to.
+	elsewhere := t.TempDir()
+	deployments.Reset()
+	for i := range ours {
+		deployments.WriteString("---\n" + deployment(fmt.Sprintf("e%02d", i), "", string(others[i])))
+	}
+	if err := os.WriteFile(filepath.Join(elsewhere, "a.yaml"), []byte(deployments.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	references := &meter{Client: w.Client}
+	preview, err := gitops.Look(t.Context(), references, os.DirFS(elsewhere), gitops.PreviewOptions{Name: "elsewhere"})
+	if err != nil || len(preview.Plan.Actions) != ours {
+		t.Fatal(err, preview)
+	}
+	if references.lists.Load() != 1 || references.single.Load() > 0 {
+		t.Errorf("references: %d lists, %d questions", references.lists.Load(), references.single.Load())
+	}
 
 	// Few are asked for one by one.
 	r.write(map[string]string{"sites.yaml": "", "last.yaml": "", "deployments.yaml": ""})
