@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -150,5 +153,26 @@ func TestPlanShowsChanges(t *testing.T) {
 		if diff := cmp.Diff(want, got.out); diff != "" || got.code != exitOK {
 			t.Errorf("%s: exit code %d, %s\n%s", format, got.code, strings.TrimSpace(got.err), diff)
 		}
+	}
+}
+
+// Of what would change in Open Source MANO, the paths of values are told.
+func TestPlanShowsPathsOfOSM(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	a := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, nil)
+	a.globals.format = formatTable
+	preview := &gitops.Preview{Plan: &plan.Plan{}, OSM: &osm.Plan{Changes: []osm.Change{
+		{Action: osm.ActionUpgrade, What: "instance", Name: "upf", Source: "upf.osmops.yaml", Paths: []string{"1/upf: replicaCount"}},
+	}}}
+	if err := a.printPreview(t.Context(), &session{app: a}, preview, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.out.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := "VERB     KIND        NAME  FILE             REASON\nupgrade  NsInstance  upf   upf.osmops.yaml  -\n    1/upf: replicaCount\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
 	}
 }
