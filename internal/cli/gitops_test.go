@@ -84,7 +84,10 @@ func TestSync(t *testing.T) {
 		},
 		"under way": {"what the look began is waited for", map[string][]tko.Source{"a": {old, old, under, under, ready}}, []string{"a", "--wait"}, exitOK, isReady("a")},
 		"fails": {
-			"one that isn't ready is enough", map[string][]tko.Source{"a": {failed}}, []string{"a", "--wait"}, exitOther,
+			"one that isn't ready is enough",
+			map[string][]tko.Source{"a": {failed}},
+			[]string{"a", "--wait"},
+			exitOther,
 			"tko: source \"a\" is not ready: BuildFailed: a.yaml is wrong\n",
 		},
 		"some fail": {
