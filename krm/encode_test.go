@@ -186,7 +186,10 @@ func TestEncodeLongKeys(t *testing.T) {
 func TestEncodeExamples(t *testing.T) {
 	t.Parallel()
 	seen := 0
-	err := filepath.WalkDir("../examples", func(path string, _ os.DirEntry, err error) error {
+	err := filepath.WalkDir("../examples", func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == "charts" { // Helm's templates are no YAML yet
+			return filepath.SkipDir
+		}
 		if err != nil || filepath.Ext(path) != ".yaml" {
 			return err
 		}

@@ -25,6 +25,10 @@ var texts = rapid.OneOf(
 	rapid.String(),
 )
 
+// Generators that tests share describe themselves when they are first used,
+// which two tests mustn't do at once.
+func init() { _, _, _ = texts.String(), packages.String(), resources.String() }
+
 func values(depth int) *rapid.Generator[any] {
 	scalars := rapid.OneOf(
 		texts.AsAny(),

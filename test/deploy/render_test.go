@@ -300,7 +300,7 @@ func TestHardening(t *testing.T) {
 			if o["kind"] == "Deployment" && budgets != 1 {
 				t.Errorf("%s: %s has %d disruption budgets", overlay, id, budgets)
 			}
-			token := strings.HasSuffix(id, "/tko-data") || overlay == "management" && strings.HasSuffix(id, "/tko-meta-scheduler")
+			token := strings.HasSuffix(id, "/tko-data") || overlay == "management" && (strings.HasSuffix(id, "/tko-meta-scheduler") || strings.HasSuffix(id, "/tko-gitops"))
 			if pod["automountServiceAccountToken"] != token {
 				t.Errorf("%s: %s has a token of the cluster: %v, want %v", overlay, id, pod["automountServiceAccountToken"], token)
 			}
