@@ -19,6 +19,10 @@ type Source struct {
 	// Approved is the digest of what somebody approved last: see
 	// SourceStatus.Asks. Read only.
 	Approved string
+	// Called says that a look at it is due, was called for, or goes on: what is
+	// known of it is older than the last call. Only of sources of GitOps; read
+	// only.
+	Called bool
 
 	Version int64     // counts the saves, from 1; read only
 	Updated time.Time // of the newest save; read only

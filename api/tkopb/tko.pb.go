@@ -4503,7 +4503,8 @@ type Source struct {
 	Updated       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=updated,proto3" json:"updated,omitempty"`
 	Approved      string                 `protobuf:"bytes,4,opt,name=approved,proto3" json:"approved,omitempty"`
 	Status        *SourceStatus          `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
-	State         []byte                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"` // the controller's own
+	State         []byte                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`    // the controller's own
+	Called        bool                   `protobuf:"varint,7,opt,name=called,proto3" json:"called,omitempty"` // a look at it is due, was called for, or goes on; read only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4578,6 +4579,13 @@ func (x *Source) GetState() []byte {
 		return x.State
 	}
 	return nil
+}
+
+func (x *Source) GetCalled() bool {
+	if x != nil {
+		return x.Called
+	}
+	return false
 }
 
 type SourceStatus struct {
@@ -5481,14 +5489,15 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aapprove\x18\x03 \x01(\tR\aapprove\"C\n" +
 	"\tGetSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
-	"\fknownVersion\x18\x02 \x01(\x03R\fknownVersion\"\xc9\x01\n" +
+	"\fknownVersion\x18\x02 \x01(\x03R\fknownVersion\"\xe1\x01\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x124\n" +
 	"\aupdated\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x12\x1a\n" +
 	"\bapproved\x18\x04 \x01(\tR\bapproved\x12)\n" +
 	"\x06status\x18\x05 \x01(\v2\x11.tko.SourceStatusR\x06status\x12\x14\n" +
-	"\x05state\x18\x06 \x01(\fR\x05state\"\x87\x03\n" +
+	"\x05state\x18\x06 \x01(\fR\x05state\x12\x16\n" +
+	"\x06called\x18\a \x01(\bR\x06called\"\x87\x03\n" +
 	"\fSourceStatus\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x10\n" +

@@ -304,7 +304,8 @@ type Queue interface {
 
 // Sources keep what is known of the sources of GitOps.
 type Sources interface {
-	// Source answers one. ErrNotFound if it isn't there.
+	// Source answers one. ErrNotFound if it isn't there. It is Called unless its
+	// work was finished since it was called for last, and isn't due again.
 	Source(ctx context.Context, name string) (tko.Source, error)
 	// Sources answers all, sorted by name, without their State.
 	Sources(ctx context.Context) ([]tko.Source, error)

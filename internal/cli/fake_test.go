@@ -257,13 +257,19 @@ func run(t *testing.T, f *fake, stdin string, args ...string) result {
 }
 
 func runContext(ctx context.Context, f *fake, stdin string, args ...string) result {
+	return runServer(ctx, f, f, stdin, args...)
+}
+
+// runServer runs a command that asks a server, which is more than the fake it
+// has.
+func runServer(ctx context.Context, f *fake, asked server, stdin string, args ...string) result {
 	var out, errs bytes.Buffer
 	if f.deployments == nil {
 		f.deployments = func() []tko.Deployment { return nil }
 	}
 	a := newApp(Streams{In: strings.NewReader(stdin), Out: &out, Err: &errs}, func(to target) (server, error) {
 		f.target = to
-		return f, nil
+		return asked, nil
 	})
 	a.now = func() time.Time { return noon }
 	code := a.main(ctx, args)

@@ -9,12 +9,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 )
 
 // errChanges says that a plan changes something, to scripts that asked for that.
@@ -205,10 +208,14 @@ var operationColumns = []column[tko.SourceOperation]{
 }
 
 func (a *app) gitopsSync() *cobra.Command {
-	return &cobra.Command{
-		Use:               "sync NAME…",
-		Short:             "Have sources looked at now",
-		Example:           "  tko gitops sync fleet",
+	var wait sourceWait
+	cmd := &cobra.Command{
+		Use:   "sync NAME…",
+		Short: "Have sources looked at now",
+		Long: `Have sources looked at now. With --wait, the command ends when each of them
+was looked at since, and nothing is under way in it any more: with 0 if all are
+ready, and with 1 if one isn't, or if the time is over.`,
+		Example:           "  tko gitops sync fleet\n  tko gitops sync fleet services --wait --wait-timeout 10m",
 		Args:              arguments(1, -1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
@@ -218,9 +225,104 @@ func (a *app) gitopsSync() *cobra.Command {
 				}
 			}
 			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.CallSources(ctx, args, false, "") })
-			return err
+			if err != nil || !wait.wait {
+				return err
+			}
+			return wait.settled(ctx, s, args)
 		}),
 	}
+	wait.flags(cmd.Flags())
+	return cmd
+}
+
+// A sourceWait says whether to wait until sources were looked at.
+type sourceWait struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func (w *sourceWait) flags(f *pflag.FlagSet) {
+	f.BoolVar(&w.wait, "wait", false, "wait until they were looked at, and say whether they are ready")
+	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "wait at most for this `time` (0: no limit)")
+}
+
+// sourceLook is how often sources that are waited for are asked about.
+const sourceLook = 200 * time.Millisecond
+
+// settled waits until sources were looked at since they were called for, and
+// nothing is under way in them. The error says which aren't ready, and why.
+func (w *sourceWait) settled(ctx context.Context, s *session, names []string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if w.timeout > 0 {
+		timer := time.AfterFunc(w.timeout, func() { cancel(errWaitTimeout) })
+		defer timer.Stop()
+	}
+	var trouble []string
+	for _, name := range names {
+		source, err := settledSource(ctx, s, name)
+		switch {
+		case errors.Is(context.Cause(ctx), errWaitTimeout):
+			return &hintedError{
+				err:  fmt.Errorf("source %q is not settled after %v: %s", name, w.timeout, underWay(source)),
+				hint: "it goes on by itself: see tko gitops status " + name,
+			}
+		case err != nil:
+			return err
+		}
+		if c := readiness(source); c.Status == tko.ConditionTrue {
+			s.app.notice("source %q is ready at %s", name, shortRevision(source.Status.Applied))
+		} else {
+			trouble = append(trouble, fmt.Sprintf("source %q is not ready: %s", name, strings.Trim(c.Reason+": "+c.Message, ": ")))
+		}
+	}
+	if len(trouble) > 0 {
+		return errors.New(strings.Join(trouble, "; "))
+	}
+	return nil
+}
+
+// settledSource answers a source once it is settled; how it is until then, with
+// an error.
+func settledSource(ctx context.Context, s *session, name string) (tko.Source, error) {
+	var source tko.Source
+	for {
+		now, err := call(ctx, s, func(ctx context.Context) (tko.Source, error) { return s.Source(ctx, name) })
+		if err != nil {
+			return source, err
+		}
+		if source = now; !source.Called && !progressing(source) {
+			return source, nil
+		}
+		select {
+		case <-ctx.Done():
+			return source, context.Cause(ctx)
+		case <-time.After(sourceLook):
+		}
+	}
+}
+
+// progressing says whether something goes on that the last look began.
+func progressing(source tko.Source) bool {
+	c := readiness(source)
+	return c.Status == tko.ConditionUnknown && c.Reason == gitops.ReasonProgressing
+}
+
+// underWay is what a source that isn't settled is at.
+func underWay(source tko.Source) string {
+	if progressing(source) {
+		return readiness(source).Message
+	}
+	return "nobody has looked at it since it was called for"
+}
+
+func readiness(source tko.Source) tko.Condition {
+	for _, c := range source.Status.Conditions {
+		if c.Type == tko.ConditionReady {
+			return c
+		}
+	}
+	return tko.Condition{}
 }
 
 func (a *app) gitopsApprove() *cobra.Command {
@@ -245,7 +347,10 @@ what would be removed, and its digest: what has changed by then has another.`,
 }
 
 // A planned is a change that a plan would make.
-type planned struct{ verb, kind, name, file, reason string }
+type planned struct {
+	verb, kind, name, file, reason string
+	changes                        []string
+}
 
 var plannedView = view[planned]{
 	id: func(p planned) string { return p.verb + " " + p.kind + " " + p.name },
@@ -256,8 +361,12 @@ var plannedView = view[planned]{
 				row[key] = value
 			}
 		}
+		if len(p.changes) > 0 {
+			row["changes"] = listValue(p.changes)
+		}
 		return row
 	},
+	below: func(p planned) []string { return p.changes },
 	columns: []column[planned]{
 		{name: "VERB", text: func(p planned) string { return p.verb }},
 		{name: "KIND", text: func(p planned) string { return p.kind }},
@@ -276,8 +385,9 @@ func (a *app) gitopsPlan() *cobra.Command {
 		Short: "What a working tree would change, without changing it",
 		Long: `What a working tree would change if it were the next revision of a source,
 without changing anything: made for pull requests. The server validates what it
-would be given. Network services in Open Source MANO are looked at if a
-connection file is given.
+would be given. What changes of an entity is told field by field, the first 20,
+and without the values of Secrets. Network services in Open Source MANO are looked
+at if a connection file is given; of their values, only which change is told.
 
 With --exit-code the exit code is 7 if something would change, and 0 if not.
 A tree that is wrong is 2, as the input of every command.`,
@@ -325,15 +435,15 @@ func (a *app) printPreview(ctx context.Context, s *session, preview *gitops.Prev
 		if action.With > 0 {
 			reason = fmt.Sprintf("and %d below it", action.With)
 		}
-		rows = append(rows, planned{action.Verb, string(action.Kind), action.Name, action.File, reason})
+		rows = append(rows, planned{action.Verb, string(action.Kind), action.Name, action.File, reason, action.Changes})
 	}
 	for _, action := range preview.Plan.Held {
-		rows = append(rows, planned{action.Verb, string(action.Kind), action.Name, action.File, "waits for an approval"})
+		rows = append(rows, planned{action.Verb, string(action.Kind), action.Name, action.File, "waits for an approval", nil})
 	}
 	var refused []error
 	if preview.OSM != nil {
 		for _, change := range preview.OSM.Changes {
-			rows = append(rows, planned{change.Action, gitops.OSMKind(change.What), change.Name, change.Source, change.Reason})
+			rows = append(rows, planned{change.Action, gitops.OSMKind(change.What), change.Name, change.Source, change.Reason, plan.Bounded(slices.Values(change.Paths))})
 		}
 		for _, p := range preview.OSM.Refused {
 			refused = append(refused, fmt.Errorf("%s: %s %q: %w", p.Source, gitops.OSMKind(p.What), p.Name, p.Err))

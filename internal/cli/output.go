@@ -139,6 +139,7 @@ type view[T any] struct {
 	columns []column[T]
 	id      func(T) string
 	row     func(T) map[string]any
+	below   func(T) []string // lines below a row of a table; may be nil
 }
 
 // list writes entities as they come.
@@ -146,7 +147,7 @@ func list[T any](ctx context.Context, s *session, v view[T], ask func(ctx contex
 	a := s.app
 	switch f := a.format(); f {
 	case formatTable, formatWide:
-		t := table[T]{app: a, columns: v.columns, wide: f == formatWide}
+		t := table[T]{app: a, columns: v.columns, below: v.below, wide: f == formatWide}
 		if err := each(ctx, s, ask, t.add); err != nil {
 			return err
 		}

@@ -19,13 +19,17 @@ type column[T any] struct {
 // that a list of any length can be shown as it comes.
 const tableSample = 200
 
+// A tableRow is a row, and the lines below it.
+type tableRow struct{ cells, below []string }
+
 // A table writes rows in columns.
 type table[T any] struct {
 	app     *app
 	columns []column[T]
+	below   func(T) []string // lines below a row; may be nil
 	wide    bool
 
-	sample [][]string
+	sample []tableRow
 	widths []int
 	began  bool
 }
@@ -47,10 +51,14 @@ func (t *table[T]) add(item T) error {
 		}
 		row = append(row, text)
 	}
-	if t.began {
-		return t.write(row, false)
+	r := tableRow{cells: row}
+	if t.below != nil {
+		r.below = t.below(item)
 	}
-	t.sample = append(t.sample, row)
+	if t.began {
+		return t.writeRow(r)
+	}
+	t.sample = append(t.sample, r)
 	if len(t.sample) == tableSample {
 		return t.begin()
 	}
@@ -67,8 +75,8 @@ func (t *table[T]) begin() error {
 		}
 	}
 	t.widths = make([]int, len(header))
-	for _, row := range append([][]string{header}, t.sample...) {
-		for i, text := range row {
+	for _, row := range append([]tableRow{{cells: header}}, t.sample...) {
+		for i, text := range row.cells {
 			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(text))
 		}
 	}
@@ -76,11 +84,23 @@ func (t *table[T]) begin() error {
 		return err
 	}
 	for _, row := range t.sample {
-		if err := t.write(row, false); err != nil {
+		if err := t.writeRow(row); err != nil {
 			return err
 		}
 	}
 	t.sample = nil
+	return nil
+}
+
+func (t *table[T]) writeRow(row tableRow) error {
+	if err := t.write(row.cells, false); err != nil {
+		return err
+	}
+	for _, line := range row.below {
+		if _, err := fmt.Fprintln(t.app.out, cut("    "+printable(line), t.app.width())); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

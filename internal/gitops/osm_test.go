@@ -1,13 +1,21 @@
 package gitops_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -222,6 +230,71 @@ func TestOSMSurvives(t *testing.T) {
 		if !ok || got.Releases["upf/upf"].Values["replicaCount"] != "2" {
 			t.Errorf("instance %d is %+v", i, got)
 		}
+	}
+}
+
+// A request that comes after the controller that sent it died, and after the next
+// one looked, makes no instance twice: what is about to be asked for is kept
+// before it is.
+func TestOSMHearsOfItLate(t *testing.T) {
+	t.Parallel()
+	server := osmtest.Start(t, osmtest.Options{})
+	held := make(chan struct{})
+	var deliver func()
+	var asked atomic.Bool
+	target, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	network := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.Method == http.MethodPost && strings.Contains(q.URL.Path, "/ns_instances") && !asked.Swap(true) {
+			body, err := io.ReadAll(q.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			late := q.Clone(context.WithoutCancel(q.Context()))
+			late.Body = io.NopCloser(bytes.NewReader(body))
+			deliver = func() { forward.ServeHTTP(httptest.NewRecorder(), late) }
+			close(held)
+			<-q.Context().Done() // who asked is gone
+			panic(http.ErrAbortHandler)
+		}
+		forward.ServeHTTP(w, q)
+	}))
+	t.Cleanup(network.Close)
+	dir := connections(t, &osmtest.Server{URL: network.URL})
+	c := data(t)
+	r := newRepo(t)
+	files := osmFiles(filepath.Join(dir, "nbi.yaml"))
+	files["deploy/a.osmops.yaml"] = instanceFile("a", "1")
+	revision := r.push(files)
+	patient := osmSpec(t, r)
+	patient.OSM.Policy.Settle = time.Hour // whatever the machine does
+	options := gitops.Options{Sources: []gitops.Spec{patient}, Connections: []string{dir}, Lease: 200 * time.Millisecond}
+
+	ctx, die := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() { first <- gitops.New(&mortal{c, ctx}, options).Run(ctx) }()
+	<-held
+	die()
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	w := start(t, c, options)
+	w.until("osm", "looked at by the next one", func(s tko.Source) bool {
+		if len(server.Instances()) > 0 {
+			return true // too early
+		}
+		return slices.ContainsFunc(s.Status.Items, func(i tko.SourceItem) bool {
+			return i.Kind == "NsInstance" && strings.Contains(i.Status, "it isn't known whether OSM did it")
+		})
+	})
+	deliver()
+	w.sync("osm", revision)
+	noneTwice(t, server)
+	if _, there := server.Instance("a"); !there {
+		t.Errorf("there are %+v", server.Instances())
 	}
 }
 

@@ -63,7 +63,10 @@ func Look(ctx context.Context, client PreviewClient, fsys fs.FS, o PreviewOption
 	p := &Preview{}
 	if p.Plan, err = plan.Make(ctx, client, manifests, source.Status.Items, plan.Policy{
 		Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved,
-	}); err != nil || repository == nil {
+	}); err != nil {
+		return nil, err
+	}
+	if err := p.Plan.Explain(ctx); err != nil || repository == nil {
 		return p, err
 	}
 	if p.Unasked = o.Connection == nil; p.Unasked {

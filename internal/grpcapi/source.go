@@ -59,7 +59,7 @@ func (d *data) GetSource(ctx context.Context, m *tkopb.GetSource) (*tkopb.Source
 		return nil, err
 	}
 	if known := m.GetKnownVersion(); known != 0 && known == source.Version {
-		return wire.NewSource(tko.Source{Name: source.Name, Version: known, Approved: source.Approved, Updated: source.Updated}), nil
+		return wire.NewSource(tko.Source{Name: source.Name, Version: known, Approved: source.Approved, Called: source.Called, Updated: source.Updated}), nil
 	}
 	return wire.NewSource(source), nil
 }

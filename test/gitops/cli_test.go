@@ -59,12 +59,13 @@ func TestCommand(t *testing.T) {
 	until(`(?s)Ready: +True \(ReconciliationSucceeded\).*site +lagos.*create +site +`, "gitops", "status", "fleet", "-o", "table")
 	run(3, `source "other": not found`, "gitops", "status", "other")
 	run(0, "", "gitops", "sync", "fleet")
+	run(0, `source "fleet" is ready at main@sha1:`, "gitops", "sync", "fleet", "--wait")
 	run(3, "not found", "gitops", "sync", "other")
 
 	// A tree that would change nothing, something, and one that is wrong.
 	run(0, "", "gitops", "plan", "--dir", dir, "--exit-code")
 	write(map[string]string{"sites.yaml": strings.Replace(aSite("lagos"), "spec:", "metadata: {labels: {tier: edge}}\nspec:", 1) + many.String(), "new.yaml": aSite("accra")})
-	run(0, "update", "gitops", "plan", "--dir", dir, "-o", "table")
+	run(0, "\n    metadata.tier: (none) → \"edge\"\n", "gitops", "plan", "--dir", dir, "-o", "table")
 	run(7, "create", "gitops", "plan", "--dir", dir, "--name", "fleet", "--exit-code", "-o", "table")
 	run(0, "accra", "gitops", "plan", "--dir", dir, "-o", "json")
 	write(map[string]string{"new.yaml": strings.Replace(aSite("accra"), "siteId", "siteID", 1)})
@@ -77,6 +78,7 @@ func TestCommand(t *testing.T) {
 	write(map[string]string{"sites.yaml": aSite("lagos"), "new.yaml": "x: 1\n"})
 	run(0, "waits for an approval", "gitops", "plan", "--dir", dir, "-o", "table")
 	commit()
+	run(1, `source "fleet" is not ready: WaitsForApproval: `, "gitops", "sync", "fleet", "--wait")
 	out := until(`tko gitops approve fleet [0-9a-f]+`, "gitops", "status", "-o", "yaml")
 	run(4, "doesn't ask", "gitops", "approve", "fleet", "0000")
 	run(0, "approved", strings.Fields(regexp.MustCompile(`gitops approve fleet [0-9a-f]+`).FindString(out))...)

@@ -41,6 +41,7 @@ type Writer interface {
 // Client is what is needed of the data controller.
 type Client interface {
 	Reader
+	Lister
 	Writer
 }
 
@@ -82,6 +83,8 @@ type Action struct {
 	File   string // that asks for it
 	Reason string // if it isn't plain
 	With   int    // how many others go with what is deleted
+	// Changes tell people what changes of what is there: see Explain.
+	Changes []string
 
 	manifest *manifest.Manifest
 	put      tko.Put
@@ -108,6 +111,7 @@ type Plan struct {
 	Items    []tko.SourceItem // the inventory as it is now, without what is gone
 
 	policy Policy
+	maker  *maker
 }
 
 // Changes says how much is to be done, and waits.
@@ -137,7 +141,8 @@ type entity struct {
 	who      string
 	template tko.TemplateID
 	site     tko.SiteID
-	pkg      krm.Package
+	pkg      krm.Package // of a template, if it is whole
+	whole    bool
 }
 
 // A maker makes one plan.
@@ -172,7 +177,10 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 			m.items[key{tko.Kind(item.Kind), item.Name}] = item
 		}
 	}
-	plan := &Plan{policy: policy}
+	if err := m.gather(ctx); err != nil {
+		return nil, err
+	}
+	plan := &Plan{policy: policy, maker: m}
 	removals, err := m.removals(ctx, plan)
 	if err != nil {
 		return nil, err
@@ -332,7 +340,7 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 	switch k.kind {
 	case tko.KindTemplate:
 		t, err := m.client.Template(ctx, tko.TemplateID(k.name), 0)
-		return &entity{id: k.name, revision: t.Stamp.Revision, who: t.Stamp.Who, pkg: t.Package}, err
+		return &entity{id: k.name, revision: t.Stamp.Revision, who: t.Stamp.Who, pkg: t.Package, whole: true}, err
 	case tko.KindSite:
 		s, err := m.client.Site(ctx, tko.SiteID(k.name), 0)
 		return &entity{id: k.name, revision: s.Stamp.Revision, who: s.Stamp.Who, template: s.Template}, err
@@ -454,6 +462,11 @@ func (m *maker) base(ctx context.Context, id tko.TemplateID) (krm.Package, error
 		return w.Put.Package, nil
 	}
 	there, err := m.lookup(ctx, k, "")
+	if err == nil && there != nil && !there.whole { // it was in a list
+		if there, err = m.read(ctx, k, ""); err == nil {
+			m.note(map[key]*entity{k: there})
+		}
+	}
 	if err != nil || there == nil {
 		return nil, err
 	}

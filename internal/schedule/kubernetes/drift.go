@@ -33,20 +33,18 @@ func fieldsOf(r *unstructured.Unstructured) string {
 	return ""
 }
 
-// A difference is a field that isn't as it should be.
-type difference struct {
-	at         pointer
-	live, want any // nil if it isn't there
-}
-
 // maxDifferences bounds what is gathered of an object.
 const maxDifferences = 20
 
 // differences are those of an object as it is from what it would be, without
 // what only the API server writes.
-func differences(live, want *unstructured.Unstructured) []difference {
-	var all []difference
-	compare(nil, writable(live.Object), writable(want.Object), &all)
+func differences(live, want *unstructured.Unstructured) []krm.Difference {
+	var all []krm.Difference
+	for d := range krm.Differences(writable(live.Object), writable(want.Object)) {
+		if all = append(all, d); len(all) == maxDifferences {
+			break
+		}
+	}
 	return all
 }
 
@@ -64,72 +62,22 @@ func writable(r map[string]any) map[string]any {
 	return r
 }
 
-func compare(at pointer, live, want any, all *[]difference) {
-	if len(*all) >= maxDifferences {
-		return
-	}
-	switch live := live.(type) {
-	case map[string]any:
-		want, ok := want.(map[string]any)
-		if !ok {
-			break
-		}
-		keys := map[string]bool{}
-		for k := range live {
-			keys[k] = true
-		}
-		for k := range want {
-			keys[k] = true
-		}
-		for _, k := range slices.Sorted(maps.Keys(keys)) {
-			compare(append(slices.Clip(at), k), live[k], want[k], all)
-		}
-		return
-	case []any:
-		want, ok := want.([]any)
-		if !ok || len(live) != len(want) {
-			break
-		}
-		for i := range live {
-			compare(append(slices.Clip(at), strconv.Itoa(i)), live[i], want[i], all)
-		}
-		return
-	default:
-		if live == want {
-			return
-		}
-	}
-	*all = append(*all, difference{at: at, live: live, want: want})
-}
-
-const (
-	fewDifferences = 3
-	maxValue       = 60 // bytes of a value that is shown
-)
+const fewDifferences = 3
 
 // describeDifferences says what was found where, the first few; the values of
 // secrets it keeps to itself.
-func describeDifferences(k key, all []difference) string {
+func describeDifferences(all []krm.Difference) string {
 	lines := make([]string, len(all))
 	for i, d := range all {
-		if k.Group == "" && k.Kind == "Secret" && (d.at[0] == "data" || d.at[0] == "stringData") {
-			lines[i] = d.at.String() + " differs"
+		at := pointer(d.Path)
+		if d.Secret {
+			lines[i] = at.String() + " differs"
 			continue
 		}
-		lines[i] = fmt.Sprintf("%s is %s, should be %s", d.at, show(d.live), show(d.want))
+		is, should := d.Show("missing")
+		lines[i] = fmt.Sprintf("%s is %s, should be %s", at, is, should)
 	}
 	return firstFew(lines, fewDifferences)
-}
-
-func show(value any) string {
-	if value == nil {
-		return "missing"
-	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		return "something else"
-	}
-	return bounded(string(text), maxValue)
 }
 
 // withIgnored is the content of an object with the fields that aren't ours as

@@ -29,26 +29,26 @@ func healthOf(r *unstructured.Unstructured) (health, string) {
 	}
 	result, err := status.Compute(r)
 	if err != nil {
-		return failing, "its status can't be read: " + bounded(err.Error(), maxText)
+		return failing, "its status can't be read: " + bounded(err.Error())
 	}
 	switch result.Status {
 	case status.CurrentStatus:
 		return healthy, ""
 	case status.FailedStatus:
-		return failing, or(bounded(result.Message, maxText), "has failed")
+		return failing, or(bounded(result.Message), "has failed")
 	default:
-		return inProgress, or(bounded(result.Message, maxText), "is in progress")
+		return inProgress, or(bounded(result.Message), "is in progress")
 	}
 }
 
 // maxText bounds what others say in our messages, in bytes.
 const maxText = 300
 
-func bounded(text string, limit int) string {
-	if len(text) <= limit {
+func bounded(text string) string {
+	if len(text) <= maxText {
 		return text
 	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
 // firstFew joins lines, and says how many more there are.

@@ -112,7 +112,7 @@ func buildChart(r krm.Resource, d tko.Deployment, namespace string) (*object, *p
 		o.chart.values, err = helm.Values(parameters)
 	}
 	if err != nil {
-		return failed("can't be deployed: %s", bounded(strings.TrimPrefix(err.Error(), r.Identity().String()+": "), maxText))
+		return failed("can't be deployed: %s", bounded(strings.TrimPrefix(err.Error(), r.Identity().String()+": ")))
 	}
 	annotations := map[string]any{}
 	for _, name := range []string{AnnotationAdopt, AnnotationRetry} {
@@ -160,7 +160,7 @@ func (l *look) desireCharts() {
 		for id, keys := range l.wanted.of {
 			if i := slices.Index(keys, k); i >= 0 {
 				l.wanted.of[id] = slices.Delete(keys, i, i+1)
-				l.wanted.problems[id] = append(l.wanted.problems[id], problemOf(k.String(), errors.Is(err, tko.ErrInvalid), "can't be deployed: %s", bounded(err.Error(), maxText)))
+				l.wanted.problems[id] = append(l.wanted.problems[id], problemOf(k.String(), errors.Is(err, tko.ErrInvalid), "can't be deployed: %s", bounded(err.Error())))
 			}
 		}
 	}
@@ -298,7 +298,7 @@ func (l *look) deploy(ctx context.Context, o *object, s *state) error {
 		return context.Cause(ctx)
 	}
 	if err != nil { // the cluster isn't away, whatever it is
-		p := problemOf(o.String(), errors.Is(err, tko.ErrInvalid), "can't be deployed: %s", bounded(err.Error(), maxText))
+		p := problemOf(o.String(), errors.Is(err, tko.ErrInvalid), "can't be deployed: %s", bounded(err.Error()))
 		s.problem = &p
 		return nil
 	}
@@ -318,12 +318,12 @@ func (l *look) deploy(ctx context.Context, o *object, s *state) error {
 		return err
 	}
 	if failed.State == nil {
-		p := problemOf(o.String(), failed.Invalid, "can't be deployed: %s", bounded(failed.Reason, maxText))
+		p := problemOf(o.String(), failed.Invalid, "can't be deployed: %s", bounded(failed.Reason))
 		s.problem = &p
 		return nil
 	}
 	l.took(o, s, failed.State)
-	s.entry.Chart.Good, s.entry.Chart.Failed = true, bounded(failed.Reason, maxText)
+	s.entry.Chart.Good, s.entry.Chart.Failed = true, bounded(failed.Reason)
 	s.problem = rolledBack(o, s.entry.Chart)
 	return nil
 }
@@ -443,7 +443,7 @@ func (l *look) judgeCharts(ctx context.Context) error {
 			c.Good = true
 		case c.Previous == 0: // there is nothing better
 		case worst == failing, late:
-			c.Failed = bounded(why, maxText)
+			c.Failed = bounded(why)
 			bad = append(bad, o)
 		}
 	}
@@ -482,7 +482,7 @@ func (l *look) rollBack(ctx context.Context, o *object) error {
 	c := &s.entry.Chart
 	deployed, err := l.helm().Rollback(ctx, o.Namespace, o.Name, c.Revision, c.Previous, "the upgrade didn't become healthy")
 	if failed, ok := errors.AsType[*helm.FailedError](err); ok {
-		p := problemOf(o.String(), false, "was not upgraded, and can't be rolled back to revision %d: %s (%s)", c.Previous, bounded(failed.Reason, maxText), c.Failed)
+		p := problemOf(o.String(), false, "was not upgraded, and can't be rolled back to revision %d: %s (%s)", c.Previous, bounded(failed.Reason), c.Failed)
 		s.problem = &p
 		return nil
 	}

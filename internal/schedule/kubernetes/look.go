@@ -413,9 +413,9 @@ func refusal(o *object, err error) *problem {
 		p := problemOf(o.String(), true, "%s", immutable)
 		return &p
 	}
-	p := problemOf(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", bounded(err.Error(), maxText))
+	p := problemOf(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", bounded(err.Error()))
 	if apierrors.IsConflict(err) {
-		p = problemOf(o.String(), true, "is there already, and others manage fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, bounded(err.Error(), maxText))
+		p = problemOf(o.String(), true, "is there already, and others manage fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, bounded(err.Error()))
 	}
 	return &p
 }
@@ -451,7 +451,7 @@ func (l *look) act(ctx context.Context, o *object, s *state, what action) (err e
 		}
 		found := differences(s.live, would)
 		if len(found) > 0 {
-			text := describeDifferences(o.key, found)
+			text := describeDifferences(found)
 			if l.spec.Drift == driftReport {
 				s.drift = text
 				return nil

@@ -99,7 +99,7 @@ func (l *look) removeBatch(ctx context.Context, batch []removal) (left bool, err
 				if ctx.Err() != nil || isAway(err) {
 					return err
 				}
-				why = bounded(err.Error(), maxText)
+				why = bounded(err.Error())
 			}
 			l.mu.Lock()
 			defer l.mu.Unlock()

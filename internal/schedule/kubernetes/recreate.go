@@ -31,7 +31,7 @@ type immutableError struct {
 }
 
 func (e *immutableError) Error() string {
-	return fmt.Sprintf("can't be changed where it is: %s can't change; %s (%s)", e.what(), e.hint, bounded(e.said.Error(), maxText))
+	return fmt.Sprintf("can't be changed where it is: %s can't change; %s (%s)", e.what(), e.hint, bounded(e.said.Error()))
 }
 
 func (e *immutableError) what() string {

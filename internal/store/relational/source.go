@@ -63,7 +63,7 @@ func (s *Store) Source(ctx context.Context, name string) (tko.Source, error) {
 	}
 	var source tko.Source
 	err := s.run(ctx, Statement{
-		SQL:  "SELECT name, version, updated, status, approved, state FROM source WHERE name = $1",
+		SQL:  "SELECT " + sourceColumns + ", state FROM source WHERE name = $1",
 		Args: []any{name},
 		Scan: func(from Row) error { return scanSource(from, &source, &source.State) },
 	})
@@ -81,7 +81,7 @@ func errNoSource(name string) error {
 func (s *Store) Sources(ctx context.Context) ([]tko.Source, error) {
 	var sources []tko.Source
 	err := s.run(ctx, Statement{
-		SQL: "SELECT name, version, updated, status, approved FROM source ORDER BY name",
+		SQL: "SELECT " + sourceColumns + " FROM source ORDER BY name",
 		Scan: func(from Row) error {
 			var source tko.Source
 			err := scanSource(from, &source)
@@ -92,12 +92,19 @@ func (s *Store) Sources(ctx context.Context) ([]tko.Source, error) {
 	return sources, fault("list sources", err)
 }
 
+// sourceColumns are what scanSource reads. A look is over when the work waits,
+// unclaimed, and nobody called since it was claimed: work that isn't there was
+// given up by somebody who doesn't know the source.
+const sourceColumns = "name, version, updated, status, approved, (SELECT count(*) FROM work w WHERE w.queue = '" + tko.QueueGitOps + "' " +
+	"AND w.key = source.name AND w.claim = '' AND w.generation = w.claimed_generation AND w.due > {now})"
+
 func scanSource(from Row, s *tko.Source, more ...any) error {
-	var updated int64
+	var updated, settled int64
 	var status []byte
-	if err := from.Scan(append([]any{&s.Name, &s.Version, &updated, &status, &s.Approved}, more...)...); err != nil {
+	if err := from.Scan(append([]any{&s.Name, &s.Version, &updated, &status, &s.Approved, &settled}, more...)...); err != nil {
 		return err
 	}
+	s.Called = settled == 0 && !tko.IsSiteSource(s.Name)
 	s.Updated = moment(updated).In(time.UTC)
 	if err := json.Unmarshal(status, &s.Status); err != nil {
 		return fmt.Errorf("the status of source %q: %w", s.Name, err)

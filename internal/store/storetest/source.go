@@ -13,6 +13,7 @@ var sourcePromises = []promise{
 	{"work that is called for is due at once", calledWorkIsDue},
 	{"missing work is called for once", missingWorkIsCalledOnce},
 	{"a source is as it was saved", sourceIsAsSaved},
+	{"a source is called until it was looked at", sourceIsCalled},
 	{"a source is saved by who holds its work only", sourceIsSavedByHolder},
 	{"a change that depends on a claim needs it", changesNeedTheirClaim},
 	{"changes with and without a claim are apart", claimsDontMix},
@@ -79,7 +80,7 @@ func sourceIsAsSaved(w *world) {
 	if time.Since(got.Updated).Abs() > time.Minute {
 		w.Errorf("updated at %v", got.Updated)
 	}
-	a.Version, a.Updated, a.Approved = 3, got.Updated, "yes"
+	a.Version, a.Updated, a.Approved, a.Called = 3, got.Updated, "yes", true
 	w.equal("source", got, a)
 	_, err = w.store.SaveSource(w.ctx(), a, items[0])
 	w.ok(err)
@@ -99,6 +100,40 @@ func sourceIsAsSaved(w *world) {
 	w.ok(w.store.ForgetSource(w.ctx(), "a", items[0]))
 	_, err = w.store.Source(w.ctx(), "a")
 	w.failed(err, tko.ErrNotFound)
+}
+
+func sourceIsCalled(w *world) {
+	called := func(when string, want bool) {
+		w.Helper()
+		one, err := w.store.Source(w.ctx(), "a")
+		w.ok(err)
+		all, err := w.store.Sources(w.ctx())
+		w.ok(err)
+		w.equal(when, []bool{one.Called, all[0].Called}, []bool{want, want})
+	}
+	finish := func(item tko.WorkItem, outcome tko.WorkOutcome) {
+		w.Helper()
+		w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: outcome, Retry: time.Hour}}, nil))
+	}
+	call := func() { w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, []string{"a"}, false)) }
+	item := w.claimSource(time.Hour, "a")[0]
+	_, err := w.store.SaveSource(w.ctx(), tko.Source{Name: "a"}, item)
+	w.ok(err)
+	called("during the look", true)
+	finish(item, tko.WorkLater)
+	called("after it", false)
+	call()
+	called("called for again", true)
+	item = w.claim(tko.QueueGitOps, 1, time.Hour)[0]
+	call()
+	finish(item, tko.WorkLater)
+	called("called for during the look", true)
+	finish(w.claim(tko.QueueGitOps, 1, time.Hour)[0], tko.WorkFailed)
+	called("after a look that failed", false)
+	finish(w.claimSource(time.Hour, "a")[0], tko.WorkReleased)
+	called("given back", true)
+	finish(w.claim(tko.QueueGitOps, 1, time.Hour)[0], tko.WorkDone)
+	called("given up by who doesn't know it", true)
 }
 
 func sourceIsSavedByHolder(w *world) {

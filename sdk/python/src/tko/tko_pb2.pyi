@@ -914,20 +914,22 @@ class GetSource(_message.Message):
     def __init__(self, name: _Optional[str] = ..., knownVersion: _Optional[int] = ...) -> None: ...
 
 class Source(_message.Message):
-    __slots__ = ("name", "version", "updated", "approved", "status", "state")
+    __slots__ = ("name", "version", "updated", "approved", "status", "state", "called")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UPDATED_FIELD_NUMBER: _ClassVar[int]
     APPROVED_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    CALLED_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: int
     updated: _timestamp_pb2.Timestamp
     approved: str
     status: SourceStatus
     state: bytes
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., approved: _Optional[str] = ..., status: _Optional[_Union[SourceStatus, _Mapping]] = ..., state: _Optional[bytes] = ...) -> None: ...
+    called: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., approved: _Optional[str] = ..., status: _Optional[_Union[SourceStatus, _Mapping]] = ..., state: _Optional[bytes] = ..., called: _Optional[bool] = ...) -> None: ...
 
 class SourceStatus(_message.Message):
     __slots__ = ("kind", "url", "ref", "path", "attemptedRevision", "appliedRevision", "asks", "holder", "messages", "items", "operations", "conditions")

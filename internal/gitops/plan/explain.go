@@ -1,0 +1,223 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+const (
+	maxChanges = 20  // of one entity are told
+	maxChange  = 300 // bytes of one
+)
+
+// Bounded is as much of what changes as people read: the first ones, each not
+// too long, and how many more there are.
+func Bounded(changes iter.Seq[string]) []string {
+	var told []string
+	more := 0
+	for change := range changes {
+		if len(told) == maxChanges {
+			more++
+			continue
+		}
+		if len(change) > maxChange {
+			change = strings.ToValidUTF8(change[:maxChange], "") + "…"
+		}
+		told = append(told, change)
+	}
+	if more > 0 {
+		told = append(told, fmt.Sprintf("and %d more", more))
+	}
+	return told
+}
+
+// Explain sets the Changes of all actions that change something that is there.
+// It reads what is there whole, so it is for people who look at a plan, not for
+// those who carry it out.
+func (p *Plan) Explain(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(asks)
+	for i := range p.Actions {
+		a := &p.Actions[i]
+		if a.Verb != Update && a.Verb != Adopt {
+			continue
+		}
+		group.Go(func() error {
+			err := p.maker.explain(ctx, a)
+			if err != nil {
+				return fmt.Errorf("what changes of %s %q: %w", a.Kind, a.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// content is what an entity says.
+type content struct {
+	fields   map[string]any // beside the others
+	metadata map[string]string
+	pkg      krm.Package
+}
+
+func (m *maker) explain(ctx context.Context, a *Action) error {
+	is, err := m.content(ctx, a)
+	if errors.Is(err, tko.ErrNotFound) {
+		return nil // somebody removed it since
+	}
+	if err != nil {
+		return err
+	}
+	will, err := m.next(ctx, a)
+	if err != nil {
+		return err
+	}
+	a.Changes = Bounded(is.changes(will))
+	return nil
+}
+
+// changes tells what makes one content of another.
+func (c content) changes(to content) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for d := range krm.Differences(c.fields, to.fields) {
+			if !yield(d.String()) {
+				return
+			}
+		}
+		for d := range krm.Differences(metadataField(c.metadata), metadataField(to.metadata)) {
+			if !yield(d.String()) {
+				return
+			}
+		}
+		c.pkg.Changes(to.pkg)(yield)
+	}
+}
+
+func metadataField(metadata map[string]string) krm.Resource {
+	values := make(map[string]any, len(metadata))
+	for key, value := range metadata {
+		values[key] = value
+	}
+	return krm.Resource{"metadata": values}
+}
+
+// content is what an entity says that is there. That of a deployment is what
+// the source made it from, if that is still known: what it became since, when it
+// was prepared, is no change of the source.
+func (m *maker) content(ctx context.Context, a *Action) (content, error) {
+	switch a.Kind {
+	case tko.KindTemplate:
+		t, err := m.client.Template(ctx, tko.TemplateID(a.Name), 0)
+		return content{metadata: t.Metadata, pkg: t.Package}, err
+	case tko.KindSite:
+		s, err := m.client.Site(ctx, tko.SiteID(a.Name), 0)
+		return content{fields: placeFields(s.Template, ""), metadata: s.Metadata, pkg: s.Package}, err
+	case tko.KindPlugin:
+		typ, name, _ := tko.SplitPluginID(a.Name)
+		p, err := m.client.Plugin(ctx, typ, name)
+		return content{fields: pluginFields(p)}, err
+	default:
+		item := m.items[key{a.Kind, a.Name}]
+		now, err := m.client.Deployment(ctx, tko.DeploymentID(a.ID), 0)
+		if err != nil {
+			return content{}, err
+		}
+		d := now
+		if item.Revision > 0 && item.Revision < now.Stamp.Revision {
+			if d, err = m.client.Deployment(ctx, now.ID, item.Revision); err != nil {
+				d = now // collected by now
+			}
+		}
+		return content{fields: placeFields(now.Template, now.Site), metadata: d.Metadata, pkg: d.Package}, nil
+	}
+}
+
+// next is what an entity will say.
+func (m *maker) next(ctx context.Context, a *Action) (content, error) {
+	put := a.put
+	c := content{fields: map[string]any{}, pkg: put.Package}
+	inherited := map[string]string{}
+	switch a.Kind {
+	case tko.KindPlugin:
+		return content{fields: pluginFields(put.Plugin)}, nil
+	case tko.KindTemplate:
+	default:
+		c.fields = placeFields(put.Template, put.Site)
+		base, metadata, err := m.template(ctx, put.Template)
+		if err != nil {
+			return c, err
+		}
+		inherited = metadata
+		if a.Kind == tko.KindSite {
+			if c.pkg, err = krm.Merge(base.Clone(), put.Package); err != nil {
+				return c, err
+			}
+		}
+	}
+	c.metadata = metadataOf(inherited, c.pkg, put.Metadata)
+	return c, nil
+}
+
+// template is a template as it will be.
+func (m *maker) template(ctx context.Context, id tko.TemplateID) (krm.Package, map[string]string, error) {
+	if id == "" {
+		return nil, nil, nil
+	}
+	if w := m.wanted[key{tko.KindTemplate, string(id)}]; w != nil {
+		return w.Put.Package, metadataOf(nil, w.Put.Package, w.Put.Metadata), nil
+	}
+	t, err := m.client.Template(ctx, id, 0)
+	return t.Package, t.Metadata, err
+}
+
+// metadataOf is the metadata of an entity: what its template has, its package
+// says, and its manifest says.
+func metadataOf(inherited map[string]string, pkg krm.Package, said map[string]string) map[string]string {
+	metadata := map[string]string{}
+	maps.Copy(metadata, inherited)
+	maps.Copy(metadata, pkg.Metadata())
+	maps.Copy(metadata, said)
+	return metadata
+}
+
+func placeFields(template tko.TemplateID, site tko.SiteID) map[string]any {
+	fields := map[string]any{}
+	if template != "" {
+		fields["template"] = string(template)
+	}
+	if site != "" {
+		fields["site"] = string(site)
+	}
+	return fields
+}
+
+func pluginFields(p tko.Plugin) map[string]any {
+	list := func(texts []string) []any {
+		result := make([]any, len(texts))
+		for i, text := range texts {
+			result[i] = text
+		}
+		return result
+	}
+	var triggers []string
+	for _, t := range p.Triggers {
+		triggers = append(triggers, t.String())
+	}
+	slices.Sort(triggers)
+	properties := map[string]any{}
+	for name, value := range p.Properties {
+		properties[name] = value
+	}
+	return map[string]any{"executor": cmp.Or(p.Executor, tko.ExecutorCommand), "arguments": list(p.Arguments), "properties": properties, "triggers": list(triggers)}
+}
