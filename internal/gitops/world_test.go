@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -19,15 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/grpcapi"
-	"github.com/tko-orchestrator/tko/internal/store/sqlite"
-	"github.com/tko-orchestrator/tko/internal/validate"
+	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
 )
 
 // patience is how long a test waits for what should happen soon.
@@ -36,31 +30,7 @@ const patience = 3 * time.Minute
 // data is a data controller in memory.
 func data(t testing.TB) *client.Client {
 	t.Helper()
-	store, err := sqlite.OpenMemory(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	validator, err := validate.New(validate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpcapi.NewServer(catalog.New(store, validator, catalog.Options{MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}), grpcapi.Options{})
-	listener := bufconn.Listen(1 << 20)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	c, err := client.Dial(client.Options{WaitForReady: true, Author: tko.Author{Who: "test"}, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Close()
-		server.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		_ = store.Close()
-	})
-	return c
+	return grpctest.Start(t, client.Options{Author: tko.Author{Who: "test"}})
 }
 
 // A repo is a git repository that is served over HTTP.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -14,17 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/flux"
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
-	"github.com/tko-orchestrator/tko/internal/grpcapi"
-	"github.com/tko-orchestrator/tko/internal/store/sqlite"
-	"github.com/tko-orchestrator/tko/internal/validate"
+	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
 	"github.com/tko-orchestrator/tko/test/kube"
 )
 
@@ -133,31 +127,7 @@ func (w *world) start(t *testing.T, o flux.Options) {
 // data is a data controller in memory.
 func data(t testing.TB) *client.Client {
 	t.Helper()
-	store, err := sqlite.OpenMemory(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	validator, err := validate.New(validate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpcapi.NewServer(catalog.New(store, validator, catalog.Options{MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}), grpcapi.Options{})
-	listener := bufconn.Listen(1 << 20)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	c, err := client.Dial(client.Options{WaitForReady: true, Author: tko.Author{Who: "test"}, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Close()
-		server.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		_ = store.Close()
-	})
-	return c
+	return grpctest.Start(t, client.Options{Author: tko.Author{Who: "test"}})
 }
 
 // source is a source of Flux in the world's namespace.

@@ -1,0 +1,52 @@
+// Package grpctest has a data controller for tests: the real one, in memory,
+// served in this process.
+package grpctest
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/validate"
+)
+
+// Start starts a data controller that is empty, and answers a client of it.
+// What has failed comes back soon in its queues. It ends with the test.
+func Start(t testing.TB, o client.Options) *client.Client {
+	t.Helper()
+	store, err := sqlite.OpenMemory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	validator, err := validate.New(validate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := catalog.New(store, validator, catalog.Options{MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
+	server := grpcapi.NewServer(service, grpcapi.Options{})
+	listener := bufconn.Listen(1 << 20)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	o.WaitForReady = true
+	o.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }
+	c, err := client.Dial(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Close()
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = store.Close()
+	})
+	return c
+}
