@@ -4,19 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/plumbing/transport/http"
-	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
-	"github.com/skeema/knownhosts"
-	"golang.org/x/crypto/ssh"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/source/sshkey"
 )
 
 func (c Credentials) check() error {
@@ -95,42 +90,9 @@ func (r *Repository) sshAuth() (auth, error) {
 	if err != nil {
 		return auth{}, err
 	}
-	signer, err := ssh.ParsePrivateKey([]byte(key + "\n"))
+	method, err := sshkey.Auth(r.options.URL, c.Username, key, c.KnownHostsFile)
 	if err != nil {
-		return auth{}, tko.Errorf(tko.ErrInvalid, "%s holds no private key without a passphrase", c.SSHKeyFile)
+		return auth{}, fmt.Errorf("the SSH key %s: %w", c.SSHKeyFile, err)
 	}
-	known, err := knownhosts.NewDB(c.KnownHostsFile)
-	if err != nil {
-		return auth{}, fmt.Errorf("the known hosts: %w", err)
-	}
-	ep, err := transport.NewEndpoint(r.options.URL)
-	if err != nil {
-		return auth{}, tko.Errorf(tko.ErrInvalid, "the URL of the repository can't be read")
-	}
-	user, port := ep.User, ep.Port
-	if user == "" {
-		user = c.Username
-	}
-	if user == "" {
-		user = gitssh.DefaultUsername
-	}
-	if port == 0 {
-		port = gitssh.DefaultPort
-	}
-	return auth{method: &sshAuth{config: ssh.ClientConfig{
-		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, Timeout: 30 * time.Second,
-		HostKeyCallback: known.HostKeyCallback(), HostKeyAlgorithms: known.HostKeyAlgorithms(net.JoinHostPort(ep.Host, strconv.Itoa(port))),
-	}}}, nil
-}
-
-// sshAuth is a key together with the hosts that may see it used.
-type sshAuth struct{ config ssh.ClientConfig }
-
-func (*sshAuth) Name() string   { return gitssh.PublicKeysName }
-func (*sshAuth) String() string { return gitssh.PublicKeysName }
-
-// ClientConfig answers a copy: the caller changes it.
-func (a *sshAuth) ClientConfig() (*ssh.ClientConfig, error) {
-	c := a.config
-	return &c, nil
+	return auth{method: method}, nil
 }

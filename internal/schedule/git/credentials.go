@@ -4,27 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/plumbing/transport/http"
-	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
-	"github.com/skeema/knownhosts"
-	"golang.org/x/crypto/ssh"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/source/sshkey"
 )
 
 const (
-	maxSecret   = 1 << 20
-	dialTimeout = 30 * time.Second
-	tokenUser   = "git" // hosts that take tokens as passwords don't mind the user's name
+	maxSecret = 1 << 20
+	tokenUser = "git" // hosts that take tokens as passwords don't mind the user's name
 )
 
 // auth is how to log in, and what must never be shown.
@@ -75,50 +69,15 @@ func (t *Target) readSSH(s spec) (auth, error) {
 	if err != nil {
 		return auth{}, err
 	}
-	signer, err := ssh.ParsePrivateKey([]byte(key + "\n"))
-	if err != nil {
-		return auth{}, tko.Errorf(tko.ErrInvalid, "spec.credentials.sshKeyFile %q holds no private key without a passphrase", s.Credentials.SSHKeyFile)
-	}
 	hosts, err := t.path("knownHostsFile", s.Credentials.KnownHostsFile)
 	if err != nil {
 		return auth{}, err
 	}
-	known, err := knownhosts.NewDB(hosts)
+	method, err := sshkey.Auth(s.URL, s.Credentials.Username, key, hosts)
 	if err != nil {
-		return auth{}, fmt.Errorf("spec.credentials.knownHostsFile %q can't be read: %w", s.Credentials.KnownHostsFile, err)
+		return auth{}, fmt.Errorf("spec.credentials.sshKeyFile %q: %w", s.Credentials.SSHKeyFile, err)
 	}
-	ep, err := transport.NewEndpoint(s.URL)
-	if err != nil {
-		return auth{}, tko.Errorf(tko.ErrInvalid, "spec.url is not a URL")
-	}
-	user, port := ep.User, ep.Port
-	if user == "" {
-		user = s.Credentials.Username
-	}
-	if user == "" {
-		user = tokenUser
-	}
-	if port == 0 {
-		port = gitssh.DefaultPort
-	}
-	return auth{method: &sshAuth{config: ssh.ClientConfig{
-		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)},
-		HostKeyCallback:   known.HostKeyCallback(),
-		HostKeyAlgorithms: known.HostKeyAlgorithms(net.JoinHostPort(ep.Host, strconv.Itoa(port))),
-		Timeout:           dialTimeout,
-	}}}, nil
-}
-
-// sshAuth is a key together with the hosts that may see it used.
-type sshAuth struct{ config ssh.ClientConfig }
-
-func (*sshAuth) Name() string   { return gitssh.PublicKeysName }
-func (*sshAuth) String() string { return gitssh.PublicKeysName }
-
-// ClientConfig answers a copy: the caller changes it.
-func (a *sshAuth) ClientConfig() (*ssh.ClientConfig, error) {
-	c := a.config
-	return &c, nil
+	return auth{method: method}, nil
 }
 
 // path is where a file in the folder of secrets is. Whoever writes a site's
