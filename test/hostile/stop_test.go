@@ -62,8 +62,8 @@ func TestStopDuringPlugins(t *testing.T) {
 			w.server.Stop()
 			took := time.Since(began)
 			t.Logf("stopped after %s", took)
-			if took > 15*time.Second {
-				t.Errorf("it took %s to stop, want at most 15 s", took)
+			if took > 45*time.Second { // the plugins would take ten minutes
+				t.Errorf("it took %s to stop, want at most 45 s", took)
 			}
 			noneLeft(t, nap)
 			if err := <-validated; err == nil || errors.Is(err, tko.ErrInvalid) {

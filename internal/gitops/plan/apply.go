@@ -19,7 +19,7 @@ import (
 // if there is an error.
 func (p *Plan) Apply(ctx context.Context, client Writer, revision string, save func(ctx context.Context, items []tko.SourceItem) error) ([]tko.SourceOperation, error) {
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: AuthorOf(p.policy.Source), Why: revision})
-	r := &run{client: client, revision: revision, items: map[key]tko.SourceItem{}}
+	r := &run{client: client, source: p.policy.Source, revision: revision, items: map[key]tko.SourceItem{}}
 	for _, item := range p.Items {
 		r.items[key{tko.Kind(item.Kind), item.Name}] = item
 	}
@@ -38,6 +38,7 @@ func (p *Plan) Apply(ctx context.Context, client Writer, revision string, save f
 // A run does what is planned.
 type run struct {
 	client   Writer
+	source   string
 	revision string
 
 	mu    sync.Mutex
@@ -99,7 +100,12 @@ func (r *run) one(ctx context.Context, a Action) error {
 	item := tko.SourceItem{Kind: string(a.Kind), Name: a.Name}
 	var err error
 	if a.Verb == Delete {
-		_, err = r.client.RemoveEntity(ctx, a.Kind, a.ID, false)
+		if a.ID == "" {
+			a.ID, err = r.find(ctx, a.Name)
+		}
+		if err == nil {
+			_, err = r.client.RemoveEntity(ctx, a.Kind, a.ID, false)
+		}
 		if errors.Is(err, tko.ErrNotFound) {
 			err = nil
 		}
@@ -123,6 +129,13 @@ func (r *run) one(ctx context.Context, a Action) error {
 	}
 	r.note(a, item, err)
 	return err
+}
+
+// find answers the ID of a deployment of which only the origin is known. The
+// API answers what has an origin by creating it, unless it is there.
+func (r *run) find(ctx context.Context, name string) (id string, err error) {
+	found, err := r.client.PutEntity(ctx, tko.Put{Kind: tko.KindDeployment, Origin: OriginOf(r.source, name)})
+	return found.ID, err
 }
 
 func (r *run) note(a Action, item tko.SourceItem, err error) {

@@ -233,6 +233,11 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 	for _, k := range gone {
 		item := m.items[k]
 		there, err := m.lookup(ctx, k, item.ID)
+		if k.kind == tko.KindDeployment && item.ID == "" && err == nil {
+			// Its creator may have died before anybody saw its ID. It is ours, by its
+			// origin, whoever has changed it since.
+			there = &entity{who: AuthorOf(m.policy.Source)}
+		}
 		switch {
 		case err != nil:
 			return nil, err
@@ -248,7 +253,7 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 		}
 		m.leaving[k] = true
 		removal := Action{Verb: Delete, Kind: k.kind, Name: k.name, ID: there.id}
-		if k.kind == tko.KindDeployment {
+		if k.kind == tko.KindDeployment && there.id != "" {
 			would, err := m.client.RemoveEntity(ctx, k.kind, there.id, true)
 			if err != nil && !errors.Is(err, tko.ErrNotFound) {
 				return nil, err
