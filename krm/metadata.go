@@ -3,6 +3,7 @@ package krm
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"strconv"
 )
 
@@ -52,4 +53,16 @@ func gather(metadata map[string]string, path string, value any) {
 			metadata[path] = string(bytes.TrimSpace(b.Bytes()))
 		}
 	}
+}
+
+// MetadataWith is the metadata of what has a package: what it inherits, what the
+// package says and what was passed with it, the later winning. It is the
+// caller's.
+func (p Package) MetadataWith(inherited, passed map[string]string) map[string]string {
+	said := p.Metadata()
+	all := make(map[string]string, len(inherited)+len(said)+len(passed))
+	maps.Copy(all, inherited)
+	maps.Copy(all, said)
+	maps.Copy(all, passed)
+	return all
 }

@@ -95,11 +95,7 @@ func deploymentState(pkg krm.Package) (state krm.DeploymentState, found bool, er
 // metadataOf puts an entity's metadata together: what it inherits, what its
 // package says and what its caller passed, the later winning.
 func metadataOf(pkg krm.Package, inherited, passed map[string]string) (*Metadata, error) {
-	gathered := pkg.Metadata()
-	effective := make(map[string]string, len(inherited)+len(gathered)+len(passed))
-	maps.Copy(effective, inherited)
-	maps.Copy(effective, gathered)
-	maps.Copy(effective, passed)
+	effective := pkg.MetadataWith(inherited, passed)
 	if len(effective) > maxMetadata {
 		return nil, tko.Errorf(tko.ErrInvalid, "there are %d metadata keys: use at most %d", len(effective), maxMetadata)
 	}

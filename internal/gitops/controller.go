@@ -86,8 +86,6 @@ type Options struct {
 	Connections []string      // folders of files that say how to reach an OSM; there are none if empty
 	// Changed, if not nil, is told how a source is whenever that was saved.
 	Changed func(ctx context.Context, s tko.Source)
-	// Decrypt, if not nil, decrypts files of a revision that are encrypted.
-	Decrypt func(t *tree.Tree) *tree.Tree
 	Log     *slog.Logger // nowhere if nil
 }
 

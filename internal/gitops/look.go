@@ -277,9 +277,6 @@ func (l *look) at(ctx context.Context, revision string) error {
 	if err != nil {
 		return err
 	}
-	if l.controller.options.Decrypt != nil {
-		t = l.controller.options.Decrypt(t)
-	}
 	s.forget()
 	s.tree, s.revision = t, key
 	return nil
@@ -493,11 +490,15 @@ func (l *look) remove(typ string) {
 	l.status.Conditions = slices.DeleteFunc(l.status.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 }
 
-func short(text string) string {
-	if len(text) <= maxMessage {
+func short(text string) string { return Short(text, maxMessage) }
+
+// Short is as much of a text as has no more bytes than a limit, and says if that
+// isn't all.
+func Short(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	end := maxMessage
+	end := limit
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -210,7 +210,7 @@ func (w *run) act(ctx context.Context, all []decision) error {
 			w.status(d.name, d.phase, st, d.message)
 			w.soon(d.later, d.later > 0)
 			if d.phase == PhaseReady {
-				w.healed(ctx, d.name, st)
+				w.healed(d.name, st)
 			}
 			continue
 		case d.verb != forget && free <= 0:
@@ -247,7 +247,7 @@ func (w *run) act(ctx context.Context, all []decision) error {
 }
 
 // healed forgets failures of one that is as it should be.
-func (w *run) healed(_ context.Context, name string, st *InstanceState) {
+func (w *run) healed(name string, st *InstanceState) {
 	if st != nil && (st.Failed != nil || st.Removing) { // it is kept with the next thing that is
 		w.book.change(name, func(s *InstanceState) { s.Failed, s.Removing, s.Recreated = nil, false, 0 })
 	}

@@ -1,6 +1,7 @@
 package osm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,11 +51,11 @@ type run struct {
 }
 
 func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
-	p.Poll = or(p.Poll, 5*time.Second)
-	p.Retry = or(p.Retry, time.Minute)
-	p.Settle = or(p.Settle, 10*time.Second)
-	p.InFlight = or(p.InFlight, 64)
-	p.Broken = or(p.Broken, BrokenKeep)
+	p.Poll = cmp.Or(p.Poll, 5*time.Second)
+	p.Retry = cmp.Or(p.Retry, time.Minute)
+	p.Settle = cmp.Or(p.Settle, 10*time.Second)
+	p.InFlight = cmp.Or(p.InFlight, 64)
+	p.Broken = cmp.Or(p.Broken, BrokenKeep)
 	w := &run{
 		Reconciler: r, policy: p, desired: d, wanted: map[string]wanted{}, refused: map[string]error{}, log: r.Log,
 		book: newBook(s, r.Keep), statuses: map[string]Status{}, packages: map[string]Status{},
@@ -73,14 +74,6 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 		}
 	}
 	return w
-}
-
-func or[T comparable](v, instead T) T {
-	var zero T
-	if v == zero {
-		return instead
-	}
-	return v
 }
 
 // apply makes passes until nothing is in flight any more, or it has taken long enough.
@@ -359,7 +352,7 @@ func (l *lookups) nsd(ctx context.Context, id string) (PackageRecord, error) {
 	return found[0], nil
 }
 
-// vnfd answers the VNFDs of an NSD.
+// members answers the VNFDs of an NSD.
 func (l *lookups) members(ctx context.Context, nsd Descriptor) (map[string]Descriptor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops"
 )
 
 // manager is who writes, for the API server.
@@ -207,12 +208,7 @@ func statusOf(before status, said report) status {
 	return next
 }
 
-func short(text string) string {
-	if len(text) > maxText {
-		return string([]rune(text[:maxText])[:maxText/4]) + "…"
-	}
-	return text
-}
+func short(text string) string { return gitops.Short(text, maxText) }
 
 // historyOf adds what came of a revision, once that is known.
 func historyOf(before, next status, said report) []snapshot {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -165,7 +164,7 @@ func (m *maker) next(ctx context.Context, a *Action) (content, error) {
 			}
 		}
 	}
-	c.metadata = metadataOf(inherited, c.pkg, put.Metadata)
+	c.metadata = c.pkg.MetadataWith(inherited, put.Metadata)
 	return c, nil
 }
 
@@ -175,20 +174,10 @@ func (m *maker) template(ctx context.Context, id tko.TemplateID) (krm.Package, m
 		return nil, nil, nil
 	}
 	if w := m.wanted[key{tko.KindTemplate, string(id)}]; w != nil {
-		return w.Put.Package, metadataOf(nil, w.Put.Package, w.Put.Metadata), nil
+		return w.Put.Package, w.Put.Package.MetadataWith(nil, w.Put.Metadata), nil
 	}
 	t, err := m.client.Template(ctx, id, 0)
 	return t.Package, t.Metadata, err
-}
-
-// metadataOf is the metadata of an entity: what its template has, its package
-// says, and its manifest says.
-func metadataOf(inherited map[string]string, pkg krm.Package, said map[string]string) map[string]string {
-	metadata := map[string]string{}
-	maps.Copy(metadata, inherited)
-	maps.Copy(metadata, pkg.Metadata())
-	maps.Copy(metadata, said)
-	return metadata
 }
 
 func placeFields(template tko.TemplateID, site tko.SiteID) map[string]any {

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -299,7 +300,7 @@ func parseKubeconfig(data []byte) (*api.Config, error) {
 
 // choose answers the config of a context.
 func choose(config *api.Config, s source, what string) (*rest.Config, error) {
-	name := or(s.Context, config.CurrentContext)
+	name := cmp.Or(s.Context, config.CurrentContext)
 	if config.Contexts[name] == nil {
 		if s.Context == "" {
 			return nil, fmt.Errorf("%s has no current context: name one in spec.kubeconfig.context", what)

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,9 @@ func healthOf(r *unstructured.Unstructured) (health, string) {
 	case status.CurrentStatus:
 		return healthy, ""
 	case status.FailedStatus:
-		return failing, or(bounded(result.Message), "has failed")
+		return failing, cmp.Or(bounded(result.Message), "has failed")
 	default:
-		return inProgress, or(bounded(result.Message), "is in progress")
+		return inProgress, cmp.Or(bounded(result.Message), "is in progress")
 	}
 }
 

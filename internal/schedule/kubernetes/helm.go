@@ -90,7 +90,7 @@ func buildChart(r krm.Resource, d tko.Deployment, namespace string) (*object, *p
 		return nil, &p
 	}
 	o := &object{
-		key:     key{chartKind.Group, chartKind.Kind, or(r.Text("metadata", "namespace"), namespace), r.Text("metadata", "name")},
+		key:     key{chartKind.Group, chartKind.Kind, cmp.Or(r.Text("metadata", "namespace"), namespace), r.Text("metadata", "name")},
 		version: chartKind.Version, deployment: d.ID,
 		chart: &chart{
 			reference: helm.Reference{Chart: r.Text("spec", "chart"), Repository: r.Text("spec", "repository"), Version: r.Text("spec", "version")},
@@ -279,7 +279,7 @@ func (l *look) keyOf(ctx context.Context, content map[string]any, namespace stri
 	}
 	k = key{Group: gvk.Group, Kind: gvk.Kind, Name: r.Text("metadata", "name")}
 	if found.namespaced {
-		k.Namespace = or(r.Text("metadata", "namespace"), namespace)
+		k.Namespace = cmp.Or(r.Text("metadata", "namespace"), namespace)
 	}
 	return k, gvk.Version, true, nil
 }

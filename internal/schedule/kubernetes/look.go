@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -267,7 +268,7 @@ func (l *look) entryOf(o *object) (e entry, recorded bool) {
 		case other.Digest != e.Digest:
 			e.Digest = ""
 		}
-		e.Fields = or(e.Fields, other.Fields)
+		e.Fields = cmp.Or(e.Fields, other.Fields)
 	}
 	return e, recorded
 }

@@ -200,7 +200,7 @@ func build(r krm.Resource, id tko.DeploymentID, namespace string, at scope) (*ob
 	case unknown:
 		return failed(false, "is of a kind that the cluster doesn't know: install its definition there, or put it into a deployment of the site")
 	case namespaced:
-		o.Namespace = or(r.Text("metadata", "namespace"), namespace)
+		o.Namespace = cmp.Or(r.Text("metadata", "namespace"), namespace)
 	case clusterWide:
 	}
 	if o.isNamespace() || o.isDefinition() {

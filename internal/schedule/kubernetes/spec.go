@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -125,9 +126,9 @@ func parseSpec(value any) (spec, error) {
 		return spec{}, fmt.Errorf("kubeconfig and what is beside it: %w", err)
 	}
 	s := spec{
-		Namespace: or(w.Namespace, defaultNamespace), Inventory: or(w.InventoryNamespace, defaultInventory),
-		Drift: or(w.Drift, driftCorrect), Approve: w.Prune.Approve,
-		Cleanup: or(w.Cleanup, cleanupLeave),
+		Namespace: cmp.Or(w.Namespace, defaultNamespace), Inventory: cmp.Or(w.InventoryNamespace, defaultInventory),
+		Drift: cmp.Or(w.Drift, driftCorrect), Approve: w.Prune.Approve,
+		Cleanup: cmp.Or(w.Cleanup, cleanupLeave),
 		Budget:  budget{Percent: defaultPercent, Objects: defaultObjects},
 	}
 	if s.Source, err = w.source(); err != nil {
@@ -191,9 +192,9 @@ func (w written) source() (source, error) {
 	}
 	switch {
 	case k.Secret != nil:
-		s.Secret, s.SecretNamespace, s.SecretKey = k.Secret.Name, or(k.Secret.Namespace, defaultNamespace), or(k.Secret.Key, "value")
+		s.Secret, s.SecretNamespace, s.SecretKey = k.Secret.Name, cmp.Or(k.Secret.Namespace, defaultNamespace), cmp.Or(k.Secret.Key, "value")
 	case k.ClusterAPI != nil:
-		s.Secret, s.SecretNamespace, s.SecretKey = k.ClusterAPI.Name+"-kubeconfig", or(k.ClusterAPI.Namespace, defaultNamespace), "value"
+		s.Secret, s.SecretNamespace, s.SecretKey = k.ClusterAPI.Name+"-kubeconfig", cmp.Or(k.ClusterAPI.Namespace, defaultNamespace), "value"
 		if k.ClusterAPI.Name == "" {
 			return source{}, errors.New("kubeconfig.clusterAPI.name: it is missing")
 		}
@@ -241,13 +242,6 @@ func (s spec) ignored(k key) []pointer {
 
 // over says whether removing n of total objects needs somebody's approval.
 func (b budget) over(n, total int) bool { return n > b.Objects && n*100 > b.Percent*total }
-
-func or(s, instead string) string {
-	if s == "" {
-		return instead
-	}
-	return s
-}
 
 // A pointer is a JSON pointer, in parts.
 type pointer []string
