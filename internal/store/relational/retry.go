@@ -49,7 +49,7 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 	for {
 		err := run()
 		unknown := (*UnknownOutcomeError)(nil)
-		if err == nil || errors.Is(err, tko.ErrUnavailable) || !s.db.Transient(err) && !errors.As(err, &unknown) {
+		if !errors.As(err, &unknown) && (err == nil || errors.Is(err, tko.ErrUnavailable) || !s.db.Transient(err)) {
 			return err
 		}
 		wait := pause/2 + rand.N(pause/2) //nolint:gosec // jitter is no secret
@@ -64,11 +64,11 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 // away makes of an error of a database that doesn't come back one that callers
 // can do something about.
 func away(err error) error {
-	if errors.Is(err, tko.ErrUnavailable) {
-		return err
-	}
 	if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
 		return &AwayError{"the connection to the database was lost during the change, and it is away: whether the change was made is not known, so look before you repeat it", err}
+	}
+	if errors.Is(err, tko.ErrUnavailable) {
+		return err
 	}
 	return &AwayError{"the database is away or overloaded, nothing was changed: try again", err}
 }

@@ -135,27 +135,44 @@ var errClosed = errors.New("the store is closed")
 func (s *Store) write(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
 	lost := false
 	return s.retry(ctx, func() error {
-		err := s.tryWrite(ctx, fn)
-		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
-			lost = true
-		} else if lost && s.db.Transient(err) {
+		decided, err := s.tryWrite(ctx, fn)
+		if decided {
+			unknown := (*UnknownOutcomeError)(nil)
+			lost = errors.As(err, &unknown)
+		} else if lost { // and not found out, whatever the reason
 			return &UnknownOutcomeError{Err: err}
 		}
 		return err
 	})
 }
 
-func (s *Store) tryWrite(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
+// tryWrite runs a transaction once. It is decided if fn came to an end with
+// what it read, so that nothing is open any more of an earlier try.
+func (s *Store) tryWrite(ctx context.Context, fn func(tx Tx) ([]Statement, error)) (decided bool, err error) {
 	tx, err := s.db.Begin(ctx, Write)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer tx.Rollback()
-	last, err := fn(tx)
+	noting := &notingTx{Tx: tx}
+	last, err := fn(noting)
 	if err != nil {
-		return err
+		return !noting.failed, err
 	}
-	return tx.Commit(ctx, last...)
+	return true, tx.Commit(ctx, last...)
+}
+
+// A notingTx notes whether a statement failed.
+type notingTx struct {
+	Tx
+
+	failed bool
+}
+
+func (t *notingTx) Run(ctx context.Context, statements ...Statement) error {
+	err := t.Tx.Run(ctx, statements...)
+	t.failed = t.failed || err != nil
+	return err
 }
 
 // run runs statements that read, each in a snapshot of its own.

@@ -1,0 +1,126 @@
+package relational
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+var errConnection = errors.New("the connection is gone")
+
+// A patchy database loses its connection at commits, as it is told.
+type patchy struct {
+	Database
+
+	commits int                             // so many so far
+	commit  func(n int) error               // of the commit number n, from 1
+	run     func(ctx context.Context) error // of statements before
+	begin   func(ctx context.Context) error
+}
+
+func (*patchy) Dialect() Dialect         { return Dialect{} }
+func (*patchy) Close() error             { return nil }
+func (*patchy) Transient(err error) bool { return errors.Is(err, errConnection) }
+
+func (p *patchy) Begin(ctx context.Context, _ Mode) (Tx, error) {
+	time.Sleep(100 * time.Millisecond)
+	if p.commits > 0 && p.begin != nil {
+		if err := p.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return patchyTx{p}, nil
+}
+
+type patchyTx struct{ p *patchy }
+
+func (t patchyTx) Run(ctx context.Context, _ ...Statement) error {
+	if t.p.commits > 0 && t.p.run != nil {
+		return t.p.run(ctx)
+	}
+	return nil
+}
+
+func (t patchyTx) Commit(context.Context, ...Statement) error {
+	t.p.commits++
+	return t.p.commit(t.p.commits)
+}
+
+func (patchyTx) Rollback() {}
+
+func lose(int) error { return &UnknownOutcomeError{Err: errConnection} }
+
+func loseOnce(then error) func(int) error {
+	return func(n int) error {
+		if n == 1 {
+			return lose(n)
+		}
+		return then
+	}
+}
+
+func untilGivenUp(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Whoever sent a change whose commit got no answer is told so as long as it
+// isn't found out, whatever keeps us from that; and is told what was found out.
+func TestLostCommitsAreFoundOutOrSaid(t *testing.T) {
+	refusal := tko.Errorf(tko.ErrConflict, "somebody else has it")
+	slow := &AwayError{"too slow", errors.New("statement timeout")}
+	tests := map[string]struct {
+		db     patchy
+		decide error // what the change says when it is run again
+		open   bool  // whether the outcome stays so
+		want   error
+	}{
+		"lost again and again":                {db: patchy{commit: lose}, open: true},
+		"given up while it waits for a turn":  {db: patchy{commit: lose, begin: untilGivenUp}, open: true},
+		"given up while it asks":              {db: patchy{commit: lose, run: untilGivenUp}, open: true},
+		"away from then on":                   {db: patchy{commit: lose, run: func(context.Context) error { return errConnection }}, open: true},
+		"too slow from then on":               {db: patchy{commit: lose, run: func(context.Context) error { return slow }}, open: true},
+		"broken from then on":                 {db: patchy{commit: lose, begin: func(context.Context) error { return errors.New("no such table") }}, open: true},
+		"found out":                           {db: patchy{commit: loseOnce(nil)}},
+		"found out that it can't be":          {db: patchy{commit: loseOnce(nil)}, decide: refusal, want: refusal},
+		"not made, and refused then":          {db: patchy{commit: loseOnce(refusal)}, want: refusal},
+		"not made, and then really not to be": {db: patchy{commit: loseOnce(errConnection)}, want: tko.ErrUnavailable},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := New(t.Context(), &test.db, "patchy")
+				defer func() { _ = store.Close() }()
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				err := store.write(ctx, func(tx Tx) ([]Statement, error) {
+					if err := tx.Run(ctx); err != nil {
+						return nil, err
+					}
+					if test.db.commits > 0 {
+						return nil, test.decide
+					}
+					return nil, nil
+				})
+				said := err != nil && strings.Contains(err.Error(), "is not known")
+				switch {
+				case said != test.open:
+					t.Errorf("the outcome is said to be open: %t, want %t: %v", said, test.open, err)
+				case test.open && !errors.Is(err, tko.ErrUnavailable):
+					t.Errorf("error is %v, want one to try again after", err)
+				case !test.open && !errors.Is(err, test.want):
+					t.Errorf("error is %v, want %v", err, test.want)
+				}
+				// Where nothing hangs, it is said while the caller listens.
+				if test.db.begin == nil && test.db.run == nil && ctx.Err() != nil {
+					t.Error("the answer came after the deadline")
+				}
+			})
+		})
+	}
+}
