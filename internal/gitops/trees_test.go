@@ -57,7 +57,7 @@ func TestCleanedFolderRemovesNothing(t *testing.T) {
 				_, err := w.Template(t.Context(), "a", 0)
 				return err == nil
 			})
-			source := w.until("fleet", "ready", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue })
+			source := w.until("fleet", "looked at", func(s tko.Source) bool { return !s.Called && ready(s).Status == tko.ConditionTrue })
 			if i := slices.IndexFunc(source.Status.Operations, func(o tko.SourceOperation) bool { return o.Verb == "delete" }); i >= 0 || len(source.Status.Items) != 2 {
 				t.Errorf("%s: %+v", test.why, source.Status)
 			}
