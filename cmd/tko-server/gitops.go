@@ -72,7 +72,7 @@ func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller,
 	if len(specs) == 0 && !c.FollowsFlux() {
 		return nil, nil, nil
 	}
-	if _, err := fileKeys(c.AgeKeys, c.PGPKeys); err != nil { // said at the start, not at the first file that needs one
+	if _, err := sops.FileKeys(c.AgeKeys, c.PGPKeys); err != nil { // said at the start, not at the first file that needs one
 		return nil, nil, err
 	}
 	for i := range specs {
@@ -106,34 +106,11 @@ type decrypting struct {
 
 // Open decrypts files when they are read.
 func (d decrypting) Open(_ context.Context, files *tree.Tree, _ string) (fs.FS, error) {
-	keys, err := fileKeys(d.age, d.pgp)
+	keys, err := sops.FileKeys(d.age, d.pgp)
 	if err != nil {
 		return nil, err
 	}
-	return sops.FS(files, keys, flux.Others), nil
-}
-
-// fileKeys reads the keys in files; nil without any.
-func fileKeys(ageFile, pgpFile string) (*sops.Keys, error) {
-	var all *sops.Keys
-	for _, file := range []struct {
-		flag, name string
-		parse      func([]byte) (*sops.Keys, error)
-	}{{"--gitops-age-keys", ageFile, sops.ParseKeys}, {"--gitops-pgp-keys", pgpFile, sops.ParsePGPKeys}} {
-		if file.name == "" {
-			continue
-		}
-		text, err := os.ReadFile(file.name)
-		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", file.flag, err)
-		}
-		keys, err := file.parse(text)
-		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "%s %s: %w", file.flag, file.name, err)
-		}
-		all = all.With(keys)
-	}
-	return all, nil
+	return sops.FS(files, keys, gitops.Others), nil
 }
 
 // serveHooks serves webhooks until the context ends.

@@ -7,10 +7,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/work"
@@ -55,6 +57,10 @@ type Opener interface {
 	// Open answers the files of a revision that was fetched before.
 	Open(ctx context.Context, files *tree.Tree, revision string) (fs.FS, error)
 }
+
+// Others says whether an encrypted file is somebody else's, by its apiVersion,
+// such as a Secret of Kubernetes in a repository that is applied by others, too.
+func Others(apiVersion string) bool { return !strings.HasPrefix(apiVersion, manifest.Group+"/") }
 
 // A Spec is a source as somebody asked for it.
 type Spec struct {

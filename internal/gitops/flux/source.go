@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
@@ -109,7 +107,7 @@ func (f *from) Open(ctx context.Context, files *tree.Tree, revision string) (fs.
 			return nil, fmt.Errorf("spec.decryption: %w", err)
 		}
 	}
-	return sops.FS(files, keys, Others), nil
+	return sops.FS(files, keys, gitops.Others), nil
 }
 
 // current asks whether the objects are as we know them.
@@ -137,10 +135,6 @@ func (f *from) current(ctx context.Context, revision string) error {
 
 // askTimeout bounds questions to the cluster.
 const askTimeout = 10 * time.Second
-
-// Others says whether an encrypted file is somebody else's, by its apiVersion,
-// such as a Secret of Kubernetes in a repository that is applied by others, too.
-func Others(apiVersion string) bool { return !strings.HasPrefix(apiVersion, manifest.Group+"/") }
 
 // nothing is a revision that holds nothing for us.
 func nothing(files *tree.Tree, o FetchOptions) (*tree.Tree, error) {

@@ -51,6 +51,10 @@ const (
 	maxFile = 32 << 20
 )
 
+// ErrNoKey says that a file is encrypted, and that there is no key at all. It is
+// an ErrDenied.
+var ErrNoKey = tko.Errorf(tko.ErrDenied, "encrypted with SOPS, and no key is given: name the age or PGP keys that it is for")
+
 // Encrypted says whether a YAML or JSON file was encrypted by SOPS. One that
 // can't be read wasn't.
 func Encrypted(data []byte) bool {
@@ -74,7 +78,7 @@ func Decrypt(name string, data []byte, keys *Keys) ([]byte, error) {
 		return data, nil
 	}
 	if keys == nil {
-		return nil, tko.Errorf(tko.ErrDenied, "%s is encrypted with SOPS, and no key is given: name the age or PGP keys that it is for", name)
+		return nil, fmt.Errorf("%s is %w", name, ErrNoKey)
 	}
 	documents, err := parse(name, data)
 	if err != nil {

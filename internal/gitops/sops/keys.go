@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -99,6 +100,31 @@ func SecretKeys(data map[string][]byte) (*Keys, error) {
 	}
 	if all == nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "there is no key: it has to be under a name that ends with %s (age) or %s (PGP)", SuffixAge, SuffixPGP)
+	}
+	return all, nil
+}
+
+// FileKeys reads a file of age keys and one of PGP keys; either may be "", and
+// without both there are none: nil. The error is an ErrInvalid, names the file,
+// and shows no key.
+func FileKeys(ageFile, pgpFile string) (*Keys, error) {
+	var all *Keys
+	for _, file := range []struct {
+		name  string
+		parse func([]byte) (*Keys, error)
+	}{{ageFile, ParseKeys}, {pgpFile, ParsePGPKeys}} {
+		if file.name == "" {
+			continue
+		}
+		text, err := os.ReadFile(file.name)
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "the keys: %w", err)
+		}
+		keys, err := file.parse(text)
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", file.name, err)
+		}
+		all = all.With(keys)
 	}
 	return all, nil
 }
