@@ -34,6 +34,7 @@ func TestRead(t *testing.T) {
 		"a/gitops.md": head + "Nonsense\n",
 		"list.yaml":   "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(head, "\n", "\n  ") + "Site\n  metadata: {name: kano, creationTimestamp: null}\n- {apiVersion: v1, kind: ConfigMap}\n",
 		"mark.yaml":   "\ufeffapiVersion: tko.nephio.org/v1alpha1\r\nkind: Site\r\nspec: {siteId: windows}\r\n",
+		"chart.yaml":  "# about tko.nephio.org/v1alpha1\nkind: {{ .Values.kind }}\nvalue: {{\n",
 		"own.yaml":    "apiVersion: tko.nephio.org/v1beta1\nkind: GitOps\nmetadata: {name: fleet}\n",
 	})
 	if err != nil {
