@@ -236,7 +236,7 @@ func (l *look) dependencies(ctx context.Context, revision string) error {
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return err
 		}
-		problem := ""
+		var problem string
 		switch {
 		case name == l.spec.Name:
 			problem = "it depends on itself"
