@@ -193,11 +193,44 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 	if err != nil {
 		return 0, "", l.invalid(err)
 	}
-	report, err := l.reconciler(client).Apply(ctx, desired, k.State, l.osmPolicy())
+	policy := l.osmPolicy()
+	unread := w.unread()
+	if unread.unnamed {
+		policy.Prune = false
+	}
+	report, err := l.reconciler(client).Apply(ctx, desired, k.State, policy)
 	if errors.Is(err, errClaim) {
 		return 0, "", err
 	}
-	return l.osmReport(report, revision, err)
+	if again, pending, err = l.osmReport(report, revision, err); err != nil || unread.message == "" {
+		return again, pending, err
+	}
+	if pending == "" {
+		l.say(tko.ConditionFalse, ReasonInvalid, unread.message)
+		l.condition(tko.ConditionStalled, tko.ConditionTrue, ReasonInvalid, unread.message)
+		return again, unread.message, nil
+	}
+	l.say(tko.ConditionFalse, ReasonInvalid, unread.message+"; "+pending)
+	l.condition(tko.ConditionReconciling, tko.ConditionTrue, ReasonProgressing, pending)
+	return again, pending, nil
+}
+
+// unread is what is wrong with files of instances.
+type unread struct {
+	message string
+	unnamed bool
+}
+
+func (w *osmWanted) unread() unread {
+	if w.repository == nil || len(w.repository.Unread) == 0 {
+		return unread{}
+	}
+	u := unread{unnamed: w.repository.Unnamed, message: errors.Join(w.repository.Unread...).Error()}
+	u.message = strings.ReplaceAll(u.message, "\n", "; ")
+	if u.unnamed {
+		u.message += ": nothing is removed until that is right, as nobody knows what is missing"
+	}
+	return u
 }
 
 func (l *look) osmPolicy() osm.Policy {

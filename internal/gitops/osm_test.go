@@ -142,6 +142,25 @@ func TestOSM(t *testing.T) {
 		t.Errorf("the wrong one is told as %+v", i)
 	}
 
+	// So does one whose file can't be read. As nobody knows which one it is about,
+	// what left stays until it can be.
+	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: [\n", "deploy/b.osmops.yaml": "", "deploy/c.osmops.yaml": instanceFile("c", "1")})
+	w.refused("osm", gitops.ReasonInvalid, "deploy/a.osmops.yaml", "nothing is removed until that is right")
+	w.until("osm", "the other is made", func(tko.Source) bool {
+		c, there := server.Instance("c")
+		return there && c.State == "READY"
+	})
+	if all := server.Instances(); len(all) != 3 {
+		t.Errorf("there are %+v", all)
+	}
+	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: a\n", "deploy/c.osmops.yaml": ""})
+	w.refused("osm", gitops.ReasonInvalid, "deploy/a.osmops.yaml:1: nsdName is missing")
+	w.until("osm", "what left is gone", func(tko.Source) bool { return len(server.Instances()) == 1 })
+	if still, there := server.Instance("a"); !there || still.ID != a.ID {
+		t.Errorf("the one whose name is known went, too: %+v", server.Instances())
+	}
+	r.push(map[string]string{"deploy/b.osmops.yaml": instanceFile("b", "1")})
+
 	fourth := r.push(map[string]string{"deploy/a.osmops.yaml": "", "site.yaml": ""})
 	w.sync("osm", fourth)
 	if all := server.Instances(); len(all) != 1 || all[0].Name != "b" {
