@@ -246,13 +246,21 @@ func (d decision) held(st *InstanceState, digest string, p Policy) decision {
 	if st.Failed == nil || st.Failed.Digest != digest {
 		return d
 	}
-	pause := p.Retry << min(st.Failed.Count-1, 6)
-	left := time.Until(st.Failed.At.Add(pause))
+	pause := p.Retry
+	if st.Failed.Busy {
+		pause = p.Poll
+	}
+	left := time.Until(st.Failed.At.Add(pause << min(st.Failed.Count-1, 6)))
 	if left <= 0 {
 		return d
 	}
 	phase := PhaseFailed
-	if st.Failed.Refused {
+	switch {
+	case st.Failed.Busy && digest == terminating:
+		phase = PhaseRemoving
+	case st.Failed.Busy:
+		phase = PhaseProgressing
+	case st.Failed.Refused:
 		phase = PhaseStalled
 	}
 	d = d.as(phase, st.Failed.Message)

@@ -38,8 +38,8 @@ type InstanceRecord struct {
 	Description      string  `json:"description"`
 	State            string  `json:"nsState"`
 	CurrentOperation string  `json:"currentOperation"`
-	ErrorDescription string  `json:"errorDescription"`
-	ErrorDetail      string  `json:"errorDetail"`
+	ErrorDescription anyText `json:"errorDescription"`
+	ErrorDetail      anyText `json:"errorDetail"`
 	DetailedStatus   anyText `json:"detailed-status"`
 	Admin            struct {
 		State    string `json:"nsState"`
@@ -93,7 +93,7 @@ func (r InstanceRecord) Busy() bool {
 // Trouble is what OSM says is wrong with it.
 func (r InstanceRecord) Trouble() string {
 	var parts []string
-	for _, p := range []string{r.ErrorDescription, r.ErrorDetail} {
+	for _, p := range []string{string(r.ErrorDescription), string(r.ErrorDetail)} {
 		if p != "" && p != "None" {
 			parts = append(parts, p)
 		}
@@ -110,7 +110,7 @@ type OperationRecord struct {
 	Instance       string  `json:"nsInstanceId"`
 	Type           string  `json:"lcmOperationType"`
 	State          string  `json:"operationState"`
-	ErrorMessage   string  `json:"errorMessage"`
+	ErrorMessage   anyText `json:"errorMessage"`
 	DetailedStatus anyText `json:"detailed-status"`
 	Start          float64 `json:"startTime"`
 	Entered        float64 `json:"statusEnteredTime"`
@@ -134,7 +134,7 @@ func (o OperationRecord) Failed() bool {
 // Message is what OSM says of how it went.
 func (o OperationRecord) Message() string {
 	if o.ErrorMessage != "" {
-		return bounded(o.ErrorMessage)
+		return bounded(string(o.ErrorMessage))
 	}
 	return bounded(string(o.DetailedStatus))
 }
@@ -178,6 +178,13 @@ func (c *Client) Instance(ctx context.Context, id string) (InstanceRecord, error
 	return r, err
 }
 
+// Operation answers one operation.
+func (c *Client) Operation(ctx context.Context, id string) (OperationRecord, error) {
+	var r OperationRecord
+	err := c.do(ctx, request{method: http.MethodGet, path: opsPath + "/" + url.PathEscape(id)}, &r)
+	return r, err
+}
+
 // Operations lists those that a filter selects.
 func (c *Client) Operations(ctx context.Context, filter url.Values) ([]OperationRecord, error) {
 	return list[OperationRecord](ctx, c, opsPath, filter)
@@ -199,6 +206,9 @@ func (c *Client) CreatePackage(ctx context.Context, kind Kind, a Archive) (strin
 		ID string `json:"id"`
 	}
 	err := c.do(ctx, a.request(http.MethodPost, pathsOf[kind].create), &answer)
+	if err == nil && answer.ID == "" {
+		err = tko.Errorf(tko.ErrUnavailable, "OSM made %s package %q, and doesn't say its _id", kind, a.Name)
+	}
 	return answer.ID, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -199,7 +200,17 @@ func (w *run) prunePackages(ctx context.Context) error {
 
 func (w *run) removePackage(ctx context.Context, kind Kind, id string, p PackageState) error {
 	if p.ID != "" {
-		if err := w.Client.DeletePackage(ctx, kind, p.ID); err != nil && !errors.Is(err, tko.ErrNotFound) {
+		err := w.Client.DeletePackage(ctx, kind, p.ID)
+		if errors.Is(err, tko.ErrNotFound) { // is it gone?
+			found, listErr := w.Client.Packages(ctx, kind, url.Values{"id": {id}})
+			if listErr != nil {
+				return fmt.Errorf("listing the %s packages: %w", kind, listErr)
+			}
+			if !slices.ContainsFunc(found, func(r PackageRecord) bool { return r.ID == p.ID }) {
+				err = nil
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("removing the %s package %q: %w", kind, id, err)
 		}
 		w.changed(Change{Action: ActionDelete, What: string(kind), Name: id, Reason: "nobody wants it any more"})

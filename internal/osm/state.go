@@ -76,6 +76,7 @@ type Failure struct {
 	Digest  string    `json:"digest"` // of what was desired
 	Message string    `json:"message"`
 	Refused bool      `json:"refused,omitempty"` // OSM said no
+	Busy    bool      `json:"busy,omitempty"`    // OSM said not now: it is asked again soon
 	Count   int       `json:"count"`
 	At      time.Time `json:"at"`
 }

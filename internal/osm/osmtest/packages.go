@@ -119,9 +119,9 @@ func (s *Server) editPackage(c *call, kind, id string) answer {
 	if bytes.HasPrefix(c.body, []byte{0x1f, 0x8b}) {
 		return badRequest("Error decoding body: it is no YAML")
 	}
-	var tree doc
-	if err := yaml.Unmarshal(c.body, &tree); err != nil {
-		return badRequest("Error decoding body: %v", err)
+	tree, a, ok := c.decode()
+	if !ok {
+		return a
 	}
 	d, problem := descriptor(tree, kind)
 	if problem != "" {
@@ -203,6 +203,12 @@ func profiles(nsd doc) []doc {
 func (s *Server) unpack(c *call, kind string) (d doc, files map[string][]byte, a answer, ok bool) {
 	if a, ok := c.checksum(); !ok {
 		return nil, nil, a, false
+	}
+	switch {
+	case !slices.Contains([]string{"application/gzip", "application/zip", "application/octet-stream"}, c.contentType()):
+		return nil, nil, badRequest("Error decoding body: %q is read as YAML", c.contentType()), false
+	case c.header.Get("Content-Filename") == "":
+		return nil, nil, badRequest("Content-Filename is missing"), false
 	}
 	zip, err := gzip.NewReader(bytes.NewReader(c.body))
 	if err != nil {

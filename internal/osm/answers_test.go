@@ -1,0 +1,310 @@
+package osm_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+)
+
+// calls are all that are made, by what a request of theirs looks like.
+var calls = map[string]func(method, path string) bool{
+	"log in":               func(_, p string) bool { return strings.HasSuffix(p, "/tokens") },
+	"list instances":       func(m, p string) bool { return m == "GET" && strings.HasSuffix(p, "/ns_instances") },
+	"look at an instance":  func(m, p string) bool { return m == "GET" && strings.Contains(p, "/ns_instances/") },
+	"list operations":      func(_, p string) bool { return strings.HasSuffix(p, "/ns_lcm_op_occs") },
+	"list NS packages":     func(m, p string) bool { return m == "GET" && strings.HasSuffix(p, "/ns_descriptors") },
+	"list VNF packages":    func(m, p string) bool { return m == "GET" && strings.HasSuffix(p, "/vnf_packages") },
+	"list VIM accounts":    func(_, p string) bool { return strings.HasSuffix(p, "/vim_accounts") },
+	"create a VNF package": func(m, p string) bool { return m == "POST" && strings.HasSuffix(p, "/vnf_packages_content") },
+	"create an NS package": func(m, p string) bool { return m == "POST" && strings.HasSuffix(p, "/ns_descriptors_content") },
+	"update a VNF package": func(m, _ string) bool { return m == "PUT" },
+	"delete an NS package": func(m, p string) bool { return m == "DELETE" && strings.Contains(p, "/ns_descriptors/") },
+	"delete a VNF package": func(m, p string) bool { return m == "DELETE" && strings.Contains(p, "/vnf_packages/") },
+	"create an instance":   func(m, p string) bool { return m == "POST" && strings.HasSuffix(p, "/ns_instances") },
+	"instantiate":          func(_, p string) bool { return strings.HasSuffix(p, "/instantiate") },
+	"upgrade":              func(_, p string) bool { return strings.HasSuffix(p, "/action") },
+	"terminate":            func(m, p string) bool { return m == "DELETE" && strings.Contains(p, "/ns_instances_content/") },
+}
+
+// Whatever is answered to whichever call, twice: in the end everything is as it
+// should be, nothing is there twice, and nothing is left.
+func TestAnswersThatSayNo(t *testing.T) {
+	t.Parallel()
+	faults := map[string]osmtest.Fault{
+		"400": osmtest.Reject, "401": osmtest.Forbid, "404": osmtest.Missing, "409": osmtest.Busy, "500": osmtest.Fail, "500 and done": osmtest.FailAfter,
+		"503": osmtest.Refuse, "cut": osmtest.DropBefore, "cut and done": osmtest.DropAfter,
+	}
+	for call, is := range calls {
+		for what, fault := range faults {
+			if what == "401" && !slices.Contains([]string{"list instances", "create a VNF package", "create an instance", "upgrade"}, call) {
+				continue // each costs a login, and after one that was refused nobody asks again for a minute
+			}
+			t.Run(call+" "+what, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, osmtest.Options{})
+				var mu sync.Mutex
+				left := 2
+				if what == "401" {
+					left = 1
+				}
+				before := left
+				w.server.Fault(func(method, path string) osmtest.Fault {
+					mu.Lock()
+					defer mu.Unlock()
+					if left > 0 && is(method, path) {
+						left--
+						return fault
+					}
+					return osmtest.None
+				})
+				kinds := []error{tko.ErrUnavailable, tko.ErrDenied, tko.ErrNotFound, tko.ErrConflict, tko.ErrInvalid}
+				d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1)), instance("b", nil)}}
+				w.settles(d, kinds...)
+				d.Instances[0] = instance("a", values("x", 2))
+				d.Packages[1].Files.(fstest.MapFS)["charts/values/a.yaml"] = &fstest.MapFile{Data: []byte("a: 2\n")}
+				w.settles(d, kinds...)
+				if got := w.instance("a").Releases["upf/upf"].Values["x"]; got != 2 || len(w.server.Instances()) != 2 {
+					t.Errorf("the value is %v of %+v", got, w.server.Instances())
+				}
+				w.server.Vanish("b")
+				w.settles(d, kinds...)
+				w.instance("b")
+				w.settles(osm.Desired{}, kinds...)
+				for deadline := time.Now().Add(time.Minute); len(w.kept().Packages) > 0 && time.Now().Before(deadline); {
+					w.settles(osm.Desired{}, kinds...) // a package that is in use is kept, and that is settled
+				}
+				_, vnfs := w.server.Package("vnf", "upf_knf")
+				_, nss := w.server.Package("ns", "upf_ns")
+				if all := w.server.Instances(); len(all) > 0 || vnfs || nss {
+					t.Errorf("left: %+v, packages %t %t", all, vnfs, nss)
+				}
+				if left == before {
+					t.Errorf("nothing went wrong: %v", w.server.Counts().Requests)
+				}
+			})
+		}
+	}
+}
+
+// An instance for which OSM always fails doesn't stop the others.
+func TestOneFailsForEver(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]osmtest.Fault{"500": osmtest.Fail, "403, as OSM says it": osmtest.Forbid, "409": osmtest.Busy, "404": osmtest.Missing} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, osmtest.Options{})
+			w.policy.Retry = time.Hour
+			d := func(x int) osm.Desired {
+				all := osm.Desired{Packages: packages()}
+				for i := range 20 {
+					all.Instances = append(all.Instances, instance(fmt.Sprintf("i%02d", i), values("x", x)))
+				}
+				return all
+			}
+			w.settle(d(1))
+			bad := w.instance("i00").ID
+			w.server.Fault(func(method, path string) osmtest.Fault {
+				if method == "POST" && strings.Contains(path, bad) {
+					return fault
+				}
+				return osmtest.None
+			})
+			w.policy.Wait, w.policy.Poll = 200*time.Millisecond, 40*time.Millisecond
+			w.server.Reset()
+			for range 3 {
+				w.apply(d(2))
+			}
+			for i := 1; i < 20; i++ {
+				if got := w.instance(fmt.Sprintf("i%02d", i)).Releases["upf/upf"].Values["x"]; got != 2 {
+					t.Errorf("instance %d has %v", i, got)
+				}
+			}
+			if n := w.server.Counts().Requests["POST /nslcm/v1/ns_instances/{id}/action"]; n > 19+6 {
+				t.Errorf("the bad one was asked for %d times", n-19)
+			}
+			if name == "500" {
+				if got := w.apply(d(2)).Instances["i00"]; got.Phase != osm.PhaseFailed && got.Phase != osm.PhaseProgressing || !strings.Contains(got.Message, "500") && got.Operation == "" {
+					t.Errorf("it is %+v", got)
+				}
+			}
+		})
+	}
+}
+
+// A list that lacks an instance is no proof that it is gone: none is made twice,
+// none is forgotten.
+func TestUnlisted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil), instance("b", nil)}}
+	w.settle(d)
+	before := w.server.Instances()
+	empty := func(method, path string) osmtest.Fault {
+		if calls["list instances"](method, path) {
+			return osmtest.Empty
+		}
+		return osmtest.None
+	}
+	w.server.Fault(empty)
+	w.policy.Wait = 0
+	if r := w.apply(d); r.Settled() || r.Again == 0 {
+		t.Errorf("it is %+v, again in %s", r.Instances, r.Again)
+	}
+	w.apply(osm.Desired{Packages: d.Packages, Instances: d.Instances[:1]})
+	if diff := cmp.Diff(before, w.server.Instances()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	w.server.Fault(nil)
+	w.policy.Wait = time.Minute
+	w.settle(d)
+	w.policy.Wait = 0
+	w.apply(osm.Desired{Packages: d.Packages}) // both are being terminated
+	w.server.Fault(empty)
+	w.apply(osm.Desired{Packages: d.Packages})
+	w.server.Fault(nil)
+	w.policy.Wait = time.Minute
+	w.settle(osm.Desired{})
+	if len(w.server.Instances()) > 0 || len(w.kept().Instances) > 0 {
+		t.Errorf("left: %+v, known: %+v", w.server.Instances(), w.kept().Instances)
+	}
+}
+
+// What somebody else has asked for, and OSM hasn't begun, isn't asked for again.
+func TestAdoptBeforeItIsBegun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{Pickup: 50 * time.Millisecond})
+	w.settle(osm.Desired{Packages: packages()})
+	by := newWorld(t, osmtest.Options{})
+	by.server, by.client, by.policy.Wait = w.server, w.client, 0
+	by.apply(osm.Desired{Instances: []osm.Instance{instance("a", values("old", 1))}})
+	w.settle(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1))}})
+	got := w.instance("a")
+	if diff := cmp.Diff([]string{"instantiate COMPLETED", "action COMPLETED"}, got.Operations); diff != "" || got.State != "READY" {
+		t.Errorf("it is %s: -want +got:\n%s", got.State, diff)
+	}
+	if diff := cmp.Diff(values("x", 1), got.Releases["upf/upf"].Values); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// OSM may end a termination without removing what it terminated.
+func TestTerminatedAndNotRemoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	w.server.Forget()
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
+	w.settle(d)
+	w.settle(osm.Desired{})
+	if all := w.server.Instances(); len(all) > 0 {
+		t.Errorf("left: %+v", all)
+	}
+}
+
+// The states in which operations end, besides COMPLETED and FAILED.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	for outcome, c := range map[string]struct {
+		phase string
+		warns bool
+	}{
+		"PARTIALLY_COMPLETED": {osm.PhaseReady, true},
+		"FAILED_TEMP":         {osm.PhaseFailed, false},
+		"ROLLED_BACK":         {osm.PhaseFailed, false},
+		"ROLLING_BACK":        {osm.PhaseProgressing, false},
+	} {
+		t.Run(outcome, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, osmtest.Options{})
+			w.policy.Retry = time.Hour
+			w.settle(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1))}})
+			w.server.Outcomes(func(o osmtest.Operation) string { return outcome })
+			w.policy.Wait = 200 * time.Millisecond
+			r := w.apply(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 2))}})
+			if got := r.Instances["a"]; got.Phase != c.phase || len(r.Warnings) > 1 != c.warns {
+				t.Errorf("it is %+v, %v", got, r.Warnings)
+			}
+		})
+	}
+}
+
+// What would be a number in YAML is a text in OSM, and JSON stays JSON.
+func TestOddDescriptors(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ file, vnfd, nsd string }{
+		"numbers": {
+			"d.yaml",
+			"vnfd:\n  id: upf_knf\n  map: {1: {2: a}}\n  kdu: [{name: 5, helm-chart: 'ops/upf:1.4.2'}]\n",
+			"nsd: {nsd: [{id: upf_ns, vnfd-id: [upf_knf], df: [{vnf-profile: [{id: 1, vnfd-id: upf_knf}]}]}]}",
+		},
+		"JSON": {
+			"d.json",
+			"{\n\t\"vnfd\": {\"id\": \"upf_knf\", \"text\": \"" + strings.Repeat("long ", 40) + "\", \"kdu\": [{\"name\": \"5\", \"helm-chart\": \"ops/upf:1.4.2\"}]}}",
+			"{\n\t\"nsd\": {\"nsd\": [{\"id\": \"upf_ns\", \"vnfd-id\": [\"upf_knf\"], \"df\": [{\"vnf-profile\": [{\"id\": \"1\", \"vnfd-id\": \"upf_knf\"}]}]}]}}",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, osmtest.Options{})
+			d := osm.Desired{Packages: []osm.Package{
+				{Kind: osm.KindVNF, ID: "upf_knf", Source: "v", Files: fstest.MapFS{c.file: {Data: []byte(c.vnfd)}}},
+				{Kind: osm.KindNS, ID: "upf_ns", Source: "n", Files: fstest.MapFS{c.file: {Data: []byte(c.nsd)}}},
+			}, Instances: []osm.Instance{instance("a", nil)}}
+			d.Instances[0].VNFs = []osm.VNF{{Member: "1", KDUs: []osm.KDU{{Name: "5", Params: values("x", 1)}}}}
+			for _, problem := range d.Check() {
+				t.Error(problem.Err)
+			}
+			w.apply(d)
+			p, _ := w.server.Package("vnf", "upf_knf")
+			if data := string(p.Files["upf_knf/"+c.file]); strings.Contains(data, "1.4.2") || c.file == "d.json" && !strings.HasPrefix(data, "{") {
+				t.Errorf("OSM has %s", data)
+			}
+		})
+	}
+}
+
+// Names have as many characters as OSM takes, not bytes, and a comma isn't an or.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	w.policy.Retry = time.Hour
+	long := strings.Repeat("ü", 255)
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance(long, nil), instance(long+"x", nil), instance("a", nil)}}
+	d.Instances[2].VIM = "other,vim"
+	r := w.apply(d)
+	if got := slices.Sorted(maps.Keys(r.Instances)); len(got) != 3 || r.Instances[long].Phase != osm.PhaseReady || r.Instances[long+"x"].Phase != osm.PhaseStalled {
+		t.Errorf("they are %+v", r.Instances)
+	}
+	if got := r.Instances["a"]; got.Phase != osm.PhaseStalled || !strings.Contains(got.Message, `"other,vim"`) {
+		t.Errorf("of a VIM account that isn't there: %+v", got)
+	}
+}
+
+// OSM wants flags as texts. One that is written as a boolean would fail.
+func TestFlagsAreTexts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	w.settle(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1))}})
+	w.settle(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 2, "kdu_atomic_upgrade", false, "kdu_reuse_values", true))}})
+	if diff := cmp.Diff(values("x", 2), w.instance("a").Releases["upf/upf"].Values); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	w.policy.NoReset = true
+	w.server.LCM(func(o osmtest.Operation) string {
+		if _, there := o.Params["kdu_atomic_upgrade"]; there {
+			return "an old server would give it to the chart"
+		}
+		return ""
+	})
+	w.settle(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 3, "kdu_atomic_upgrade", "true"))}})
+}
