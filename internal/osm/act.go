@@ -76,7 +76,7 @@ func (w *run) concludeOperations(ctx context.Context) error {
 			changed = append(changed, "instance/"+name)
 			continue
 		}
-		w.book.change(name, func(s *InstanceState) { w.conclude(name, s, op, known, there) })
+		w.book.change(name, func(s *InstanceState) { w.conclude(name, s, op, known, rec) })
 		changed = append(changed, "instance/"+name)
 	}
 	if len(changed) == 0 {
@@ -107,14 +107,14 @@ func (w *run) gone(ctx context.Context, id string) (bool, error) {
 }
 
 // conclude notes how an operation ended.
-func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known, there bool) {
+func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known bool, rec InstanceRecord) {
 	p := *s.Pending
 	o := OperationState{ID: p.ID, Kind: p.Kind, KDU: p.KDU, State: op.State, Message: op.Message(), Started: p.Since, Ended: now().Truncate(time.Second)}
 	if known && op.Entered > 0 {
 		o.Ended = epoch(op.Entered)
 	}
 	switch {
-	case !there: // with it went its operations
+	case rec.ID == "": // with it went its operations
 		s.Pending = nil
 		if p.Kind == Terminate {
 			o.State = "COMPLETED"
@@ -142,6 +142,7 @@ func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known,
 			if p.Kind == Upgrade {
 				applied.Initial = s.KDUs[k].Initial
 			}
+			applied.Shown = rec.shows(k, applied.Values)
 			s.KDUs[k] = applied
 		}
 		if p.Kind == Instantiate {
@@ -590,7 +591,7 @@ func (w wanted) deployed(rec InstanceRecord) map[string]KDUState {
 		one, ok := w.kdus[name]
 		values, known := releaseValues(string(k.DetailedStatus))
 		if ok && known && sameValues(values, one.params) && (one.state.Model == "" || one.state.Model == k.Model) {
-			all[name] = one.state
+			all[name] = KDUState{Model: one.state.Model, Values: one.state.Values, Shown: true}
 		}
 	}
 	return all
@@ -624,7 +625,7 @@ func (w *run) upgrade(ctx context.Context, d decision) error {
 	have := st.KDUs[d.kdu]
 	removed := have.removed(one.state)
 	switch {
-	case len(removed) == 0 && !st.Adopted:
+	case len(removed) == 0 && !st.Adopted && !d.reset:
 	case w.policy.NoReset && len(removed) == 0: // nobody knows
 	case w.policy.NoReset:
 		w.warn(Problem{whatInstance, d.name, want.instance.Source, fmt.Errorf("values that left stay in %s, as this OSM can't remove them: %s", d.kdu, strings.Join(removed, ", "))})

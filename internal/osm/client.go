@@ -216,7 +216,7 @@ func (c *Client) build(ctx context.Context, r request, s *session) (*http.Reques
 	}
 	maps.Copy(req.Header, r.header)
 	req.Header.Set("Accept", "application/json")
-	if contentType != "" {
+	if contentType != "" && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", contentType)
 	}
 	if s != nil {

@@ -30,6 +30,7 @@ type decision struct {
 	paths  []string
 	record InstanceRecord
 	kdu    string // "member/KDU" of an upgrade
+	reset  bool   // of an upgrade: nothing that is there stays
 	again  bool   // a removal, after which it is made anew
 	free   bool   // a removal that costs no budget: nothing runs
 
@@ -105,6 +106,13 @@ func (w *run) decideOn(name string, st *InstanceState) decision {
 			if st.Adopted {
 				d.reason = "it is not known to have these values"
 			}
+			return d.held(st, want.digest, w.policy)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(want.kdus)) {
+		have := st.KDUs[k]
+		if _, shown := rec.values(k); have.Shown && shown && !rec.shows(k, have.Values) {
+			d.verb, d.action, d.kdu, d.reset, d.reason = upgrade, ActionUpgrade, k, true, "somebody else changed its values in OSM"
 			return d.held(st, want.digest, w.policy)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,6 +21,8 @@ type Descriptor struct {
 	DF    []Flavour `json:"df"`
 	// of a VNFD
 	KDUs []KDUDescriptor `json:"kdu"`
+
+	Keys []string `json:"-"` // of its top level, sorted
 }
 
 // A Flavour is a deployment flavour of an NSD.
@@ -47,7 +50,7 @@ func (d *Descriptor) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return err
 	}
-	*d = Descriptor{}
+	*d = Descriptor{Keys: slices.Sorted(maps.Keys(parts))}
 	for name, into := range map[string]any{"id": &d.ID, "vnfd-id": &d.VNFDs, "df": &d.DF, "kdu": &d.KDUs} {
 		if part, ok := parts[name]; ok {
 			_ = json.Unmarshal(texts(part), into)

@@ -5,6 +5,7 @@ import (
 	"crypto/md5" //nolint:gosec // the server asks for it
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -55,6 +56,22 @@ type DeployedKDU struct {
 	Member         string  `json:"member-vnf-index"`
 	Model          string  `json:"kdu-model"`
 	DetailedStatus anyText `json:"detailed-status"`
+}
+
+// values are those that OSM shows of a KDU, "member/KDU", if it does.
+func (r InstanceRecord) values(kdu string) (values map[string]any, shown bool) {
+	for _, k := range r.Admin.Deployed.K8s {
+		if k.Member+"/"+k.KDU == kdu {
+			return releaseValues(string(k.DetailedStatus))
+		}
+	}
+	return nil, false
+}
+
+// shows says whether OSM shows just these values of a KDU.
+func (r InstanceRecord) shows(kdu string, digest map[string]string) bool {
+	values, shown := r.values(kdu)
+	return shown && maps.Equal(digests(values), digest)
 }
 
 // anyText is a text, or nothing if it is something else.
@@ -216,6 +233,23 @@ func (c *Client) CreatePackage(ctx context.Context, kind Kind, a Archive) (strin
 func (c *Client) UpdatePackage(ctx context.Context, kind Kind, id string, a Archive) error {
 	p := pathsOf[kind]
 	return c.do(ctx, a.request(http.MethodPut, p.records+"/"+url.PathEscape(id)+"/"+p.content), nil)
+}
+
+// DropKeys removes keys of the top level of a package's descriptor. OSM merges
+// what it is sent into what it has, so those that left are still there.
+func (c *Client) DropKeys(ctx context.Context, kind Kind, id, descriptor string, keys []string) error {
+	d := map[string]any{"id": descriptor}
+	for _, k := range keys {
+		d[k] = nil
+	}
+	body := map[string]any{"vnfd": d}
+	if kind == KindNS {
+		body = map[string]any{"nsd": map[string]any{"nsd": []any{d}}}
+	}
+	return c.do(ctx, request{
+		method: http.MethodPut, path: pathsOf[kind].create + "/" + url.PathEscape(id), body: body,
+		header: http.Header{"Content-Type": {"application/yaml"}}, // all JSON is YAML, and OSM's own client says so
+	}, nil)
 }
 
 // DeletePackage removes a package. It is ErrConflict if something refers to it.

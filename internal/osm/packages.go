@@ -138,7 +138,29 @@ func (w *run) ensure(ctx context.Context, s *packageStep) error {
 	if err != nil {
 		return fmt.Errorf("%s: the %s package %q: %w", s.where(), s.Kind, s.ID, err)
 	}
-	return w.book.setPackage(ctx, s.key(), &PackageState{ID: s.id, Digest: s.content.digest})
+	keys, err := w.dropKeys(ctx, s)
+	if err != nil {
+		return fmt.Errorf("%s: the %s package %q: %w", s.where(), s.Kind, s.ID, err)
+	}
+	return w.book.setPackage(ctx, s.key(), &PackageState{ID: s.id, Digest: s.content.digest, Keys: keys})
+}
+
+// dropKeys removes what left the top level of the descriptor, and answers what
+// is there then. That a server doesn't take that is no reason to stop.
+func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err error) {
+	there = s.content.descriptor.Keys
+	gone := slices.DeleteFunc(slices.Clone(w.book.state().Packages[s.key()].Keys), func(k string) bool { return slices.Contains(there, k) })
+	if s.action != ActionUpdate || len(gone) == 0 {
+		return there, nil
+	}
+	if err := w.Client.DropKeys(ctx, s.Kind, s.id, s.ID, gone); err != nil {
+		if fatal(err) {
+			return nil, err
+		}
+		w.warn(Problem{string(s.Kind), s.ID, s.Source, fmt.Errorf("OSM keeps what left the descriptor (%s): %w", strings.Join(gone, ", "), err)})
+		there = slices.Sorted(slices.Values(slices.Concat(there, gone)))
+	}
+	return there, nil
 }
 
 // send sends a package. Somebody else may have made or removed it.

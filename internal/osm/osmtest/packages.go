@@ -25,6 +25,7 @@ type Package struct {
 	Revision int    // counts the archives that were sent
 	Edits    int    // counts the descriptors that were merged into it
 	Files    map[string][]byte
+	Keys     []string // of the descriptor, and OSM's own, sorted
 }
 
 // Package answers a package of a kind ("vnf" or "ns") by its descriptor's id.
@@ -35,7 +36,7 @@ func (s *Server) Package(kind, id string) (Package, bool) {
 		if d["id"] == id {
 			admin := mapOf(d["_admin"])
 			own := textOf(d["_id"])
-			return Package{ID: own, Revision: intOf(admin["revision"]), Edits: intOf(admin["edits"]), Files: maps.Clone(s.sent[own])}, true
+			return Package{ID: own, Revision: intOf(admin["revision"]), Edits: intOf(admin["edits"]), Files: maps.Clone(s.sent[own]), Keys: slices.Sorted(maps.Keys(d))}, true
 		}
 	}
 	return Package{}, false
