@@ -1,6 +1,7 @@
 package osm_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,18 +45,26 @@ func TestAnswersThatSayNo(t *testing.T) {
 	faults := map[string]osmtest.Fault{
 		"400": osmtest.Reject, "401": osmtest.Forbid, "404": osmtest.Missing, "409": osmtest.Busy, "500": osmtest.Fail, "500 and done": osmtest.FailAfter,
 		"503": osmtest.Refuse, "cut": osmtest.DropBefore, "cut and done": osmtest.DropAfter,
+		"done, without an ID": osmtest.Nameless,
 	}
 	for call, is := range calls {
 		for what, fault := range faults {
 			if what == "401" && !slices.Contains([]string{"list instances", "create a VNF package", "create an instance", "upgrade"}, call) {
 				continue // each costs a login, and after one that was refused nobody asks again for a minute
 			}
+			if what == "done, without an ID" && (strings.HasPrefix(call, "list") || strings.HasPrefix(call, "look")) {
+				continue // those make nothing
+			}
 			if call == "log in" && !slices.Contains([]string{"404", "500 and done", "cut"}, what) {
 				continue // those cost two
 			}
 			t.Run(call+" "+what, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, osmtest.Options{})
+				o := osmtest.Options{}
+				if fault == osmtest.Nameless {
+					o.Delay = 5 * time.Millisecond
+				}
+				w := newWorld(t, o)
 				var mu sync.Mutex
 				left := 2
 				if what == "401" || call == "log in" {
@@ -149,7 +158,7 @@ func TestOneFailsForEver(t *testing.T) {
 // none is forgotten.
 func TestUnlisted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, osmtest.Options{})
+	w := newWorld(t, osmtest.Options{Delay: 30 * time.Millisecond})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil), instance("b", nil)}}
 	w.settle(d)
 	before := w.server.Instances()
@@ -168,18 +177,58 @@ func TestUnlisted(t *testing.T) {
 	if diff := cmp.Diff(before, w.server.Instances()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	if known := w.kept().Instances; known["b"] == nil || known["b"].ID == "" {
+		t.Errorf("what is to go is forgotten: %+v", known)
+	}
 	w.server.Fault(nil)
 	w.policy.Wait = time.Minute
 	w.settle(d)
 	w.policy.Wait = 0
-	w.apply(osm.Desired{Packages: d.Packages}) // both are being terminated
-	w.server.Fault(empty)
+	w.apply(osm.Desired{Packages: d.Packages})               // both are being terminated
+	w.server.Fault(func(method, path string) osmtest.Fault { // nor are the operations
+		if calls["list operations"](method, path) {
+			return osmtest.Empty
+		}
+		return empty(method, path)
+	})
 	w.apply(osm.Desired{Packages: d.Packages})
+	if known := w.kept().Instances; len(w.server.Instances()) == 2 && (known["a"] == nil || known["a"].ID == "") {
+		t.Errorf("what is being terminated is forgotten: %+v", known)
+	}
 	w.server.Fault(nil)
 	w.policy.Wait = time.Minute
 	w.settle(osm.Desired{})
 	if len(w.server.Instances()) > 0 || len(w.kept().Instances) > 0 {
 		t.Errorf("left: %+v, known: %+v", w.server.Instances(), w.kept().Instances)
+	}
+}
+
+// What OSM makes though it says that it failed may show up late.
+func TestFailedAndShowsUpLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	w.policy.Settle, w.policy.Wait = time.Hour, 0
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
+	made := 0
+	w.server.Fault(func(method, path string) osmtest.Fault {
+		switch {
+		case calls["create an instance"](method, path):
+			made++
+			return osmtest.FailAfter
+		case made > 0 && calls["list instances"](method, path):
+			return osmtest.Empty
+		default:
+			return osmtest.None
+		}
+	})
+	for range 5 {
+		w.apply(d)
+		time.Sleep(5 * time.Millisecond) // of the pause between tries
+	}
+	w.server.Fault(nil)
+	w.settles(d)
+	if made != 1 {
+		t.Errorf("it was asked for %d times", made)
 	}
 }
 
@@ -252,7 +301,7 @@ func TestOddDescriptors(t *testing.T) {
 		},
 		"JSON": {
 			"d.json",
-			"{\n\t\"vnfd\": {\"id\": \"upf_knf\", \"text\": \"" + strings.Repeat("long ", 40) + "\", \"kdu\": [{\"name\": \"5\", \"helm-chart\": \"ops/upf:1.4.2\"}]}}",
+			"{\n\t\"vnfd\": {\"id\": \"upf_knf\", \"text\": \"" + strings.Repeat("long ", 40) + "\\ud83d\\ude00\", \"kdu\": [{\"name\": \"5\", \"helm-chart\": \"ops/upf:1.4.2\"}]}}",
 			"{\n\t\"nsd\": {\"nsd\": [{\"id\": \"upf_ns\", \"vnfd-id\": [\"upf_knf\"], \"df\": [{\"vnf-profile\": [{\"id\": \"1\", \"vnfd-id\": \"upf_knf\"}]}]}]}}",
 		},
 	} {
@@ -271,6 +320,8 @@ func TestOddDescriptors(t *testing.T) {
 			p, _ := w.server.Package("vnf", "upf_knf")
 			if data := string(p.Files["upf_knf/"+c.file]); strings.Contains(data, "1.4.2") || c.file == "d.json" && !strings.HasPrefix(data, "{") {
 				t.Errorf("OSM has %s", data)
+			} else if c.file == "d.json" && !json.Valid([]byte(data)) {
+				t.Errorf("it is no JSON any more: %s", data)
 			}
 		})
 	}

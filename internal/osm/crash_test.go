@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
@@ -125,6 +127,9 @@ func TestUnanswered(t *testing.T) {
 				}
 				if all := w.server.Instances(); len(all) != 1 || all[0].Releases["upf/upf"].Values["x"] != 2 {
 					t.Errorf("there is %+v", all)
+				}
+				if diff := cmp.Diff([]string{"instantiate COMPLETED", "action COMPLETED"}, w.instance("a").Operations); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
 				}
 				if n == 0 {
 					t.Error("nothing went wrong")

@@ -57,6 +57,7 @@ const (
 	Fail             // 500, and nothing was done
 	FailAfter        // 500, and it was done
 	Empty            // 200, and an empty list
+	Nameless         // it was done, and the answer lacks the ID of what was made
 )
 
 // A Server is an NBI.
@@ -307,6 +308,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch fault {
 	case DropAfter:
 		panic(http.ErrAbortHandler)
+	case Nameless:
+		if a.status < 300 && a.body != nil {
+			a.body = doc{}
+		}
 	case FailAfter:
 		a = problem(500, "INTERNAL_SERVER_ERROR", "it was told to, and has done it")
 	default:
