@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -245,7 +246,11 @@ func (s *Server) unpack(c *call, kind string) (d doc, files map[string][]byte, a
 		return nil, nil, unprocessable("Found %d descriptor files at package descriptor tar.gz: there must be one", len(descriptors)), false
 	}
 	var tree doc
-	if err := yaml.Unmarshal(files[descriptors[0]], &tree); err != nil {
+	read := yaml.Unmarshal
+	if path.Ext(descriptors[0]) == ".json" {
+		read = json.Unmarshal
+	}
+	if err := read(files[descriptors[0]], &tree); err != nil {
 		return nil, nil, badRequest("Error decoding %s: %v", descriptors[0], err), false
 	}
 	d, trouble := descriptor(tree, kind)
