@@ -430,3 +430,33 @@ func TestKeysThatLeft(t *testing.T) {
 		t.Error("what left is still there")
 	}
 }
+
+// A termination of which OSM doesn't say the ID is followed all the same: when
+// it fails, it is begun again.
+func TestTerminationWithoutAnID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{Delay: 20 * time.Millisecond})
+	w.settle(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}})
+	var mu sync.Mutex
+	nameless, failed := false, false
+	w.server.Fault(func(method, path string) osmtest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if !nameless && calls["terminate"](method, path) {
+			nameless = true
+			return osmtest.Nameless
+		}
+		return osmtest.None
+	})
+	w.server.LCM(func(o osmtest.Operation) string {
+		if o.Type == "terminate" && !failed {
+			failed = true
+			return "the cluster doesn't answer"
+		}
+		return ""
+	})
+	w.settles(osm.Desired{Packages: packages()})
+	if all := w.server.Instances(); len(all) > 0 || !failed {
+		t.Errorf("left: %+v", all)
+	}
+}
