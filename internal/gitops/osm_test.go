@@ -107,6 +107,32 @@ func TestOSM(t *testing.T) {
 		t.Errorf("the other was upgraded, too: %+v", b)
 	}
 
+	// How operations end is told.
+	s = w.until("osm", "told of the upgrade", func(s tko.Source) bool {
+		return len(s.Status.Operations) > 1 && s.Status.Operations[0].Verb == "upgraded"
+	})
+	var verbs []string
+	for _, o := range s.Status.Operations {
+		verbs = append(verbs, o.Verb+" "+o.Name)
+	}
+	if got := strings.Join(verbs, ", "); !strings.HasPrefix(got, "upgraded a, upgrade a, instantiated ") || s.Status.Operations[0].Error != "" {
+		t.Errorf("operations: %s", got)
+	}
+	server.LCM(func(osmtest.Operation) string { return "timed out" })
+	r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "9")})
+	if err := w.controller.Call(t.Context(), "osm"); err != nil {
+		t.Fatal(err)
+	}
+	w.until("osm", "told of the failure", func(s tko.Source) bool {
+		return slices.ContainsFunc(s.Status.Operations, func(o tko.SourceOperation) bool {
+			return o.Verb == "upgrade" && o.Name == "a" && strings.Contains(o.Error, "timed out")
+		})
+	})
+	server.LCM(nil)
+	second = r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "2")})
+	s = w.sync("osm", second)
+	after, _ = server.Instance("a")
+
 	// What isn't changed costs nothing, or a list when it is looked at.
 	server.Reset()
 	third := r.push(map[string]string{"README.md": "x"})
@@ -135,7 +161,7 @@ func TestOSM(t *testing.T) {
 		b, _ := server.Instance("b")
 		return b.Releases["upf/upf"].Values["replicaCount"] == "2"
 	})
-	if still, _ := server.Instance("a"); still.Releases["upf/upf"].Revision != 2 {
+	if still, _ := server.Instance("a"); still.Releases["upf/upf"].Revision != after.Releases["upf/upf"].Revision {
 		t.Errorf("the instance is %+v", still)
 	}
 	if i := s.Status.Items[3]; i.ID != a.ID || !strings.HasPrefix(i.Status, "Stalled: ") {

@@ -128,6 +128,11 @@ func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known 
 		return
 	}
 	s.ended(o)
+	ended := Ended{Name: name, OperationState: o}
+	if op.Failed() {
+		ended.Failure = failed(p, op)
+	}
+	w.ended = append(w.ended, ended)
 	switch {
 	case op.Failed() && p.Kind == Terminate:
 		s.fail(terminating, failed(p, op), false)

@@ -217,7 +217,7 @@ func (w *run) decideRemoval(name string, st *InstanceState) decision {
 		return d.as(PhaseRemoving, "it is being terminated")
 	case rec.State == stateTerminating:
 		return d.as(PhaseRemoving, "somebody else terminates it")
-	case slices.Contains(w.desired.Keep, whatInstance+"/"+name):
+	case w.desired.keeps(whatInstance + "/" + name):
 		return d.as(PhaseKept, "it is left as it is for now")
 	case !w.policy.Prune:
 		return d.as(PhaseKept, "nobody wants it any more, and the policy is not to prune")

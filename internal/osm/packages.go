@@ -195,7 +195,7 @@ func (w *run) prunePackages(ctx context.Context) error {
 		switch {
 		case wanted[k]:
 			continue
-		case slices.Contains(w.desired.Keep, k):
+		case w.desired.keeps(k):
 			status.Message = "it is left as it is for now"
 			waiting = true // what it refers to is needed, too
 		case !w.policy.Prune:
@@ -276,7 +276,7 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 	}
 	state := w.book.state()
 	for _, k := range slices.Sorted(maps.Keys(state.Packages)) {
-		if kind, id, _ := strings.Cut(k, "/"); w.policy.Prune && !slices.ContainsFunc(w.desired.Packages, func(p Package) bool { return p.key() == k }) {
+		if kind, id, _ := strings.Cut(k, "/"); w.policy.Prune && !w.desired.keeps(k) && !slices.ContainsFunc(w.desired.Packages, func(p Package) bool { return p.key() == k }) {
 			plan.Changes = append(plan.Changes, Change{Action: ActionDelete, What: kind, Name: id, Reason: "nobody wants it any more"})
 		}
 	}

@@ -45,6 +45,7 @@ type run struct {
 	statuses map[string]Status
 	packages map[string]Status
 	removed  []string
+	ended    []Ended
 	warnings []Problem
 	approval *Approval
 	again    time.Duration
@@ -219,7 +220,7 @@ func (w *run) report() Report {
 	slices.Sort(w.removed)
 	return Report{
 		State: w.book.state(), Changes: w.changes, Packages: w.packages, Instances: w.statuses,
-		Removed: w.removed, Warnings: w.warnings, Approval: w.approval, Again: w.again,
+		Removed: w.removed, Ended: w.ended, Warnings: w.warnings, Approval: w.approval, Again: w.again,
 	}
 }
 

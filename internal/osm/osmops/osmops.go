@@ -43,12 +43,10 @@ type Repository struct {
 	// Warnings are what is ignored, with file and line.
 	Warnings []string
 	// Unread says what is wrong with each file of an instance that can't be
-	// read: an ErrInvalid, with file and line. Such an instance isn't desired;
-	// if its name is known, it is to be kept.
+	// read: an ErrInvalid, with file and line. Such an instance isn't desired, but
+	// kept: if not even its name is known, nobody knows what left the repository,
+	// and everything is.
 	Unread []error
-	// Unnamed says that of one of them not even the name is known. Nobody knows
-	// then what left the repository, so nothing may be removed.
-	Unnamed bool
 }
 
 // Holds says whether a revision is for OSM.
@@ -275,7 +273,7 @@ func (r *reader) unread(m mapping, err error) {
 	case name != "":
 		r.repository.Desired.Keep = append(r.repository.Desired.Keep, "instance/"+name)
 	case m.node == nil || kind == "" || m.isInstance(): // of another kind, and without a name, it is something else
-		r.repository.Unnamed = true
+		r.repository.Desired.Keep = append(r.repository.Desired.Keep, osm.KeepAll)
 	}
 }
 
