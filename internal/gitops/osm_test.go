@@ -130,7 +130,7 @@ func TestOSM(t *testing.T) {
 	})
 	server.LCM(nil)
 	second = r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "2")})
-	s = w.sync("osm", second)
+	w.sync("osm", second)
 	after, _ = server.Instance("a")
 
 	// What isn't changed costs nothing, or a list when it is looked at.

@@ -122,7 +122,7 @@ func TestLoginRefused(t *testing.T) {
 			s.Fault(func(string, string) osmtest.Fault { return c.fault })
 			_, err := client(t, s).Remove(t.Context(), "an instance")
 			for _, kind := range []error{tko.ErrDenied, tko.ErrUnavailable, tko.ErrNotFound, tko.ErrConflict, tko.ErrInvalid} {
-				if errors.Is(err, kind) != (kind == c.kind) {
+				if errors.Is(err, kind) != errors.Is(c.kind, kind) {
 					t.Errorf("the error is of kind %v: %v", kind, err)
 				}
 			}

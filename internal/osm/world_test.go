@@ -120,13 +120,13 @@ func (w *world) settle(d osm.Desired) osm.Report {
 
 // settles applies again and again until everything is well. Errors that come on
 // the way are of these kinds.
-func (w *world) settles(d osm.Desired, kinds ...error) osm.Report {
+func (w *world) settles(d osm.Desired, kinds ...error) {
 	w.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		r, err := w.try(d)
 		switch {
 		case err == nil && r.Settled():
-			return r
+			return
 		case err != nil && !slices.ContainsFunc(kinds, func(k error) bool { return errors.Is(err, k) }):
 			w.t.Fatal(err)
 		case time.Now().After(deadline):

@@ -229,32 +229,37 @@ func (r *reader) instances(root string, extensions []string) error {
 		if name == ConfigFile {
 			return nil
 		}
-		data, err := readFile(r.fsys, name)
-		if err != nil && !errors.Is(err, tko.ErrInvalid) {
-			return err
-		}
-		inPackage := strings.Contains(strings.TrimPrefix(name, packages), "/") && strings.HasPrefix(name, packages)
-		var m mapping
-		more := false
-		if err == nil {
-			m, more, err = document(name, data)
-		}
-		if inPackage && (err != nil || !m.isInstance()) {
-			return nil
-		}
-		var i osm.Instance
-		if err == nil {
-			i, err = r.instance(m, more)
-		}
-		if err == nil {
-			r.repository.Desired.Instances = append(r.repository.Desired.Instances, i)
-			return nil
-		}
-		r.unread(m, err)
-		return nil
+		return r.instanceFile(name, packages)
 	})
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", root, err)
+	}
+	return nil
+}
+
+// instanceFile reads a file that has the name of one of an instance. In a
+// package it may be something else.
+func (r *reader) instanceFile(name, packages string) error {
+	data, err := readFile(r.fsys, name)
+	if err != nil && !errors.Is(err, tko.ErrInvalid) {
+		return err
+	}
+	var m mapping
+	more := false
+	if err == nil {
+		m, more, err = document(name, data)
+	}
+	if rest, inFolder := strings.CutPrefix(name, packages); inFolder && strings.Contains(rest, "/") && !m.isInstance() {
+		return nil
+	}
+	var i osm.Instance
+	if err == nil {
+		i, err = r.instance(m, more)
+	}
+	if err != nil {
+		r.unread(m, err)
+	} else {
+		r.repository.Desired.Instances = append(r.repository.Desired.Instances, i)
 	}
 	return nil
 }
@@ -278,6 +283,9 @@ func (r *reader) unread(m mapping, err error) {
 }
 
 func (m mapping) isInstance() bool {
+	if m.node == nil {
+		return false
+	}
 	kind, err := m.text("kind")
 	return err == nil && strings.EqualFold(kind, "NsInstance")
 }
