@@ -34,8 +34,10 @@ type look struct {
 	site        tko.Site
 	deployments []tko.Deployment
 	held        []tko.DeploymentID
+	management  bool // it is the management cluster that is looked at
 
 	recorded inventories
+	had      int // objects that the budget is of
 	wanted   wanted
 	live     map[key]*unstructured.Unstructured // of what is recorded, as it was observed
 	blocked  map[tko.DeploymentID]string        // what a deployment waits for
@@ -116,7 +118,7 @@ func compareIDs(a, b tko.DeploymentID) int {
 // desire says what the cluster should hold.
 func (l *look) desire(ctx context.Context) error {
 	var failed error
-	l.wanted = want(l.deployments, l.spec.Namespace, func(gvk krm.GVK) scope {
+	l.wanted = want(l.deployments, l.spec.Namespace, l.management, func(gvk krm.GVK) scope {
 		k, known, err := l.conn.kindOf(ctx, gvk)
 		switch {
 		case err != nil:
@@ -140,8 +142,11 @@ func (l *look) desire(ctx context.Context) error {
 			if !ok || k.isNamespace() {
 				return false
 			}
-			l.wanted.problems[id] = append(l.wanted.problems[id], problemOf(k.String(), true,
-				"is deployment %q's of site %q in the same cluster: an object can be one deployment's only", other.deployment, other.site))
+			p := problemOf(k.String(), true, "is deployment %q's of site %q in the same cluster: an object can be one deployment's only", other.deployment, other.site)
+			if other.deployment == id { // it came from there: that site lets go of it soon
+				p = problemOf(k.String(), false, "is still at site %q in the same cluster, where this deployment comes from", other.site)
+			}
+			l.wanted.problems[id] = append(l.wanted.problems[id], p)
 			delete(l.wanted.objects, k)
 			return true
 		})
@@ -219,9 +224,13 @@ func (l *look) list(ctx context.Context, gvk krm.GVK, namespace string, keys []k
 	if err != nil {
 		return nil, fmt.Errorf("listing the objects of %s in namespace %q: %w", gvk, namespace, err)
 	}
+	ours := make(map[key]bool, len(keys))
+	for _, k := range keys {
+		ours[k] = true
+	}
 	for _, r := range all {
 		at := key{gvk.Group, gvk.Kind, r.GetNamespace(), r.GetName()}
-		if slices.Contains(keys, at) {
+		if ours[at] {
 			found[at] = true
 			l.see(at, r)
 		}
@@ -287,8 +296,11 @@ func (l *look) intend(ctx context.Context, actions map[key]action) error {
 	return l.eachInventory(ctx, slices.Collect(maps.Keys(l.wanted.of)), func(i *inventory) map[key]entry {
 		next := maps.Clone(i.entries)
 		for _, k := range l.wanted.of[i.deployment] {
-			if _, there := next[k]; !there || actions[k] == bring {
-				next[k] = l.states[k].entry
+			was, there := next[k]
+			if !there || actions[k] == bring {
+				e := l.states[k].entry
+				e.New = !there || was.New
+				next[k] = e
 			}
 		}
 		return next

@@ -78,7 +78,7 @@ func (l *look) question() string {
 	}
 	return fmt.Sprintf("%d of %d objects would be removed, which is more than the budget allows (%d %%, %d objects): %s. "+
 		"To agree, set spec.prune.approve: %q in the Cluster resource",
-		len(names), l.recorded.total(), l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects), l.pruning.ask)
+		len(names), l.had, l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects), l.pruning.ask)
 }
 
 // deployment says how a deployment is.
