@@ -50,6 +50,7 @@ type Options struct {
 	MaxConnections int           // that are kept; 1,000 if 0
 	Idle           time.Duration // after which a connection is closed; 2 min if 0
 	Charts         string        // folder that Helm charts by path are in; there are none if empty
+	Logins         string        // file of credentials of chart repositories and registries; there are none if empty
 	ChartTimeout   time.Duration // after which a hook of a chart, or an upgrade that doesn't become healthy, has failed; 5 min if 0
 	RenderTimeout  time.Duration // of the templates of a chart; 30 s if 0
 	Log            *slog.Logger  // nowhere if nil
@@ -112,7 +113,7 @@ func New(o Options) *Target {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Target{
-		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts}),
+		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins}),
 		watches: &watches{options: o, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
 	}
 }

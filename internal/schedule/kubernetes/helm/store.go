@@ -45,6 +45,11 @@ type StoreOptions struct {
 	Folder  string        // charts by path are in it; there are none if empty
 	Timeout time.Duration // of a download; 1 min if 0
 	Client  *http.Client  // for downloads; one that doesn't reach link-local addresses if nil
+
+	// Credentials is a config.json as docker login writes it: what registries and
+	// repositories get, by their host, or what is below a path there. Nobody gets
+	// any if it is empty.
+	Credentials string
 }
 
 // A Store reads charts. It is safe for concurrent use, and holds nothing that
@@ -133,7 +138,11 @@ func NewStore(o StoreOptions) *Store {
 		}
 		o.Client = &http.Client{Transport: transport}
 	}
-	return &Store{options: o, known: map[Reference]resolved{}, kept: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
+	s := &Store{options: o, known: map[Reference]resolved{}, kept: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
+	client := *o.Client
+	client.CheckRedirect = s.redirect
+	s.options.Client = &client
+	return s
 }
 
 // notNextDoor refuses addresses that only machines next to this one should
@@ -200,7 +209,8 @@ func (s *Store) Get(ctx context.Context, r Reference) (*Chart, error) {
 func (s *Store) fetch(ctx context.Context, at place, r Reference) ([]byte, error) {
 	switch at {
 	case inRegistry:
-		return s.fromRegistry(ctx, r)
+		data, err := s.fromRegistry(ctx, r)
+		return data, explain(err)
 	case inRepository:
 		return s.fromRepository(ctx, r)
 	default:
@@ -261,13 +271,16 @@ func (s *Store) download(ctx context.Context, location string, limit int64) ([]b
 		return nil, tko.Errorf(tko.ErrInvalid, "%q is no URL: %s", location, err)
 	}
 	request.Header.Set("User-Agent", "tko-meta-scheduler")
+	if err := s.authorize(request); err != nil {
+		return nil, err
+	}
 	response, err := s.options.Client.Do(request)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", location, response.Status)
+		return nil, fmt.Errorf("%s answers %s%s", location, response.Status, refused(response.StatusCode))
 	}
 	return readBounded(response.Body, limit)
 }
