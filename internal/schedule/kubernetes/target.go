@@ -70,6 +70,7 @@ type Target struct {
 	options     Options
 	connections *connections
 	charts      *helm.Store
+	renderer    *helm.Renderer
 	watches     *watches
 	probes      chan struct{} // an element for each look at a cluster that was away
 }
@@ -100,9 +101,6 @@ func New(o Options) *Target {
 	if o.Idle == 0 {
 		o.Idle = 2 * time.Minute
 	}
-	if o.RenderTimeout == 0 {
-		o.RenderTimeout = 30 * time.Second
-	}
 	if o.ChartTimeout == 0 {
 		o.ChartTimeout = 5 * time.Minute
 	}
@@ -114,7 +112,8 @@ func New(o Options) *Target {
 	}
 	return &Target{
 		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins}),
-		watches: &watches{options: o, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
+		renderer: helm.NewRenderer(helm.RendererOptions{Limit: o.RenderTimeout}),
+		watches:  &watches{options: o, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
 	}
 }
 
