@@ -44,6 +44,16 @@ func TestLife(t *testing.T) {
 	if n := w.gate.writes.Load(); n > 0 {
 		t.Errorf("%d writes though nothing changed: %v", n, w.gate.paths)
 	}
+	spread := map[time.Duration]bool{}
+	for range 10 {
+		again := w.look(a, b).Again
+		if spread[again] = true; again < 9*time.Minute || again > 11*time.Minute {
+			t.Errorf("a site where all is well is looked at again after %s", again)
+		}
+	}
+	if len(spread) < 5 {
+		t.Errorf("looks aren't spread: %v", spread)
+	}
 
 	before := w.must("ConfigMap", "other").Text("metadata", "resourceVersion")
 	a = deployment("a", configMap("plain", "2"), secret("s", "x"))
