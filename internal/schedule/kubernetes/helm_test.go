@@ -713,14 +713,17 @@ func TestChartEndless(t *testing.T) {
 	for name, test := range endless {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newHelmWorld(t, kubernetes.Options{RenderTimeout: 2 * time.Second})
+			limit := 2 * time.Second
+			if !strings.Contains(test.want, "longer") {
+				limit = patience // to fill memory takes a while on a slow machine
+			}
+			w := newHelmWorld(t, kubernetes.Options{RenderTimeout: limit})
 			w.chart("1.0.0", map[string]string{"templates/a.yaml": test.template + webMap})
 			chart := release("web", nil)
 			other := deployment("b", configMap("other", "1"))
 			r, err := w.schedule(t.Context(), deployment("a", chart), other)
 			same(t, "said", map[tko.DeploymentID]string{"a": "False Invalid", "b": "True Applied"}, said(r))
-			// on a slow machine, memory may take longer than 2 s to fill
-			if err == nil || !strings.Contains(err.Error(), test.want) && !strings.Contains(err.Error(), "takes longer than 2s") || !strings.Contains(err.Error(), "isn't tried again within 1h") {
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "isn't tried again within 1h") {
 				t.Errorf("%s: %v", test.why, err)
 			}
 			began := time.Now()
