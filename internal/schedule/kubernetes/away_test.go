@@ -126,6 +126,46 @@ func TestServerRestarts(t *testing.T) {
 	same(t, "what is there", "2", krm.Resource(u.Object).Text("data", "key"))
 }
 
+// What the cluster doesn't let us read concerns only that: it stays as it is, and
+// the rest goes on.
+func TestForbidden(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	var forbidden atomic.Bool
+	guard := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if forbidden.Load() && strings.Contains(r.URL.Path, "/secrets") {
+			rw.Header().Set("Content-Type", "application/json")
+			rw.WriteHeader(http.StatusForbidden)
+			_, _ = rw.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "message": "secrets are not for you", "code": 403}`))
+			return
+		}
+		w.gate.Config.Handler.ServeHTTP(rw, r)
+	}))
+	defer guard.Close()
+	w.kubeconfig("edge.yaml", guard.URL, "")
+	a := func(value string) tko.Deployment {
+		return deployment("a", configMap("x", value), secret("one", "1"), secret("two", "1"))
+	}
+	w.look(a("1"), deployment("b", secret("three", "1"), configMap("y", "1")))
+	forbidden.Store(true)
+	r, err := w.schedule(t.Context(), a("2"), deployment("c", configMap("z", "1")))
+	same(t, "said", map[tko.DeploymentID]string{"a": "False Failed", "c": "True Applied"}, said(r))
+	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, "can't be looked at") || !strings.Contains(text, "secrets are not for you") {
+		t.Errorf("%v: %s", err, text)
+	}
+	same(t, "health", "Unhealthy", r.Deployments["a"].Healthy.Reason)
+	same(t, "changed", "2", w.must("ConfigMap", "x").Text("data", "key"))
+	same(t, "what is there", []string{"x", "z"}, w.there("ConfigMap"))
+	same(t, "nothing is forgotten", []string{"a ConfigMap x", "a Secret one", "a Secret two", "b Secret three", "c ConfigMap z"}, w.inventory())
+	r = w.look()
+	same(t, "said", "Removing", r.Site.Scheduled.Reason)
+	same(t, "nothing is forgotten", []string{"a Secret one", "a Secret two", "b Secret three"}, w.inventory())
+	forbidden.Store(false)
+	w.look()
+	same(t, "what is there", []string{}, w.there("Secret"))
+	same(t, "inventory", []string{}, w.inventory())
+}
+
 // Clusters that are away are tried a few at a time.
 func TestManyAway(t *testing.T) {
 	t.Parallel()

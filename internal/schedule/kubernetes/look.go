@@ -40,6 +40,7 @@ type look struct {
 	had      int // objects that the budget is of
 	wanted   wanted
 	live     map[key]*unstructured.Unstructured // of what is recorded, as it was observed
+	unseen   map[key]string                     // why what is recorded can't be observed: it stays as it is
 	blocked  map[tko.DeploymentID]string        // what a deployment waits for
 	removed  []tko.DeploymentID
 	leaving  []string // objects on their way out, or that can't go yet
@@ -73,7 +74,7 @@ type state struct {
 // do looks: an error says that it came to no end.
 func (l *look) do(ctx context.Context) error {
 	l.began = time.Now()
-	l.live, l.blocked, l.states = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]*state{}
+	l.live, l.blocked, l.states, l.unseen = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]*state{}, map[key]string{}
 	slices.SortFunc(l.deployments, func(a, b tko.Deployment) int { return compareIDs(a.ID, b.ID) })
 	var err error
 	if l.recorded, err = l.conn.readInventories(ctx, l.spec.Inventory, l.site.ID); err != nil {
@@ -191,14 +192,17 @@ func (l *look) read(ctx context.Context, places map[place][]key) error {
 			if len(keys) > 1 {
 				found, err := l.list(ctx, krm.GVK{Group: at.group, Version: at.version, Kind: at.kind}, at.namespace, keys)
 				if err != nil {
-					return err
+					return l.miss(ctx, err, keys...)
 				}
 				missing = slices.DeleteFunc(slices.Clone(keys), func(k key) bool { return found[k] })
 			}
 			for _, k := range missing { // or somebody took its label off
 				r, err := l.conn.get(ctx, k, at.version)
 				if err != nil {
-					return err
+					if err := l.miss(ctx, err, k); err != nil {
+						return err
+					}
+					continue
 				}
 				l.see(k, r)
 			}
@@ -238,6 +242,20 @@ func (l *look) list(ctx context.Context, gvk krm.GVK, namespace string, keys []k
 	return found, nil
 }
 
+// miss is told that objects can't be read, which doesn't keep us from the others
+// unless the cluster is away.
+func (l *look) miss(ctx context.Context, err error, keys ...key) error {
+	if ctx.Err() != nil || isAway(err) {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range keys {
+		l.unseen[k] = "can't be looked at: " + bounded(err.Error())
+	}
+	return nil
+}
+
 func (l *look) see(k key, r *unstructured.Unstructured) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,6 +269,11 @@ func (l *look) decide() map[key]action {
 		e, recorded := l.entryOf(o)
 		actions[k] = actionOn(o, e, recorded, l.live[k], l.spec.Drift)
 		l.states[k] = &state{live: l.live[k], entry: e}
+		if why := l.unseen[k]; why != "" {
+			p := problemOf(k.String(), false, "%s", why)
+			actions[k], l.states[k].problem = leave, &p
+			continue
+		}
 		if !recorded || actions[k] == bring || actions[k] == await && e.Digest != o.digest {
 			// not known until it is applied; that it was once stays known
 			l.states[k].entry = entry{Version: o.version, Step: o.step, Fields: e.Fields}

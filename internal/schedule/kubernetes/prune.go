@@ -19,6 +19,7 @@ import (
 // when what the one before removed is gone.
 func (l *look) prune(ctx context.Context) error {
 	l.pruning = unwanted(l.recorded, l.wanted, l.frozen, l.live)
+	l.spare()
 	l.had = l.recorded.settled(l.pruning.remove)
 	l.pruning.charge(l.spec, l.had, l.live)
 	if l.pruning.ask != "" || len(l.pruning.remove) == 0 {
@@ -42,6 +43,17 @@ func (l *look) prune(ctx context.Context) error {
 		rest = rest[n:]
 	}
 	return nil
+}
+
+// spare keeps what can't be looked at: nobody knows whose it is.
+func (l *look) spare() {
+	hidden := func(r removal) bool { return l.unseen[r.key] != "" && len(r.from) > 0 && l.wanted.objects[r.key] == nil }
+	for _, r := range l.pruning.drop {
+		if hidden(r) {
+			l.leaving = append(l.leaving, fmt.Sprintf("%s: %s", r.key, l.unseen[r.key]))
+		}
+	}
+	l.pruning.drop = slices.DeleteFunc(l.pruning.drop, hidden)
 }
 
 // mark records that a removal was approved, so that what is left of it needs no

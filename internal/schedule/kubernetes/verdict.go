@@ -105,6 +105,8 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		switch {
 		case s.live != nil:
 			h, why = healthOf(s.live)
+		case l.unseen[k] != "":
+			h, why = failing, l.unseen[k]
 		case l.blocked[id] != "":
 			h, why = inProgress, "is not there yet"
 		default:
