@@ -265,7 +265,7 @@ func TestOwnKinds(t *testing.T) {
 			why: "one that is mistyped would let go what was to stay",
 			pkg: `{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {tko.nephio.org/prune: Never, tko.nephio.org/target: management, tko.nephio.org/adopt: "true", tko.nephio.org/recreate: "false", tko.nephio.org/order: "-5"}}}
 ---
-{apiVersion: example.com/v1, kind: Thing, metadata: {name: t, annotations: {tko.nephio.org/prune: never, tko.nephio.org/target: managment, tko.nephio.org/adopt: "yes", tko.nephio.org/recreate: true, tko.nephio.org/order: 5}}}`,
+{apiVersion: example.com/v1, kind: Thing, metadata: {name: t, annotations: {tko.nephio.org/prune: never, tko.nephio.org/target: here, tko.nephio.org/adopt: "yes", tko.nephio.org/recreate: true, tko.nephio.org/order: 5}}}`,
 			complete: mistyped,
 			partial:  mistyped,
 		},
@@ -295,7 +295,7 @@ var mistyped = []string{
 	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/order: must be text, but is the number 5; put it in quotes`,
 	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/prune: must be one of Never, is "never"`,
 	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/recreate: must be text, but is true; put it in quotes`,
-	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/target: must be one of management, is "managment"`,
+	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/target: must be one of management, is "here"`,
 }
 
 // What the documentation says that sites' packages may hold is taken.
@@ -312,7 +312,7 @@ func TestDocumentedSites(t *testing.T) {
 		found := 0
 		for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
 			block, _, _ = strings.Cut(block, "```")
-			for _, one := range strings.Split(block, "\n---\n") {
+			for one := range strings.SplitSeq(block, "\n---\n") {
 				if !strings.Contains(one, "apiVersion: "+group) && !strings.Contains(one, "apiVersion: workload.nephio.org") {
 					continue
 				}

@@ -829,11 +829,11 @@ func TestChartSchemaStays(t *testing.T) {
 		_, _ = rw.Write([]byte("{}"))
 	}))
 	defer server.Close()
-	for name, schema := range map[string]string{
+	for name, text := range map[string]string{
 		"host": `{"properties": {"mode": {"$ref": "` + server.URL + `/x"}}}`, "metaschema": `{"$schema": "` + server.URL + `/x"}`, "file": `{"allOf": [{"$ref": "file:///etc/passwd"}]}`, "relative": `{"$ref": "etc/passwd"}`,
 	} {
 		w := newHelmWorld(t, kubernetes.Options{})
-		w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "values.schema.json": schema})
+		w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "values.schema.json": text})
 		same(t, name, "True Applied", said(w.look(deployment("a", release("web", nil))))["a"])
 	}
 	if len(asked) > 0 {

@@ -47,7 +47,9 @@ func (l *look) prune(ctx context.Context) error {
 
 // spare keeps what can't be looked at: nobody knows whose it is.
 func (l *look) spare() {
-	hidden := func(r removal) bool { return l.unseen[r.key] != "" && len(r.from) > 0 && l.wanted.objects[r.key] == nil }
+	hidden := func(r removal) bool {
+		return l.unseen[r.key] != "" && len(r.from) > 0 && l.wanted.objects[r.key] == nil
+	}
 	for _, r := range l.pruning.drop {
 		if hidden(r) {
 			l.leaving = append(l.leaving, fmt.Sprintf("%s: %s", r.key, l.unseen[r.key]))

@@ -1,6 +1,7 @@
 package helm
 
 import (
+	"context"
 	"encoding/gob"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -51,7 +53,7 @@ func rendererMain(limit, memory string, in io.Reader, out io.Writer) (code int) 
 	}
 	time.AfterFunc(after, func() { os.Exit(exitLate) })
 	debug.SetMemoryLimit(bytes / 2)
-	go watchMemory(uint64(max(bytes, 0))) //nolint:gosec // it isn't negative
+	go watchMemory(uint64(max(bytes, 0)))
 	questions, answers := gob.NewEncoder(out), gob.NewDecoder(in)
 	var t task
 	if err := answers.Decode(&t); err != nil {
@@ -127,7 +129,7 @@ func (t task) render(look func(lookup) (map[string]any, error)) (map[string]stri
 			return look(lookup{apiVersion, kind, namespace, name})
 		},
 	}}
-	files, err := templates.Render(made, given)
+	files, err := templates.RenderWithContext(context.Background(), made, given)
 	if err != nil {
 		return nil, err
 	}
@@ -148,12 +150,7 @@ func refersElsewhere(c *chart.Chart) bool {
 	if len(c.Schema) > 0 && json.Unmarshal(c.Schema, &schema) == nil && leads(schema) {
 		return true
 	}
-	for _, d := range c.Dependencies() {
-		if refersElsewhere(d) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Dependencies(), refersElsewhere)
 }
 
 func leads(value any) bool {
@@ -172,11 +169,7 @@ func leads(value any) bool {
 			}
 		}
 	case []any:
-		for _, inner := range v {
-			if leads(inner) {
-				return true
-			}
-		}
+		return slices.ContainsFunc(v, leads)
 	}
 	return false
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm/helmtest"
 )
 
-func basic(user, password string) string {
-	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
+func basic(password string) string {
+	return base64.StdEncoding.EncodeToString([]byte("tko:" + password))
 }
 
 // Who is asked for a chart gets the credentials that the operator's file has for
@@ -28,7 +28,7 @@ func TestCredentials(t *testing.T) {
 	server.Add("web", "1.0.0", helmtest.Archive(t, "web", "1.0.0", nil))
 	server.Require("tko", "hunter2")
 	host := strings.TrimPrefix(server.URL, "http://")
-	good, bad := basic("tko", "hunter2"), basic("tko", "hunter3")
+	good, bad := basic("hunter2"), basic("hunter3")
 	places := map[string]helm.Reference{
 		"repository": {Chart: "web", Repository: server.Repository()},
 		"URL":        {Chart: server.Repository() + "/web@1.0.0.tgz"},
@@ -94,7 +94,7 @@ func TestCredentialsStay(t *testing.T) {
 		http.Redirect(w, r, other.URL, http.StatusFound)
 	}))
 	defer first.Close()
-	text := fmt.Sprintf(`{"auths": {%q: {"auth": %q}, "charts.example.com": {"registrytoken": "hunter2"}}}`, strings.TrimPrefix(first.URL, "http://"), basic("tko", "hunter2"))
+	text := fmt.Sprintf(`{"auths": {%q: {"auth": %q}, "charts.example.com": {"registrytoken": "hunter2"}}}`, strings.TrimPrefix(first.URL, "http://"), basic("hunter2"))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestCredentialsStay(t *testing.T) {
 	if _, err := store.Get(t.Context(), helm.Reference{Chart: first.URL + "/web.tgz"}); err != nil {
 		t.Fatal(err)
 	}
-	if a := <-got; a != "Basic "+basic("tko", "hunter2") {
+	if a := <-got; a != "Basic "+basic("hunter2") {
 		t.Errorf("the host got %q", a)
 	}
 	if a := <-got; a != "" {
