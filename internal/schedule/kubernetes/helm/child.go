@@ -52,6 +52,7 @@ func rendererMain(limit, memory string, in io.Reader, out io.Writer) (code int) 
 		return 1
 	}
 	time.AfterFunc(after, func() { os.Exit(exitLate) })
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) // it goes before the server, if the machine or container is full
 	debug.SetMemoryLimit(bytes / 2)
 	go watchMemory(uint64(max(bytes, 0)))
 	questions, answers := gob.NewEncoder(out), gob.NewDecoder(in)

@@ -143,7 +143,7 @@ func (r *Renderer) start(ctx context.Context, t task, look func(lookup) (map[str
 		return nil, fmt.Errorf("starting to render: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, self) //nolint:gosec // it is this program
-	cmd.Args, cmd.Env, cmd.Dir = []string{rendererName, r.limit.String(), strconv.FormatInt(r.memory, 10)}, []string{}, os.TempDir()
+	cmd.Args, cmd.Env, cmd.Dir = []string{rendererName, r.limit.String(), strconv.FormatInt(r.memory, 10)}, []string{}, "/"
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("starting to render: %w", err)

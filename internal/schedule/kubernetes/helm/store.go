@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -139,6 +140,11 @@ func NewStore(o StoreOptions) *Store {
 		o.Client = &http.Client{Transport: transport}
 	}
 	s := &Store{options: o, known: map[Reference]resolved{}, kept: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
+	if o.Folder != "" {
+		if absolute, err := filepath.Abs(o.Folder); err == nil {
+			s.options.Folder = absolute
+		}
+	}
 	client := *o.Client
 	client.CheckRedirect = s.redirect
 	s.options.Client = &client
@@ -158,10 +164,23 @@ func notNextDoor(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
+// within makes a whole path relative, if it leads into the folder of charts:
+// people write such paths.
+func (s *Store) within(r Reference) Reference {
+	if r.Repository != "" || s.options.Folder == "" || !filepath.IsAbs(r.Chart) {
+		return r
+	}
+	if relative, err := filepath.Rel(s.options.Folder, r.Chart); err == nil && filepath.IsLocal(relative) {
+		r.Chart = relative
+	}
+	return r
+}
+
 // Digest tells, without any request, whether what a reference leads to changed:
 // it is empty for charts that are fetched, for they don't. Errors are
 // tko.ErrInvalid if the reference is wrong.
 func (s *Store) Digest(r Reference) (string, error) {
+	r = s.within(r)
 	at, err := r.place()
 	if err != nil || at != inFolder {
 		return "", err
@@ -177,6 +196,7 @@ func (s *Store) Digest(r Reference) (string, error) {
 // fetched once. Errors name the reference; they are tko.ErrInvalid if only a
 // change of the reference helps.
 func (s *Store) Get(ctx context.Context, r Reference) (*Chart, error) {
+	r = s.within(r)
 	at, err := r.place()
 	if err != nil {
 		return nil, err
