@@ -341,6 +341,20 @@ func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.C
 	return r, nil
 }
 
+// PutApproval approves a deployment as ApproveDeployment does, and answers it
+// with its package.
+func (s *Service) PutApproval(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, error) {
+	require.Present = true
+	r, wrote, err := s.approve(ctx, key, require, dryRun)
+	if err != nil {
+		return Record{}, err
+	}
+	if wrote {
+		r = s.written(ctx, r)
+	}
+	return r, nil
+}
+
 // RemoveRecord deletes a record and what goes with it, and answers it as it
 // was; with dryRun it only counts what would go.
 func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, tko.Deleted, error) {
