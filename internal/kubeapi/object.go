@@ -55,6 +55,13 @@ func (k *kind) object(r catalog.Record, whole bool) (object, error) {
 		o.SetOwnerReferences(a.OwnerReferences)
 		o.SetManagedFields(a.ManagedFields)
 	}
+	managers, err := statusManagers(r.Conditions)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", r.Kind, r.ID, err)
+	}
+	if len(managers) > 0 {
+		o.SetManagedFields(append(o.GetManagedFields(), managers...))
+	}
 	var resources []runtime.RawExtension
 	if whole {
 		pkg, err := r.Resources()
@@ -204,7 +211,7 @@ func short(raw []byte) string {
 // attach encodes what Kubernetes keeps with an object: as it was, if only
 // times of managed fields differ.
 func attach(o object, before catalog.Record) ([]byte, error) {
-	now := attached{GenerateName: o.GetGenerateName(), Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), ManagedFields: o.GetManagedFields()}
+	now := attached{GenerateName: o.GetGenerateName(), Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), ManagedFields: ofTheRest(o.GetManagedFields())}
 	if len(now.GenerateName)+len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields) == 0 {
 		return nil, nil
 	}

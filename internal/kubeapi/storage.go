@@ -52,7 +52,7 @@ type Reader interface {
 // A Writer writes records.
 type Writer interface {
 	PutRecord(ctx context.Context, p catalog.Put) (r catalog.Record, created bool, err error)
-	PutConditions(ctx context.Context, key catalog.Key, conditions []tko.Condition, require catalog.Requirement, dryRun bool) (catalog.Record, error)
+	PutConditions(ctx context.Context, key catalog.Key, conditions []tko.Condition, without []string, require catalog.Requirement, dryRun bool) (catalog.Record, error)
 	RemoveRecord(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, tko.Deleted, error)
 	PutApproval(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, error)
 }

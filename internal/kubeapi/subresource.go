@@ -98,7 +98,15 @@ func statusOf(s *storage) rest.Storage {
 					"prepared and approved follow the package's Deployment resource: approve through the subresource approval")}}
 			}
 		}
-		return s.catalog.PutConditions(ctx, current.Key, fromConditions(list), require, dryRun)
+		managers, err := byCondition(o.GetManagedFields())
+		if err != nil {
+			return current, err
+		}
+		changed, gone, err := changedConditions(current.Conditions, conditions(current), list, managers)
+		if err != nil {
+			return current, err
+		}
+		return s.catalog.PutConditions(ctx, current.Key, changed, gone, require, dryRun)
 	}}}
 }
 
