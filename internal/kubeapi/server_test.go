@@ -307,6 +307,8 @@ func TestWatch(t *testing.T) {
 	list := w.must("GET", "templates", nil)
 	from := list.text("metadata.resourceVersion")
 	listAll := w.watch("templates?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan")
+	unmarked := w.watch("templates?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&fieldSelector=metadata.name=c")
+	quiet := w.watch("templates?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
 	selected := w.watch("templates?watch=1&resourceVersion=" + from + "&labelSelector=v=1")
 	live := w.watch("templates?watch=1&resourceVersion=" + from)
 	for _, want := range []string{"ADDED a", "ADDED b"} {
@@ -343,6 +345,8 @@ func TestWatch(t *testing.T) {
 	}
 	follow(live, want)
 	follow(listAll, want)
+	follow(unmarked, want[:1]) // who wants no bookmarks gets none
+	follow(quiet, want[:2])
 	follow(selected, []string{"ADDED c 1", "DELETED a 2", "ADDED a 1", "DELETED b 1", "ADDED b 1"})
 	follow(w.watch("templates?watch=1&resourceVersion="+from), want) // resuming
 	w.fails(410, "beyond", "GET", "templates?watch=1&resourceVersion=100000", nil)
