@@ -30,6 +30,7 @@ const merge = "application/merge-patch+json"
 type failing struct {
 	kubeapi.Catalog
 	err    atomic.Pointer[error]
+	events atomic.Pointer[error]
 	fields atomic.Pointer[catalog.Fields]
 }
 
@@ -52,6 +53,13 @@ func (f *failing) Record(ctx context.Context, fields catalog.Fields, key catalog
 		return catalog.Record{}, err
 	}
 	return f.Catalog.Record(ctx, fields, key)
+}
+
+func (f *failing) Events(ctx context.Context, kind tko.Kind, after int64) (events []catalog.Event, upTo int64, wait <-chan struct{}, err error) {
+	if err := f.events.Load(); err != nil {
+		return nil, 0, nil, *err
+	}
+	return f.Catalog.Events(ctx, kind, after)
 }
 
 func (f *failing) Records(ctx context.Context, query catalog.Query, position int64) iter.Seq2[catalog.Record, error] {
@@ -110,6 +118,14 @@ func TestErrors(t *testing.T) {
 	}
 	f.err.Store(nil)
 	w.must("GET", "templates/t", nil)
+	for err, code := range map[error]float64{tko.ErrBusy: 503, tko.ErrGone: 410, tko.ErrUnavailable: 503, secret: 500} {
+		wrapped := fmt.Errorf("of this kind: %w", err)
+		f.events.Store(&wrapped)
+		e := w.watch("templates?watch=1&resourceVersion=1")()
+		if e.Type != "ERROR" || e.Object.at("code") != code || strings.Contains(fmt.Sprint(e.Object), "swordfish") {
+			t.Errorf("%v ends a watch with %v, want %v: who watches begins again at once, or lists again if it is Expired", err, e, code)
+		}
+	}
 	if strings.Contains(l.String(), "level=INFO") {
 		t.Errorf("what Kubernetes' libraries call information is told: %s", &l)
 	}

@@ -55,6 +55,21 @@ func TestObjects(t *testing.T) {
 	if again.text("metadata.resourceVersion") != updated.text("metadata.resourceVersion") {
 		t.Error("what changes nothing writes nothing")
 	}
+	for _, change := range []func(query string) obj{
+		func(query string) obj {
+			return w.must("PUT", "templates/"+name+query, updated.set("metadata.labels.more", "dry"))
+		},
+		func(query string) obj {
+			return w.must("PATCH", "templates/"+name+query, `{"metadata":{"labels":{"more":"dry"}}}`, "Content-Type", "application/strategic-merge-patch+json")
+		},
+	} {
+		if dry := change("?dryRun=All"); dry.text("metadata.labels.more") != "dry" || dry.at("metadata.generation") != updated.at("metadata.generation") {
+			t.Errorf("a dry run says what would be: %v", dry["metadata"])
+		}
+	}
+	if diff := cmp.Diff(updated, w.must("GET", "templates/"+name, nil)); diff != "" {
+		t.Errorf("dry runs change nothing: %s", diff)
+	}
 	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "demo/hello-world:v1.0.0", Metadata: map[string]string{"type": "other"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -158,6 +173,7 @@ func TestDeployments(t *testing.T) {
 	// Approval and status.
 	w.fails(422, "not prepared", "PATCH", "deployments/"+name+"/approval", `{"status":{"approved":true}}`, "Content-Type", "application/merge-patch+json")
 	w.fails(422, "approval", "PATCH", "deployments/"+name+"/status", `{"status":{"approved":true}}`, "Content-Type", "application/merge-patch+json")
+	w.fails(422, "prepared", "PATCH", "deployments/"+name+"/status", `{"status":{"prepared":true}}`, "Content-Type", "application/merge-patch+json")
 	w.must("PATCH", "deployments/"+name+"/status",
 		`{"status":{"conditions":[{"type":"Healthy","status":"True","reason":"Fine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
 		"Content-Type", "application/merge-patch+json")

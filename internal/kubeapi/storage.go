@@ -542,14 +542,6 @@ func (s *storage) change(ctx context.Context, name string, current catalog.Recor
 	if uid := string(o.GetUID()); uid != "" && uid != current.UID {
 		return nil, require, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it has the uid %s, not %s", current.UID, uid))
 	}
-	if p := info.Preconditions(); p != nil {
-		if require, err = preconditions(require, p.UID, p.ResourceVersion); err == nil && p.UID != nil && string(*p.UID) != current.UID {
-			err = tko.Errorf(tko.ErrConflict, "it has the uid %s, not %s", current.UID, *p.UID)
-		}
-		if err != nil {
-			return nil, require, s.failed(ctx, name, nil, err)
-		}
-	}
 	if version := o.GetResourceVersion(); version != "" {
 		if require.Position, err = parsePosition(version); err != nil {
 			return nil, require, s.failed(ctx, name, nil, err)
@@ -580,19 +572,18 @@ func patches(ctx context.Context) bool {
 	return ok && info.Verb == "patch"
 }
 
-// preconditions are those of a request.
-func preconditions[UID ~string](require catalog.Requirement, uid *UID, version *string) (catalog.Requirement, error) {
-	if uid != nil {
-		require.UID = string(*uid)
+// required is what must be so that something is deleted.
+func required(p *metav1.Preconditions) (require catalog.Requirement, err error) {
+	if p == nil {
+		return require, nil
 	}
-	if version != nil {
-		position, err := parsePosition(*version)
-		if err != nil {
-			return require, err
-		}
-		require.Position = position
+	if p.UID != nil {
+		require.UID = string(*p.UID)
 	}
-	return require, nil
+	if p.ResourceVersion != nil {
+		require.Position, err = parsePosition(*p.ResourceVersion)
+	}
+	return require, err
 }
 
 // Delete deletes an object and what goes with it.
@@ -601,11 +592,12 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 	if err != nil {
 		return nil, false, s.failed(ctx, "", nil, err)
 	}
-	var require catalog.Requirement
-	if options != nil && options.Preconditions != nil {
-		if require, err = preconditions(require, options.Preconditions.UID, options.Preconditions.ResourceVersion); err != nil {
-			return nil, false, s.failed(ctx, "", nil, err)
-		}
+	if options == nil {
+		options = &metav1.DeleteOptions{}
+	}
+	require, err := required(options.Preconditions)
+	if err != nil {
+		return nil, false, s.failed(ctx, "", nil, err)
 	}
 	if validate != nil {
 		o, err := s.Get(ctx, name, nil)
@@ -626,7 +618,7 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 			return nil, false, s.failed(ctx, name, nil, err)
 		}
 	}
-	r, deleted, err := s.catalog.RemoveRecord(authored(ctx), key, require, options != nil && len(options.DryRun) > 0)
+	r, deleted, err := s.catalog.RemoveRecord(authored(ctx), key, require, len(options.DryRun) > 0)
 	if err != nil {
 		return nil, false, s.failed(ctx, name, nil, err)
 	}
@@ -642,9 +634,6 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 
 // orphans says whether what belongs to what is deleted should stay.
 func orphans(options *metav1.DeleteOptions) bool {
-	if options == nil {
-		return false
-	}
 	policy, orphan := options.PropagationPolicy, options.OrphanDependents //nolint:staticcheck // clients may still send it
 	return policy != nil && *policy == metav1.DeletePropagationOrphan || orphan != nil && *orphan
 }

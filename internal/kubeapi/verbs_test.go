@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
@@ -258,4 +259,17 @@ func TestManyPatch(t *testing.T) {
 			t.Errorf("%s has %d of %d in %s", path, got, n, at)
 		}
 	}
+}
+
+// What other APIs may write, large as it may be, can be written back here.
+func TestLargeObjects(t *testing.T) {
+	w := newWorld(t)
+	large := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"k": strings.Repeat("x", 5<<20)}}}
+	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "t", Package: large}); err != nil {
+		t.Fatal(err)
+	}
+	got := w.must("GET", "templates/t", nil)
+	w.must("PUT", "templates/t", got.set("metadata.labels", obj{"a": "b"}))
+	w.must("PATCH", "templates/t?fieldManager=x&force=true", got.set("metadata", obj{"name": "t", "labels": obj{"a": "c"}}), "Content-Type", apply)
+	w.fails(413, "too large", "PUT", "templates/t", strings.Repeat(" ", 73<<20))
 }
