@@ -2,12 +2,16 @@ package kubeapi_test
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
 // managers are those of an object's managed fields, what they do and to what.
@@ -63,7 +67,7 @@ func TestConditionsBelongToManagers(t *testing.T) {
 	if diff := cmp.Diff(got, w.must("GET", "sites/s", nil)); diff != "" {
 		t.Errorf("what is answered is what is read: %s", diff)
 	}
-	version := got.text("metadata.resourceVersion")
+	version := w.appliedLongAgo("s", "A1")
 	if again := applied("a", "A1=x B=x Own=TKO", condition("A1", "x")); again.text("metadata.resourceVersion") != version {
 		t.Errorf("what changes nothing writes nothing: %s, %s", version, again.text("metadata.resourceVersion"))
 	}
@@ -94,6 +98,15 @@ func TestConditionsBelongToManagers(t *testing.T) {
 		t.Errorf("nothing is left of others: %s, %v", got.conditions(), got.managers())
 	}
 
+	// What is written here goes though nobody manages it any more.
+	d := `{"status":{"conditions":[{"type":"D","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]},"metadata":{"managedFields":[{}]}}`
+	if got = w.must("PATCH", "sites/s/status", d, "Content-Type", merge); got.conditions() != "D=x Own=TKO" || len(got.managers()) != 0 {
+		t.Errorf("%s, by %v", got.conditions(), got.managers())
+	}
+	if got = w.must("PATCH", "sites/s/status", `{"status":{"conditions":[]}}`, "Content-Type", merge); got.conditions() != "Own=TKO" {
+		t.Errorf("what nobody manages stays: %s", got.conditions())
+	}
+
 	// Who changes what TKO says manages it, until TKO says it again.
 	got = w.must("PATCH", "sites/s/status?fieldManager=a&force=true", status(condition("Own", "other")), "Content-Type", apply)
 	if got.conditions() != "Own=other" || len(got.managers()) != 1 {
@@ -118,6 +131,27 @@ func TestConditionsBelongToManagers(t *testing.T) {
 	if got := w.must("GET", "sites/s", nil); got.conditions() != "Own=TKO" || len(got.managers()) != 2 {
 		t.Errorf("%s, by %v", got.conditions(), got.managers())
 	}
+}
+
+// appliedLongAgo makes a condition of a site one that was applied long ago, and
+// answers the resourceVersion.
+func (w *world) appliedLongAgo(site, typ string) string {
+	w.t.Helper()
+	s, err := w.Site(w.t.Context(), tko.SiteID(site), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	at := slices.IndexFunc(s.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == typ })
+	c := s.Stamp.Conditions[at]
+	before := c.Attached
+	if c.Attached = regexp.MustCompile(`"time":"[^"]*"`).ReplaceAllString(before, `"time":"2020-01-01T00:00:00Z"`); c.Attached == before {
+		w.t.Fatalf("it has no time: %s", before)
+	}
+	r, err := w.PutConditions(w.t.Context(), catalog.Key{Kind: tko.KindSite, ID: site}, []tko.Condition{c}, nil, catalog.Requirement{}, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strconv.FormatInt(r.Position, 10)
 }
 
 func lastTransition(o obj, typ string) string {

@@ -238,21 +238,22 @@ func TestSelectors(t *testing.T) {
 		query string
 		want  []string
 	}{
-		"name":         {why: "exactly one", query: "fieldSelector=metadata.name=nf-002fa", want: []string{a}},
-		"deep":         {why: "** crosses boundaries", query: "fieldSelector=metadata.name=nf-002f-002a-002a", want: []string{a, b}},
-		"shallow":      {why: "* doesn't", query: "fieldSelector=metadata.name=nf-002f-002a", want: []string{a}},
-		"not":          {why: "all others", query: "fieldSelector=metadata.name!=nf-002f-002a-002a", want: []string{other}},
-		"plain":        {why: "specs aren't escaped", query: "fieldSelector=spec.templateId=nf/**", want: []string{a, b}},
-		"label":        {why: "a pattern of values", query: "labelSelector=Site.cloud=G-002a", want: []string{a}},
-		"in":           {why: "any of them", query: "labelSelector=Site.cloud+in+(GCP,AWS)", want: []string{a, b}},
-		"not in":       {why: "also who has none", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
-		"both":         {why: "all must match", query: "labelSelector=Site.cloud=G-002a,Site.cloud=-002aP&fieldSelector=metadata.name=nf-002fa", want: nil},
-		"exists":       {why: "whatever the value", query: "labelSelector=Site.cloud", want: []string{a, b}},
-		"less":         {why: "as numbers", query: "labelSelector=n%3C6", want: []string{a}},
-		"exists not":   {why: "none at all", query: "labelSelector=!Site.cloud", want: []string{other}},
-		"greater":      {why: "as numbers", query: "labelSelector=n>6", want: []string{b}},
-		"as field":     {why: "values that label selectors don't take", query: "fieldSelector=metadata.labels.cloud=-002fx", want: []string{other}},
-		"two patterns": {why: "of the same key", query: "labelSelector=Site.cloud=G-002a,Site.cloud=GC-002a", want: []string{a}},
+		"name":          {why: "exactly one", query: "fieldSelector=metadata.name=nf-002fa", want: []string{a}},
+		"deep":          {why: "** crosses boundaries", query: "fieldSelector=metadata.name=nf-002f-002a-002a", want: []string{a, b}},
+		"shallow":       {why: "* doesn't", query: "fieldSelector=metadata.name=nf-002f-002a", want: []string{a}},
+		"not":           {why: "all others", query: "fieldSelector=metadata.name!=nf-002f-002a-002a", want: []string{other}},
+		"plain":         {why: "specs aren't escaped", query: "fieldSelector=spec.templateId=nf/**", want: []string{a, b}},
+		"label":         {why: "a pattern of values", query: "labelSelector=Site.cloud=G-002a", want: []string{a}},
+		"in":            {why: "any of them", query: "labelSelector=Site.cloud+in+(GCP,AWS)", want: []string{a, b}},
+		"not in":        {why: "also who has none", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
+		"both":          {why: "all must match", query: "labelSelector=Site.cloud=G-002a,Site.cloud=-002aP&fieldSelector=metadata.name=nf-002fa", want: nil},
+		"exists":        {why: "whatever the value", query: "labelSelector=Site.cloud", want: []string{a, b}},
+		"less":          {why: "as numbers", query: "labelSelector=n%3C6", want: []string{a}},
+		"exists not":    {why: "none at all", query: "labelSelector=!Site.cloud", want: []string{other}},
+		"greater":       {why: "as numbers", query: "labelSelector=n>6", want: []string{b}},
+		"as field":      {why: "values that label selectors don't take", query: "fieldSelector=metadata.labels.cloud=-002fx", want: []string{other}},
+		"contradiction": {why: "of the same key", query: "labelSelector=Site.cloud=G-002a,Site.cloud=A-002a", want: []string{}},
+		"two patterns":  {why: "of the same key", query: "labelSelector=Site.cloud=G-002a,Site.cloud=GC-002a", want: []string{a}},
 	}
 	for name, test := range tests {
 		if name == "both" {

@@ -217,11 +217,14 @@ func TestGenerateName(t *testing.T) {
 func TestManyPatch(t *testing.T) {
 	w := newWorld(t)
 	w.must("POST", "sites", obj{"kind": "Site", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"siteId": "s"}})
-	name := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
+	name, other := w.must("POST", "deployments", deployment(nil)).text("metadata.name"), w.must("POST", "deployments", deployment(nil)).text("metadata.name")
 	condition := `{"type":"%d","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}`
 	ways := map[string]func(i int) (path, typ, body string){
 		"merge": func(i int) (string, string, string) {
 			return "deployments/" + name, merge, fmt.Sprintf(`{"metadata":{"labels":{"merge%d":""}}}`, i)
+		},
+		"unversioned": func(i int) (string, string, string) {
+			return "deployments/" + other, merge, fmt.Sprintf(`{"metadata":{"resourceVersion":null,"labels":{"merge%d":""}}}`, i)
 		},
 		"json": func(i int) (string, string, string) {
 			return "sites/s", "application/json-patch+json", fmt.Sprintf(`[{"op":"add","path":"/spec/package/resources","value":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"%d"}}]}]`, i)
@@ -247,7 +250,7 @@ func TestManyPatch(t *testing.T) {
 		}
 	}
 	wait.Wait()
-	for path, at := range map[string]string{"deployments/" + name: "metadata.labels", "templates/new": "metadata.labels", "sites/s": "status.conditions"} {
+	for path, at := range map[string]string{"deployments/" + name: "metadata.labels", "deployments/" + other: "metadata.labels", "templates/new": "metadata.labels", "sites/s": "status.conditions"} {
 		got := 0
 		switch all := w.must("GET", path, nil).at(at).(type) {
 		case map[string]any:
