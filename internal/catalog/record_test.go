@@ -234,11 +234,11 @@ func TestPutConditionsTakesAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := ""
+		var all strings.Builder
 		for _, c := range r.Conditions {
-			got += c.Type + c.Attached + " "
+			all.WriteString(c.Type + c.Attached + " ")
 		}
-		if got != want {
+		if got := all.String(); got != want {
 			t.Errorf("there are %q, want %q", got, want)
 		}
 	}
