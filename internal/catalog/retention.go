@@ -31,7 +31,7 @@ func (s *Service) Retain(ctx context.Context, keep Retention) error {
 func (s *Service) collect(ctx context.Context, keep Retention) {
 	began := time.Now()
 	done, err := s.store.Collect(ctx, keep)
-	facts := []any{"changes", done.Changes, "packages", done.Packages, "metadata", done.Metadata, "tokens", done.Tokens, "took", time.Since(began)}
+	facts := []any{"changes", done.Changes, "packages", done.Packages, "metadata", done.Metadata, "pairs", done.Pairs, "tokens", done.Tokens, "took", time.Since(began)}
 	switch {
 	case ctx.Err() != nil:
 		s.log.DebugContext(ctx, "collection was ended", facts...)
@@ -39,7 +39,7 @@ func (s *Service) collect(ctx context.Context, keep Retention) {
 		s.log.WarnContext(ctx, "can't collect what need not be kept, will try again", append(facts, "err", err)...)
 	case done.Elsewhere:
 		s.log.DebugContext(ctx, "another server is collecting")
-	case done.Changes+done.Packages+done.Metadata > 0:
+	case done.Changes+done.Packages+done.Metadata+done.Pairs > 0:
 		s.log.InfoContext(ctx, "collected", facts...)
 	default:
 		s.log.DebugContext(ctx, "collected", facts...)

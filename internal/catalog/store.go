@@ -349,6 +349,7 @@ type Collected struct {
 	Changes   int  // entries of the log: revisions, conditions and deletions
 	Packages  int  // that no revision has any more
 	Metadata  int  // the same
+	Pairs     int  // entries of the metadata index that no record has any more
 	Tokens    int  // whose time ran out long ago
 	Elsewhere bool // nothing was done, because another store on the database is collecting
 }

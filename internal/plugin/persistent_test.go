@@ -156,7 +156,12 @@ func TestPersistentFailures(t *testing.T) {
 			if name == "malformed answer" || name == "no answer but empty" {
 				return
 			}
-			if got := said(t, r, p); !strings.HasPrefix(got, "process ") {
+			// On a busy machine one that works may run out of time, too.
+			got := said(t, r, p)
+			for began := time.Now(); strings.HasPrefix(got, "it did not end within") && time.Since(began) < time.Minute; {
+				got = said(t, r, p)
+			}
+			if !strings.HasPrefix(got, "process ") {
 				t.Errorf("the next request: got %q", got)
 			}
 		})

@@ -55,7 +55,7 @@ func restart(database *pgtest.Cluster, fast bool) {
 func TestManyClientsAreQueuedThroughARestartOfPostgreSQL(t *testing.T) {
 	const clients, rounds = 256, 2
 	database := pgtest.NewCluster(t)
-	server := process.StartServer(t, "--roles=data", "--store="+database.DSN())
+	server := process.StartServer(t, "--roles=data", "--store="+database.DSN(), "--modification-time=5m")
 	setUp := dial(t, server.GRPC)
 	if _, err := setUp.RegisterTemplate(patient(t), tko.Template{ID: "workload:v1", Package: parse(t, workloadPackage)}); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func TestBadFunction(t *testing.T) {
 	}{
 		"Refuses":  {"with its results", "builtin:starlark", "source", `ctx.resource_list["results"] = [{"severity": "error", "message": "too small", "resourceRef": {"apiVersion": "v1", "kind": "ConfigMap", "name": "kept"}, "field": {"path": "data.is"}}]`, `too small (v1 ConfigMap "kept", data.is)`},
 		"Fails":    {"with its line", "builtin:starlark", "source", "x = 1\nfail('no')", "source:2:5: fail: no"},
-		"Hangs":    {"time is bounded", "builtin:starlark", "source", "while True: pass", "did not end within 4s"},
+		"Hangs":    {"time is bounded", "builtin:starlark", "source", "while True: pass", "did not end within 10s"},
 		"Explodes": {"memory is bounded", "builtin:starlark", "source", "x = [0] * (1 << 29)", "needs more than 268435456 bytes of memory"},
 		"Twins":    {"one of them would be lost", "builtin:starlark", "source", `ctx.resource_list["items"] += [ctx.resource_list["items"][0]]`, "already"},
 		"Empties":  {"what is there must be valid", "builtin:starlark", "source", `ctx.resource_list["items"] += [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bad"}, "datta": {}}]`, "datta"},
@@ -42,7 +42,7 @@ func TestBadFunction(t *testing.T) {
 		"NoModule": {"nobody knows its module", "wasm:/no/such/module", "source", "x", "its module can't be read"},
 		"NoInput":  {"it says what is missing", "builtin:set-labels", "slice", "", "lacks spec.slice"},
 	}
-	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:", "--plugin-timeout=4s", "--retry=10m", "--retry-max=10m", "--kpt-memory=268435456", "--kpt-engine=/bin/false", "--preparer-iterations=10")
+	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:", "--plugin-timeout=10s", "--retry=10m", "--retry-max=10m", "--kpt-memory=268435456", "--kpt-engine=/bin/false", "--preparer-iterations=10")
 	ctx := patient(t)
 	deployments := map[string]tko.DeploymentID{}
 	for kind, test := range tests {

@@ -43,6 +43,16 @@ func (b badPlugin) arguments() []string {
 	return []string{"/bin/sh", "-c", b.script}
 }
 
+// busy says that a plugin ran out of time that wouldn't if the machine had some
+// for it: then it is to be tried once more.
+func (b badPlugin) busy(message string) bool {
+	return strings.Contains(message, "did not end within") && !b.explains(message)
+}
+
+func (b badPlugin) explains(message string) bool {
+	return regexp.MustCompile("(?s)" + b.reason).MatchString(message)
+}
+
 // badPlugins are bad whatever their type is.
 func badPlugins(t *testing.T, nap string) map[string]badPlugin {
 	bomb := textFile(t, "bomb.yaml", laughs())
@@ -104,7 +114,7 @@ func target(name string) string {
 func culprits(t *testing.T, message, typ, name string, b badPlugin) {
 	t.Helper()
 	names(t, message, "hostile.example/v1 "+kindOf(name)+` "target"`, kindOf(name)+`"`)
-	if !regexp.MustCompile("(?s)" + b.reason).MatchString(message) {
+	if !b.explains(message) {
 		t.Errorf("the error of the %s plugin does not say %q: %s\n%.2000s", typ, b.reason, b.why, message)
 	}
 	if len(message) > 9<<10 {
@@ -148,11 +158,14 @@ func TestBadValidatePlugin(t *testing.T) {
 			w.harmless(t, func(ctx context.Context) {
 				began := time.Now()
 				_, err := w.RegisterTemplate(ctx, tko.Template{ID: id, Package: pkg})
+				if took := time.Since(began); took > time.Minute {
+					t.Errorf("it took %s", took)
+				}
+				for err != nil && test.busy(err.Error()) && ctx.Err() == nil {
+					_, err = w.RegisterTemplate(ctx, tko.Template{ID: id, Package: pkg})
+				}
 				if !errors.Is(err, tko.ErrInvalid) {
 					t.Fatalf("%v, want it to be invalid: %s", err, test.why)
-				}
-				if took := time.Since(began); took > 30*time.Second {
-					t.Errorf("it took %s", took)
 				}
 				culprits(t, err.Error(), tko.PluginValidate, name, test)
 				if _, err := w.Template(ctx, id, 0); !errors.Is(err, tko.ErrNotFound) {
@@ -219,9 +232,7 @@ func TestBadPreparePlugin(t *testing.T) {
 		eventually(t, fmt.Sprintf("other deployment %d is prepared", i), w.prepared(id))
 	}
 	for name, test := range tests { // all of them, before the list is looked at
-		if c := w.condition(t, tko.KindDeployment, string(deployments[name]), tko.ConditionPrepared); c.Message == "" {
-			t.Errorf("%s: nothing is said: %s", name, test.why)
-		}
+		w.blamed(t, tko.KindDeployment, string(deployments[name]), tko.ConditionPrepared, tko.PluginPrepare, name, test)
 	}
 	listed := w.listed(t, "deployment")
 	for name, test := range tests {
@@ -383,9 +394,9 @@ func TestBadSchedulePlugin(t *testing.T) {
 		deployments[name] = create(name)
 	}
 	eventually(t, "the deployment at another site is scheduled", w.scheduled(create("good")))
-	for name := range tests { // all of them, before the lists are looked at
-		w.condition(t, tko.KindDeployment, string(deployments[name]), tko.ConditionScheduled)
-		w.condition(t, tko.KindSite, "schedule/"+kindOf(name), tko.ConditionScheduled)
+	for name, test := range tests { // all of them, before the lists are looked at
+		w.blamed(t, tko.KindDeployment, string(deployments[name]), tko.ConditionScheduled, tko.PluginSchedule, name, test)
+		w.blamed(t, tko.KindSite, "schedule/"+kindOf(name), tko.ConditionScheduled, tko.PluginSchedule, name, test)
 	}
 	listed, listedSites := w.listed(t, "deployment"), w.listed(t, "site")
 	for name, test := range tests {
@@ -429,6 +440,29 @@ func (w *world) mend(t *testing.T, typ string, scripts map[string]string, done f
 			return done(name)(ctx)
 		})
 	}
+}
+
+// blamed waits until a condition says something of a bad plugin, other than
+// that the machine was too busy for it.
+func (w *world) blamed(t *testing.T, kind tko.Kind, id, condition, typ, name string, b badPlugin) {
+	t.Helper()
+	registered := time.Now()
+	eventually(t, fmt.Sprintf("%s %s has %s False because of its plugin", kind, id, condition), func(ctx context.Context) (bool, string) {
+		conditions, err := w.conditions(ctx, kind, id)
+		for _, c := range conditions {
+			if c.Type != condition || c.Status != tko.ConditionFalse || c.Message == "" {
+				continue
+			}
+			if !b.busy(c.Message) {
+				return true, ""
+			}
+			if time.Since(registered) > 15*time.Second {
+				registered = time.Now()
+				w.registerPlugin(t, typ, name, append(b.arguments(), time.Now().String()))
+			}
+		}
+		return false, fmt.Sprint(conditions, err)
+	})
 }
 
 func (w *world) prepared(id tko.DeploymentID) func(context.Context) (bool, string) {

@@ -268,7 +268,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 			continue
 		}
 		values[e.pair] = e.value
-		if id, ok := g.store.pairs.get(e.pair); ok {
+		if id, ok := g.known.pairs.get(e.pair); ok {
 			numbers[e.pair] = id
 			continue
 		}
@@ -292,7 +292,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 			dictionary.Rows = append(dictionary.Rows, []any{numbers[p], string(p.kind), p.key, values[p], startOf(values[p]), p.hash[:]})
 		}
 		id := numbers[p]
-		g.learned = append(g.learned, func() { g.store.pairs.put(p, id, 1) })
+		g.learned = append(g.learned, func() { g.known.pairs.put(p, id, 1) })
 	}
 	rowsOf := func(entries []entry) [][]any {
 		rows := make([][]any, len(entries))

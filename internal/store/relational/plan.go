@@ -420,11 +420,6 @@ func scanInts(list *[]int64) func(Row) error {
 // pairs answers the entries of the metadata dictionary that match, or more
 // than limit, if that isn't negative.
 func (p *plan) pairs(ctx context.Context, kind tko.Kind, key string, pattern tko.Pattern, limit int) ([]int64, error) {
-	if pattern.Exact() {
-		if id, ok := p.store.pairs.get(pairOf(kind, key, pattern.Prefix())); ok {
-			return []int64{id}, nil
-		}
-	}
 	b := &builder{dialect: &p.store.dialect}
 	sql := "SELECT p.id FROM pair p WHERE " + b.all(entries(kind, key, pattern))
 	if limit >= 0 {

@@ -124,6 +124,15 @@ func (c *collection) commit(ctx context.Context, fn func(tx Tx) ([]Statement, er
 	})
 }
 
+// extend extends the lease if that was long ago.
+func (c *collection) extend(ctx context.Context, since *time.Time) error {
+	if time.Since(*since) < collectLease/4 {
+		return nil
+	}
+	*since = time.Now()
+	return c.commit(ctx, func(Tx) ([]Statement, error) { return nil, nil })
+}
+
 // begin takes the lease. If fewer revisions are kept than before, all changes
 // are looked at again.
 func (c *collection) begin(ctx context.Context) error {
@@ -327,11 +336,8 @@ func (v *survey) look(ctx context.Context, c *collection) error {
 		if read < surveyBatch {
 			return nil
 		}
-		if time.Since(held) > collectLease/4 {
-			held = time.Now()
-			if err := c.commit(ctx, func(Tx) ([]Statement, error) { return nil, nil }); err != nil {
-				return err
-			}
+		if err := c.extend(ctx, &held); err != nil {
+			return err
 		}
 		if err := pause(ctx, collectPause*time.Since(began)); err != nil {
 			return err
@@ -391,6 +397,9 @@ func (c *collection) contents(ctx context.Context) error {
 			break
 		}
 	}
+	if err := c.pairs(ctx); err != nil {
+		return err
+	}
 	return c.commit(ctx, func(Tx) ([]Statement, error) {
 		return []Statement{{SQL: "UPDATE collector SET loose = loose - $1 WHERE one = 1", Args: []any{loose}}}, nil
 	})
@@ -445,5 +454,76 @@ func (c *collection) drop(ctx context.Context, v *survey, packages [][]byte, met
 	}
 	c.done.Packages += len(digests)
 	c.done.Metadata += len(numbers)
+	return pause(ctx, collectPause*time.Since(began))
+}
+
+// had says that a record has an entry of the metadata index.
+const had = "(EXISTS (SELECT 1 FROM entity_pair e WHERE e.pair = pair.id) OR EXISTS (SELECT 1 FROM metaset_pair m WHERE m.pair = pair.id))"
+
+// pairs removes the entries of the metadata index that no record has.
+func (c *collection) pairs(ctx context.Context) error {
+	held := time.Now()
+	for id := int64(math.MinInt64); ; {
+		read, began := 0, time.Now()
+		var loose []int64
+		if err := c.store.run(ctx, Statement{
+			SQL:  "SELECT pair.id, CASE WHEN " + had + " THEN 1 ELSE 0 END FROM pair WHERE pair.id > $1 ORDER BY pair.id LIMIT $2",
+			Args: []any{id, int64(surveyBatch)},
+			Scan: func(from Row) error {
+				var used int
+				read++
+				err := from.Scan(&id, &used)
+				if used == 0 {
+					loose = append(loose, id)
+				}
+				return err
+			},
+		}); err != nil {
+			return err
+		}
+		for batch := range slices.Chunk(loose, collectBatch) {
+			if err := c.dropPairs(ctx, batch); err != nil {
+				return err
+			}
+		}
+		if read < surveyBatch {
+			return nil
+		}
+		if err := c.extend(ctx, &held); err != nil {
+			return err
+		}
+		if err := pause(ctx, collectPause*time.Since(began)); err != nil {
+			return err
+		}
+	}
+}
+
+// dropPairs removes those that still no record has. As with what drop removes,
+// nobody can begin to have one with the head locked, and whoever comes next
+// forgets which ones it knew.
+func (c *collection) dropPairs(ctx context.Context, ids []int64) error {
+	began := time.Now()
+	removed := 0
+	err := c.commit(ctx, func(tx Tx) ([]Statement, error) {
+		var h head
+		var now time.Time
+		removed = 0
+		if err := tx.Run(ctx, lockHead(&h, &now), Statement{
+			SQL:  "DELETE FROM pair WHERE " + c.store.dialect.In("pair.id", "$1") + " AND NOT " + had + " RETURNING id",
+			Args: []any{c.store.dialect.Ints(ids)},
+			Scan: func(from Row) error {
+				var id int64
+				removed++
+				return from.Scan(&id)
+			},
+		}); err != nil || removed == 0 {
+			return nil, err
+		}
+		return []Statement{{SQL: "UPDATE head SET collected = collected + 1 WHERE one = 1"}}, nil
+	})
+	if err != nil {
+		return err
+	}
+	c.done.Pairs += removed
 	return pause(ctx, collectPause*time.Since(began))
 }

@@ -27,7 +27,6 @@ type Store struct {
 
 	blobs    *cache[catalog.Digest, []byte]
 	metasets *cache[int64, *catalog.Metadata]
-	pairs    *cache[pairKey, int64]
 	memory   memory
 
 	pace pace // of steps
@@ -60,7 +59,6 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		calls:    make(chan *call),
 		blobs:    newCache[catalog.Digest, []byte](cachedPackages),
 		metasets: newCache[int64, *catalog.Metadata](cachedMetasets),
-		pairs:    newCache[pairKey, int64](cachedPairs),
 		memory:   memory{present: newCache[catalog.Key, int64](cachedPositions)},
 		turns:    map[*turn]bool{},
 		signal:   make(chan struct{}),
@@ -84,10 +82,16 @@ type known struct {
 	generation int64                         // head.collected
 	numbers    *cache[catalog.Digest, int64] // of metasets, by digest
 	packages   *cache[catalog.Digest, struct{}]
+	pairs      *cache[pairKey, int64]
 }
 
 func newKnown(generation int64) *known {
-	return &known{generation, newCache[catalog.Digest, int64](cachedNumbers), newCache[catalog.Digest, struct{}](cachedNumbers)}
+	return &known{
+		generation,
+		newCache[catalog.Digest, int64](cachedNumbers),
+		newCache[catalog.Digest, struct{}](cachedNumbers),
+		newCache[pairKey, int64](cachedPairs),
+	}
 }
 
 // knownSince answers what is known at a generation.

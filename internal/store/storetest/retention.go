@@ -90,7 +90,7 @@ func collectOld(w *world) {
 	w.commit(deleted(siteKey("gone")))
 	before, head := w.list(catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}), w.head()
 	done := w.collect(now(2))
-	w.equal("collected", done, catalog.Collected{Changes: 3 + 3 + 2, Packages: 6, Metadata: 2})
+	w.equal("collected", done, catalog.Collected{Changes: 3 + 3 + 2, Packages: 6, Metadata: 2, Pairs: 3})
 	w.equal("revisions", w.kept(siteKey("s"), 6), []int64{4, 5})
 	w.equal("revisions of another", w.kept(siteKey("t"), 2), []int64{1})
 	w.equal("revisions of what is gone", w.kept(siteKey("gone"), 4), []int64{})
@@ -173,7 +173,7 @@ func collectContents(w *world) {
 		w.commit(site("shares", expect(2*round), withPackage("shared"), metadata("shared", "yes")))
 		w.commit(site("shares", expect(2*round+1), withPackage("three"), metadata("of", "three")))
 		done := w.collect(now(1))
-		w.equal(fmt.Sprint("collected in round ", round), []int{done.Packages, done.Metadata}, []int{2, 2})
+		w.equal(fmt.Sprint("collected in round ", round), []int{done.Packages, done.Metadata, done.Pairs}, []int{2, 2, 3})
 		for k, text := range map[catalog.Key]string{siteKey("s"): "three", siteKey("shares"): "three", templateKey("t"): "shared"} {
 			w.equal("package", string(w.one(k).Package), text)
 		}
@@ -240,17 +240,25 @@ func collectBehindTheBack(t *testing.T, open func(t *testing.T) catalog.Store) {
 	t.Helper()
 	writer, collector := &world{T: t, store: open(t)}, &world{T: t, store: open(t)}
 	content := func(w *catalog.Write) { withPackage("rare")(w); metadata("rare", "yes")(w) }
-	for i := range 5 {
+	for i := range 6 {
 		first, second := fmt.Sprint("first", i), fmt.Sprint("second", i)
 		writer.commit(site(first, content))
 		writer.commit(deleted(siteKey(first)))
 		done := collector.collect(now(1))
-		collector.equal("collected", []int{done.Packages, done.Metadata}, []int{1, 1})
+		want := []int{1, 1, 1}
+		if i >= 3 { // a record of another kind keeps the content, but not the index
+			want = []int{0, 0, 1}
+		}
+		collector.equal("collected", []int{done.Packages, done.Metadata, done.Pairs}, want)
 		writer.commit(site(second, content))
 		r := (&world{T: t, store: open(t)}).one(siteKey(second))
 		writer.equal("what was collected is written again", []string{string(r.Package), r.Metadata.Effective["rare"]}, []string{"rare", "yes"})
+		writer.equal("by metadata", writer.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("rare", "yes"), Limit: -1}), []string{second})
 		writer.commit(deleted(siteKey(second)))
 		collector.collect(now(1))
+		if i == 2 {
+			writer.commit(template("keeps", content))
+		}
 	}
 }
 
@@ -320,11 +328,13 @@ func Collect(t *testing.T, open func(t *testing.T) catalog.Store) {
 	others.Wait()
 	fresh := open(t)
 	found := 0
+	texted := map[string][]string{}
 	for r, err := range fresh.List(t.Context(), catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		found++
+		texted[r.Metadata.Effective["text"]] = append(texted[r.Metadata.Effective["text"]], r.ID)
 		if diff := cmp.Diff(r.Metadata.Effective, map[string]string{"text": string(r.Package)}); diff != "" {
 			t.Errorf("site %s: %s", r.ID, diff)
 		}
@@ -334,5 +344,9 @@ func Collect(t *testing.T, open func(t *testing.T) catalog.Store) {
 	}
 	if found < 2*3 {
 		t.Errorf("%d sites", found)
+	}
+	for text, ids := range texted {
+		w := &world{T: t, store: fresh}
+		w.equal("by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("text", text), Limit: -1}), ids)
 	}
 }
