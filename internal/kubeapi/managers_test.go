@@ -98,6 +98,21 @@ func TestConditionsBelongToManagers(t *testing.T) {
 		t.Errorf("nothing is left of others: %s, %v", got.conditions(), got.managers())
 	}
 
+	// Strategic patches say what changes, by type.
+	strategic := func(condition string) string {
+		t.Helper()
+		return w.must("PATCH", "sites/s/status", `{"status":{"conditions":[`+condition+`]}}`, "Content-Type", "application/strategic-merge-patch+json").conditions()
+	}
+	for _, typ := range []string{"E", "F"} {
+		strategic(`{"type":"` + typ + `","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}`)
+	}
+	if got := strategic(`{"type":"E","reason":"z"}`); got != "E=z F=x Own=TKO" {
+		t.Errorf("patched to %s", got)
+	}
+	if got := strategic(`{"$patch":"delete","type":"E"},{"$patch":"delete","type":"F"}`); got != "Own=TKO" {
+		t.Errorf("patched to %s", got)
+	}
+
 	// What is written here goes though nobody manages it any more.
 	d := `{"status":{"conditions":[{"type":"D","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]},"metadata":{"managedFields":[{}]}}`
 	if got = w.must("PATCH", "sites/s/status", d, "Content-Type", merge); got.conditions() != "D=x Own=TKO" || len(got.managers()) != 0 {
