@@ -237,7 +237,7 @@ func TestManyPatch(t *testing.T) {
 				"apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s}\nstatus: {conditions: [" + fmt.Sprintf(condition, i) + "]}\n"
 		},
 	}
-	const n = 12
+	const n = 6
 	var wait sync.WaitGroup
 	for way, request := range ways {
 		for i := range n {
