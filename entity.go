@@ -152,6 +152,10 @@ type Condition struct {
 	Message          string
 	LastTransition   time.Time // when Status changed; set by the catalog
 	ObservedRevision int64
+
+	// Attached is what a transport keeps with the condition, as JSON; empty for
+	// all others. It goes when somebody else writes the condition.
+	Attached string `json:",omitempty"`
 }
 
 // The types of conditions.

@@ -179,7 +179,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
 			Kubernetes: kubernetes.Options{
 				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Interval: c.ClusterInterval,
-				Charts: c.Charts, ChartTimeout: c.ChartTimeout,
+				Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout,
 				Watched: watched(c.ClusterWatches),
 			},
 			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval},

@@ -15,6 +15,7 @@ const (
 	maxConditionType    = 316 // as in Kubernetes
 	maxConditionReason  = 1024
 	maxConditionMessage = 32768
+	maxConditionBeside  = 64 << 10
 )
 
 // SetConditions replaces conditions of a site or deployment, by type, and
@@ -27,10 +28,11 @@ func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, c
 	if err := checkConditions(conditions); err != nil {
 		return err
 	}
-	return s.setConditions(ctx, Key{Kind: kind, ID: id}, conditions, Requirement{})
+	return s.setConditions(ctx, Key{Kind: kind, ID: id}, conditions, nil, Requirement{})
 }
 
-func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.Condition, require Requirement) error {
+// setConditions replaces conditions and takes others away, by type.
+func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement) error {
 	kind, id := key.Kind, key.ID
 	if kind == tko.KindDeployment && !isDeploymentID(id) || tko.CheckID(string(kind), id) != nil {
 		return tko.NotFound(kind, id)
@@ -46,7 +48,7 @@ func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.C
 		if err := require.check(key, current); err != nil {
 			return final(err)
 		}
-		merged := mergeConditions(current.Conditions, conditions, current.Revision, time.Now())
+		merged := mergeConditions(withoutConditions(current.Conditions, without), conditions, current.Revision, time.Now())
 		if len(merged) > maxConditions {
 			return tko.Errorf(tko.ErrInvalid, "%s %q would have %d conditions: use at most %d", kind, id, len(merged), maxConditions)
 		}
@@ -75,12 +77,25 @@ func checkConditions(conditions []tko.Condition) error {
 			return tko.Errorf(tko.ErrInvalid, "the condition %q is given twice: give it once", c.Type)
 		case c.Status != tko.ConditionTrue && c.Status != tko.ConditionFalse && c.Status != tko.ConditionUnknown:
 			return tko.Errorf(tko.ErrInvalid, "the condition %q has the status %.40q: use True, False or Unknown", c.Type, c.Status)
+		case len(c.Attached) > maxConditionBeside:
+			return tko.Errorf(tko.ErrInvalid, "what comes with the condition %q (managed fields) has %d bytes: use at most %d", c.Type, len(c.Attached), maxConditionBeside)
 		case c.ObservedRevision < 0:
 			return tko.Errorf(tko.ErrInvalid, "the condition %q has the negative observed revision %d", c.Type, c.ObservedRevision)
 		}
 		seen[c.Type] = true
 	}
 	return nil
+}
+
+// withoutConditions takes conditions away, by type, but for those that came from
+// elsewhere than a transport that attaches something to what it writes.
+func withoutConditions(current []tko.Condition, types []string) []tko.Condition {
+	if len(types) == 0 {
+		return current
+	}
+	return slices.DeleteFunc(slices.Clone(current), func(c tko.Condition) bool {
+		return c.Attached != "" && slices.Contains(types, c.Type)
+	})
 }
 
 // mergeConditions puts conditions in place of those of the same type. The
@@ -113,7 +128,7 @@ func mergeConditions(current, changed []tko.Condition, revision int64, now time.
 func sameConditions(a, b []tko.Condition) bool {
 	return slices.EqualFunc(a, b, func(a, b tko.Condition) bool {
 		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
-			a.ObservedRevision == b.ObservedRevision && a.LastTransition.Equal(b.LastTransition)
+			a.ObservedRevision == b.ObservedRevision && a.LastTransition.Equal(b.LastTransition) && a.Attached == b.Attached
 	})
 }
 

@@ -255,30 +255,52 @@ func deploymentPackage(r Record) (krm.Package, error) {
 // propose, and answers 1, or 0 if both were approved already. One that isn't
 // prepared is an ErrInvalid.
 func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error) {
-	if !isDeploymentID(id) {
-		return 0, tko.NotFound(tko.KindDeployment, id)
+	_, wrote, err := s.approve(ctx, deploymentKey(id), Requirement{}, false)
+	if wrote {
+		approved = 1
+	}
+	return approved, err
+}
+
+// approve approves a deployment, if what is required is so, and answers it as it
+// is then, without what it is associated with; wrote says whether that is
+// another state than before. A dry run writes nothing.
+func (s *Service) approve(ctx context.Context, key Key, require Requirement, dryRun bool) (r Record, wrote bool, err error) {
+	if !isDeploymentID(key.ID) {
+		return Record{}, false, tko.NotFound(tko.KindDeployment, key.ID)
 	}
 	err = retry(ctx, func() error {
-		r, err := s.get(ctx, Fields{Package: true}, deploymentKey(id))
+		r, err = s.get(ctx, Fields{Package: true}, key)
 		switch {
 		case err != nil:
 			return err
 		case r.Revision == 0:
-			return tko.NotFound(tko.KindDeployment, id)
+			return tko.NotFound(tko.KindDeployment, key.ID)
+		}
+		if err := require.check(key, r); err != nil {
+			return final(err)
+		}
+		switch {
 		case !r.Prepared:
-			return tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it once it is, its conditions say what it lacks", id)
+			return tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it once it is, its conditions say what it lacks", key.ID)
 		case r.Approved && !proposes(r):
-			approved = 0
 			return nil
 		}
-		if _, err := s.commit(ctx, approval(ctx, r)); err != nil {
+		w := approval(ctx, r)
+		if dryRun {
+			r = w.Record
+			return nil
+		}
+		outcomes, err := s.commit(ctx, w)
+		if err != nil {
 			return err
 		}
-		approved = 1
-		s.log.InfoContext(ctx, "approved", "deployment", id, "who", author(ctx).Who)
+		r, wrote = w.Record, true
+		r.Revision, r.Position = outcomes[0].Revision, outcomes[0].Position
+		s.log.InfoContext(ctx, "approved", "deployment", key.ID, "who", author(ctx).Who)
 		return nil
 	})
-	return approved, err
+	return r, wrote, err
 }
 
 // proposes says whether the placements of a deployment wait for an approval of

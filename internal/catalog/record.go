@@ -320,13 +320,14 @@ func passedOf(current Record, wanted map[string]string) map[string]string {
 }
 
 // PutConditions replaces conditions of a site or deployment, by type, as
-// SetConditions does, and answers the record.
-func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.Condition, require Requirement, dryRun bool) (Record, error) {
+// SetConditions does, takes away those without that have something attached, and
+// answers the record.
+func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement, dryRun bool) (Record, error) {
 	if err := checkConditions(conditions); err != nil {
 		return Record{}, err
 	}
 	if !dryRun {
-		if err := s.setConditions(ctx, key, conditions, require); err != nil {
+		if err := s.setConditions(ctx, key, conditions, without, require); err != nil {
 			return Record{}, err
 		}
 	}
@@ -337,7 +338,21 @@ func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.C
 	if err := require.check(key, r); err != nil {
 		return Record{}, err
 	}
-	r.Conditions = mergeConditions(r.Conditions, conditions, r.Revision, time.Now())
+	r.Conditions = mergeConditions(withoutConditions(r.Conditions, without), conditions, r.Revision, time.Now())
+	return r, nil
+}
+
+// PutApproval approves a deployment as ApproveDeployment does, and answers it
+// with its package.
+func (s *Service) PutApproval(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, error) {
+	require.Present = true
+	r, wrote, err := s.approve(ctx, key, require, dryRun)
+	if err != nil {
+		return Record{}, err
+	}
+	if wrote {
+		r = s.written(ctx, r)
+	}
 	return r, nil
 }
 

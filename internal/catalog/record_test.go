@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -198,19 +199,60 @@ func TestPutConditionsRequires(t *testing.T) {
 		t.Fatal(err)
 	}
 	conditions := []tko.Condition{{Type: "Mine", Status: tko.ConditionTrue}}
-	put, err := w.PutConditions(t.Context(), key, conditions, catalog.Requirement{Position: made.Position, UID: made.UID}, false)
+	put, err := w.PutConditions(t.Context(), key, conditions, nil, catalog.Requirement{Position: made.Position, UID: made.UID}, false)
 	if err != nil || len(put.Conditions) != 1 || put.Position == made.Position {
 		t.Fatalf("%v, %v", put, err)
 	}
 	for _, dryRun := range []bool{false, true} {
 		for _, require := range []catalog.Requirement{{Position: made.Position}, {UID: "another"}} {
 			conditions[0].Status = tko.ConditionFalse
-			if _, err := w.PutConditions(t.Context(), key, conditions, require, dryRun); !errors.Is(err, tko.ErrConflict) {
+			if _, err := w.PutConditions(t.Context(), key, conditions, nil, require, dryRun); !errors.Is(err, tko.ErrConflict) {
 				t.Errorf("%+v (dry run: %t): error is %v", require, dryRun, err)
 			}
 		}
 	}
 	if r, err := w.Record(t.Context(), catalog.Fields{}, key); err != nil || r.Position != put.Position {
 		t.Errorf("what was refused was written: %v, %v", r, err)
+	}
+}
+
+// Of conditions those are taken away that came from where they are taken away
+// from; what is attached goes with the next who writes a condition.
+func TestPutConditionsTakesAway(t *testing.T) {
+	w := newWorld(t, catalog.Options{})
+	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
+	if _, _, err := w.PutRecord(t.Context(), catalog.Put{Key: key}); err != nil {
+		t.Fatal(err)
+	}
+	own := []tko.Condition{{Type: "Own", Status: tko.ConditionTrue}}
+	if err := w.SetConditions(t.Context(), tko.KindSite, "s", own); err != nil {
+		t.Fatal(err)
+	}
+	put := func(want string, dryRun bool, without []string, conditions ...tko.Condition) {
+		t.Helper()
+		r, err := w.PutConditions(t.Context(), key, conditions, without, catalog.Requirement{}, dryRun)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, c := range r.Conditions {
+			all.WriteString(c.Type + c.Attached + " ")
+		}
+		if got := all.String(); got != want {
+			t.Errorf("there are %q, want %q", got, want)
+		}
+	}
+	put("A[1] B[2] Own ", false, nil, tko.Condition{Type: "A", Status: tko.ConditionTrue, Attached: "[1]"}, tko.Condition{Type: "B", Status: tko.ConditionTrue, Attached: "[2]"})
+	put("B[2] Own ", true, []string{"A", "Own", "Other"})
+	put("A[3] B[2] Own ", false, nil, tko.Condition{Type: "A", Status: tko.ConditionTrue, Attached: "[3]"})
+	put("B[2] Own ", false, []string{"A", "Own", "Other"})
+	own[0].Type = "B"
+	if err := w.SetConditions(t.Context(), tko.KindSite, "s", own); err != nil {
+		t.Fatal(err)
+	}
+	put("B Own ", false, []string{"B"})
+	large := tko.Condition{Type: "A", Status: tko.ConditionTrue, Attached: strings.Repeat("x", 64<<10+1)}
+	if _, err := w.PutConditions(t.Context(), key, []tko.Condition{large}, nil, catalog.Requirement{}, false); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("what is attached is bounded: %v", err)
 	}
 }

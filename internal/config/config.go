@@ -87,6 +87,7 @@ type Config struct {
 	AllowInCluster       bool
 	ClusterInterval      time.Duration
 	Charts               string // folder
+	ChartCredentials     string // file
 	ChartTimeout         time.Duration
 	ClusterWatches       int // sites whose clusters are watched at once
 
@@ -182,6 +183,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
 	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
 	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path; without one there are none")
+	flags.StringVar(&c.ChartCredentials, "chart-credentials", "", "file of the credentials of Helm chart repositories and registries, by their hosts: a config.json as docker login and helm registry login write it; without one there are none")
 	flags.DurationVar(&c.ChartTimeout, "chart-timeout", 5*time.Minute, "limit of a Helm chart's hook, and of an upgrade to become healthy before it is rolled back")
 	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "watch the clusters of that many sites at once, those that changed last, to notice within seconds what others do there (0: none)")
 

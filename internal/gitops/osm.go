@@ -197,7 +197,32 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 	if errors.Is(err, errClaim) {
 		return 0, "", err
 	}
-	return l.osmReport(report, revision, err)
+	unread := w.unread()
+	if again, pending, err = l.osmReport(report, revision, err); err != nil || unread == "" {
+		return again, pending, err
+	}
+	if pending != "" {
+		unread += "; " + pending
+	}
+	l.say(tko.ConditionFalse, ReasonInvalid, unread)
+	if underWay := firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving, osm.PhaseFailed); underWay != "" {
+		l.condition(tko.ConditionReconciling, tko.ConditionTrue, ReasonProgressing, underWay)
+	} else {
+		l.condition(tko.ConditionStalled, tko.ConditionTrue, ReasonInvalid, unread)
+	}
+	return again, unread, nil
+}
+
+// unread is what is wrong with files of instances; "" if nothing is.
+func (w *osmWanted) unread() string {
+	if w.repository == nil || len(w.repository.Unread) == 0 {
+		return ""
+	}
+	message := strings.ReplaceAll(errors.Join(w.repository.Unread...).Error(), "\n", "; ")
+	if slices.Contains(w.repository.Desired.Keep, osm.KeepAll) {
+		message += ": nothing is removed until that is right, as nobody knows what is missing"
+	}
+	return message
 }
 
 func (l *look) osmPolicy() osm.Policy {
@@ -228,6 +253,13 @@ func (l *look) osmReport(report osm.Report, revision string, err error) (again t
 	var operations []tko.SourceOperation
 	for _, change := range report.Changes {
 		operations = append(operations, tko.SourceOperation{Time: now, Revision: revision, Verb: change.Action, Kind: osmKind(change.What), Name: change.Name})
+	}
+	for _, o := range report.Ended {
+		done := map[string]string{osm.Instantiate: "instantiated", osm.Upgrade: "upgraded"}[o.Kind]
+		if o.Failure != "" {
+			done = o.Kind
+		}
+		operations = append(operations, tko.SourceOperation{Time: o.Ended, Revision: revision, Verb: done, Kind: "NsInstance", Name: o.Name, Error: short(o.Failure)})
 	}
 	for _, name := range report.Removed {
 		operations = append(operations, tko.SourceOperation{Time: now, Revision: revision, Verb: "removed", Kind: "NsInstance", Name: name})
@@ -278,7 +310,7 @@ func firstWith(r osm.Report, phases ...string) string {
 	for _, all := range []map[string]osm.Status{r.Packages, r.Instances} {
 		for name, s := range all {
 			if slices.Contains(phases, s.Phase) {
-				found = append(found, strings.TrimSpace(fmt.Sprintf("%s %s is %s: %s", s.Source, name, s.Phase, s.Message)))
+				found = append(found, strings.TrimSpace(fmt.Sprintf("%s %s is %s: %s", s.Source, name, s.Phase, strings.TrimPrefix(s.Message, s.Source+": "))))
 			}
 		}
 	}

@@ -107,6 +107,32 @@ func TestOSM(t *testing.T) {
 		t.Errorf("the other was upgraded, too: %+v", b)
 	}
 
+	// How operations end is told.
+	s = w.until("osm", "told of the upgrade", func(s tko.Source) bool {
+		return len(s.Status.Operations) > 1 && s.Status.Operations[0].Verb == "upgraded"
+	})
+	var verbs []string
+	for _, o := range s.Status.Operations {
+		verbs = append(verbs, o.Verb+" "+o.Name)
+	}
+	if got := strings.Join(verbs, ", "); !strings.HasPrefix(got, "upgraded a, upgrade a, instantiated ") || s.Status.Operations[0].Error != "" {
+		t.Errorf("operations: %s", got)
+	}
+	server.LCM(func(osmtest.Operation) string { return "timed out" })
+	r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "9")})
+	if err := w.controller.Call(t.Context(), "osm"); err != nil {
+		t.Fatal(err)
+	}
+	w.until("osm", "told of the failure", func(s tko.Source) bool {
+		return slices.ContainsFunc(s.Status.Operations, func(o tko.SourceOperation) bool {
+			return o.Verb == "upgrade" && o.Name == "a" && strings.Contains(o.Error, "timed out")
+		})
+	})
+	server.LCM(nil)
+	second = r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "2")})
+	w.sync("osm", second)
+	after, _ = server.Instance("a")
+
 	// What isn't changed costs nothing, or a list when it is looked at.
 	server.Reset()
 	third := r.push(map[string]string{"README.md": "x"})
@@ -135,12 +161,31 @@ func TestOSM(t *testing.T) {
 		b, _ := server.Instance("b")
 		return b.Releases["upf/upf"].Values["replicaCount"] == "2"
 	})
-	if still, _ := server.Instance("a"); still.Releases["upf/upf"].Revision != 2 {
+	if still, _ := server.Instance("a"); still.Releases["upf/upf"].Revision != after.Releases["upf/upf"].Revision {
 		t.Errorf("the instance is %+v", still)
 	}
 	if i := s.Status.Items[3]; i.ID != a.ID || !strings.HasPrefix(i.Status, "Stalled: ") {
 		t.Errorf("the wrong one is told as %+v", i)
 	}
+
+	// So does one whose file can't be read. As nobody knows which one it is about,
+	// what left stays until it can be.
+	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: [\n", "deploy/b.osmops.yaml": "", "deploy/c.osmops.yaml": instanceFile("c", "1")})
+	w.refused("osm", gitops.ReasonInvalid, "deploy/a.osmops.yaml", "nothing is removed until that is right")
+	w.until("osm", "the other is made", func(tko.Source) bool {
+		c, there := server.Instance("c")
+		return there && c.State == "READY"
+	})
+	if all := server.Instances(); len(all) != 3 {
+		t.Errorf("there are %+v", all)
+	}
+	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: a\n", "deploy/c.osmops.yaml": ""})
+	w.refused("osm", gitops.ReasonInvalid, "deploy/a.osmops.yaml:1: nsdName is missing")
+	w.until("osm", "what left is gone", func(tko.Source) bool { return len(server.Instances()) == 1 })
+	if still, there := server.Instance("a"); !there || still.ID != a.ID {
+		t.Errorf("the one whose name is known went, too: %+v", server.Instances())
+	}
+	r.push(map[string]string{"deploy/b.osmops.yaml": instanceFile("b", "1")})
 
 	fourth := r.push(map[string]string{"deploy/a.osmops.yaml": "", "site.yaml": ""})
 	w.sync("osm", fourth)

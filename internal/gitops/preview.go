@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
@@ -62,7 +63,7 @@ func Look(ctx context.Context, client PreviewClient, fsys fs.FS, o PreviewOption
 	if osmops.Holds(fsys) {
 		var osmErr error
 		if repository, osmErr = osmops.Read(fsys); osmErr == nil {
-			osmErr = osm.Join(repository.Desired.Check())
+			osmErr = errors.Join(append(slices.Clone(repository.Unread), osm.Join(repository.Desired.Check()))...)
 		}
 		err = errors.Join(err, osmErr)
 	}

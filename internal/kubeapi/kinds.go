@@ -248,9 +248,13 @@ func conditions(r catalog.Record) []metav1.Condition {
 		if reason == "" {
 			reason = "Unknown" // Kubernetes wants one
 		}
+		observed := c.ObservedRevision
+		if r.Revision > observed && c.Status == tko.ConditionTrue && (c.Type == tko.ConditionPrepared || c.Type == tko.ConditionApproved) {
+			observed = r.Revision // each revision says anew whether it is so, and kubectl waits for that
+		}
 		list = append(list, metav1.Condition{
 			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: reason, Message: c.Message,
-			LastTransitionTime: metav1.NewTime(c.LastTransition), ObservedGeneration: c.ObservedRevision,
+			LastTransitionTime: metav1.NewTime(c.LastTransition), ObservedGeneration: observed,
 		})
 	}
 	return list

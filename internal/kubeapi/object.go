@@ -23,6 +23,7 @@ import (
 
 // attached is what Kubernetes keeps with an object and TKO has no word for.
 type attached struct {
+	GenerateName    string                      `json:"generateName,omitempty"`
 	Annotations     map[string]string           `json:"annotations,omitempty"`
 	OwnerReferences []metav1.OwnerReference     `json:"ownerReferences,omitempty"`
 	ManagedFields   []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
@@ -49,9 +50,17 @@ func (k *kind) object(r catalog.Record, whole bool) (object, error) {
 		if err := json.Unmarshal(raw, &a); err != nil {
 			return nil, fmt.Errorf("read what Kubernetes keeps with %s %q: %w", r.Kind, r.ID, err)
 		}
+		o.SetGenerateName(a.GenerateName)
 		o.SetAnnotations(a.Annotations)
 		o.SetOwnerReferences(a.OwnerReferences)
 		o.SetManagedFields(a.ManagedFields)
+	}
+	managers, err := statusManagers(r.Conditions)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", r.Kind, r.ID, err)
+	}
+	if len(managers) > 0 {
+		o.SetManagedFields(append(o.GetManagedFields(), managers...))
 	}
 	var resources []runtime.RawExtension
 	if whole {
@@ -202,8 +211,8 @@ func short(raw []byte) string {
 // attach encodes what Kubernetes keeps with an object: as it was, if only
 // times of managed fields differ.
 func attach(o object, before catalog.Record) ([]byte, error) {
-	now := attached{Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), ManagedFields: o.GetManagedFields()}
-	if len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields) == 0 {
+	now := attached{GenerateName: o.GetGenerateName(), Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), ManagedFields: ofTheRest(o.GetManagedFields())}
+	if len(now.GenerateName)+len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields) == 0 {
 		return nil, nil
 	}
 	encoded, err := json.Marshal(now)

@@ -74,6 +74,10 @@ type Server struct {
 	log      *slog.Logger
 }
 
+// maxRequest is how large a request may be: as through the gRPC API, so that
+// every object can be written back.
+const maxRequest = 72 << 20
+
 // certificateEvery is how often the certificate's files are looked at.
 const certificateEvery = time.Second
 
@@ -118,6 +122,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericapiserver.NewRecommendedConfig(codecs)
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.MaxRequestBodyBytes = maxRequest
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, apiopenapi.NewDefinitionNamer(public))
 	config.OpenAPIConfig.Info.Title, config.OpenAPIConfig.Info.Version = "TKO", v1alpha1.GroupVersion.Version
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, apiopenapi.NewDefinitionNamer(public))

@@ -55,6 +55,21 @@ func TestObjects(t *testing.T) {
 	if again.text("metadata.resourceVersion") != updated.text("metadata.resourceVersion") {
 		t.Error("what changes nothing writes nothing")
 	}
+	for _, change := range []func(query string) obj{
+		func(query string) obj {
+			return w.must("PUT", "templates/"+name+query, updated.set("metadata.labels.more", "dry"))
+		},
+		func(query string) obj {
+			return w.must("PATCH", "templates/"+name+query, `{"metadata":{"labels":{"more":"dry"}}}`, "Content-Type", "application/strategic-merge-patch+json")
+		},
+	} {
+		if dry := change("?dryRun=All"); dry.text("metadata.labels.more") != "dry" || dry.at("metadata.generation") != updated.at("metadata.generation") {
+			t.Errorf("a dry run says what would be: %v", dry["metadata"])
+		}
+	}
+	if diff := cmp.Diff(updated, w.must("GET", "templates/"+name, nil)); diff != "" {
+		t.Errorf("dry runs change nothing: %s", diff)
+	}
 	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "demo/hello-world:v1.0.0", Metadata: map[string]string{"type": "other"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -158,6 +173,7 @@ func TestDeployments(t *testing.T) {
 	// Approval and status.
 	w.fails(422, "not prepared", "PATCH", "deployments/"+name+"/approval", `{"status":{"approved":true}}`, "Content-Type", "application/merge-patch+json")
 	w.fails(422, "approval", "PATCH", "deployments/"+name+"/status", `{"status":{"approved":true}}`, "Content-Type", "application/merge-patch+json")
+	w.fails(422, "prepared", "PATCH", "deployments/"+name+"/status", `{"status":{"prepared":true}}`, "Content-Type", "application/merge-patch+json")
 	w.must("PATCH", "deployments/"+name+"/status",
 		`{"status":{"conditions":[{"type":"Healthy","status":"True","reason":"Fine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
 		"Content-Type", "application/merge-patch+json")
@@ -222,21 +238,22 @@ func TestSelectors(t *testing.T) {
 		query string
 		want  []string
 	}{
-		"name":         {why: "exactly one", query: "fieldSelector=metadata.name=nf-002fa", want: []string{a}},
-		"deep":         {why: "** crosses boundaries", query: "fieldSelector=metadata.name=nf-002f-002a-002a", want: []string{a, b}},
-		"shallow":      {why: "* doesn't", query: "fieldSelector=metadata.name=nf-002f-002a", want: []string{a}},
-		"not":          {why: "all others", query: "fieldSelector=metadata.name!=nf-002f-002a-002a", want: []string{other}},
-		"plain":        {why: "specs aren't escaped", query: "fieldSelector=spec.templateId=nf/**", want: []string{a, b}},
-		"label":        {why: "a pattern of values", query: "labelSelector=Site.cloud=G-002a", want: []string{a}},
-		"in":           {why: "any of them", query: "labelSelector=Site.cloud+in+(GCP,AWS)", want: []string{a, b}},
-		"not in":       {why: "also who has none", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
-		"both":         {why: "all must match", query: "labelSelector=Site.cloud=G-002a,Site.cloud=-002aP&fieldSelector=metadata.name=nf-002fa", want: nil},
-		"exists":       {why: "whatever the value", query: "labelSelector=Site.cloud", want: []string{a, b}},
-		"less":         {why: "as numbers", query: "labelSelector=n%3C6", want: []string{a}},
-		"exists not":   {why: "none at all", query: "labelSelector=!Site.cloud", want: []string{other}},
-		"greater":      {why: "as numbers", query: "labelSelector=n>6", want: []string{b}},
-		"as field":     {why: "values that label selectors don't take", query: "fieldSelector=metadata.labels.cloud=-002fx", want: []string{other}},
-		"two patterns": {why: "of the same key", query: "labelSelector=Site.cloud=G-002a,Site.cloud=GC-002a", want: []string{a}},
+		"name":          {why: "exactly one", query: "fieldSelector=metadata.name=nf-002fa", want: []string{a}},
+		"deep":          {why: "** crosses boundaries", query: "fieldSelector=metadata.name=nf-002f-002a-002a", want: []string{a, b}},
+		"shallow":       {why: "* doesn't", query: "fieldSelector=metadata.name=nf-002f-002a", want: []string{a}},
+		"not":           {why: "all others", query: "fieldSelector=metadata.name!=nf-002f-002a-002a", want: []string{other}},
+		"plain":         {why: "specs aren't escaped", query: "fieldSelector=spec.templateId=nf/**", want: []string{a, b}},
+		"label":         {why: "a pattern of values", query: "labelSelector=Site.cloud=G-002a", want: []string{a}},
+		"in":            {why: "any of them", query: "labelSelector=Site.cloud+in+(GCP,AWS)", want: []string{a, b}},
+		"not in":        {why: "also who has none", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
+		"both":          {why: "all must match", query: "labelSelector=Site.cloud=G-002a,Site.cloud=-002aP&fieldSelector=metadata.name=nf-002fa", want: nil},
+		"exists":        {why: "whatever the value", query: "labelSelector=Site.cloud", want: []string{a, b}},
+		"less":          {why: "as numbers", query: "labelSelector=n%3C6", want: []string{a}},
+		"exists not":    {why: "none at all", query: "labelSelector=!Site.cloud", want: []string{other}},
+		"greater":       {why: "as numbers", query: "labelSelector=n>6", want: []string{b}},
+		"as field":      {why: "values that label selectors don't take", query: "fieldSelector=metadata.labels.cloud=-002fx", want: []string{other}},
+		"contradiction": {why: "of the same key", query: "labelSelector=Site.cloud=G-002a,Site.cloud=A-002a", want: []string{}},
+		"two patterns":  {why: "of the same key", query: "labelSelector=Site.cloud=G-002a,Site.cloud=GC-002a", want: []string{a}},
 	}
 	for name, test := range tests {
 		if name == "both" {
@@ -307,6 +324,8 @@ func TestWatch(t *testing.T) {
 	list := w.must("GET", "templates", nil)
 	from := list.text("metadata.resourceVersion")
 	listAll := w.watch("templates?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan")
+	unmarked := w.watch("templates?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&fieldSelector=metadata.name=c")
+	quiet := w.watch("templates?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
 	selected := w.watch("templates?watch=1&resourceVersion=" + from + "&labelSelector=v=1")
 	live := w.watch("templates?watch=1&resourceVersion=" + from)
 	for _, want := range []string{"ADDED a", "ADDED b"} {
@@ -343,6 +362,8 @@ func TestWatch(t *testing.T) {
 	}
 	follow(live, want)
 	follow(listAll, want)
+	follow(unmarked, want[:1]) // who wants no bookmarks gets none
+	follow(quiet, want[:2])
 	follow(selected, []string{"ADDED c 1", "DELETED a 2", "ADDED a 1", "DELETED b 1", "ADDED b 1"})
 	follow(w.watch("templates?watch=1&resourceVersion="+from), want) // resuming
 	w.fails(410, "beyond", "GET", "templates?watch=1&resourceVersion=100000", nil)
@@ -415,12 +436,12 @@ func TestStatus(t *testing.T) {
 	if again.at("metadata.generation") != 1.0 || again.text("metadata.labels.a") != "b" || again.at("status.deploymentIds") != nil {
 		t.Errorf("the status is conditions, and nothing else changes: %v, %v", again["metadata"], again["status"])
 	}
-	fields, _ := again.at("metadata.managedFields").([]any)
-	if len(fields) != 1 || fmt.Sprint(fields[0].(map[string]any)["manager"]) != "owner" {
-		t.Errorf("managed fields are those of the rest: %v", fields)
+	if diff := cmp.Diff([]string{"owner Apply ", "one Apply status", "two Apply status"}, again.managers()); diff != "" {
+		t.Error(diff)
 	}
-	w.must("PATCH", "sites/s/status?fieldManager=three", strings.Replace(fmt.Sprintf(text, "One"), "Fine", "Other", 1), "Content-Type", apply)
-	again = w.must("PATCH", "sites/s/status?fieldManager=one", fmt.Sprintf(text, "One"), "Content-Type", apply)
+	w.fails(409, `conflicts with "one"`, "PATCH", "sites/s/status?fieldManager=three", strings.Replace(fmt.Sprintf(text, "One"), "Fine", "Other", 1), "Content-Type", apply)
+	w.must("PATCH", "sites/s/status?fieldManager=three&force=true", strings.Replace(fmt.Sprintf(text, "One"), "Fine", "Other", 1), "Content-Type", apply)
+	again = w.must("PATCH", "sites/s/status?fieldManager=one&force=true", fmt.Sprintf(text, "One"), "Content-Type", apply)
 	second = again
 	stale := first.set("status.conditions", []any{obj{"type": "Stale", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}})
 	w.fails(409, "was changed", "PUT", "sites/s/status", stale)
@@ -449,7 +470,7 @@ func TestStatus(t *testing.T) {
 	}
 	// Writing the rest says nothing of the status, and takes nothing of it away.
 	written := w.must("PUT", "sites/s", w.must("GET", "sites/s", nil).set("status", obj{}).set("metadata.labels.a", "c"))
-	if left, _ := written.at("status.conditions").([]any); len(left) != 3 {
+	if left, _ := written.at("status.conditions").([]any); len(left) != 1 {
 		t.Errorf("conditions stay: %v", written["status"])
 	}
 }

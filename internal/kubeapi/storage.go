@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -49,9 +52,9 @@ type Reader interface {
 // A Writer writes records.
 type Writer interface {
 	PutRecord(ctx context.Context, p catalog.Put) (r catalog.Record, created bool, err error)
-	PutConditions(ctx context.Context, key catalog.Key, conditions []tko.Condition, require catalog.Requirement, dryRun bool) (catalog.Record, error)
+	PutConditions(ctx context.Context, key catalog.Key, conditions []tko.Condition, without []string, require catalog.Requirement, dryRun bool) (catalog.Record, error)
 	RemoveRecord(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, tko.Deleted, error)
-	ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
+	PutApproval(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, error)
 }
 
 // A Follower answers changes.
@@ -205,7 +208,8 @@ func (s *storage) beginning(ctx context.Context, options *metainternalversion.Li
 	if position > head {
 		return token{}, genericstorage.NewTooLargeResourceVersionError(uint64(position), uint64(head), 1) //nolint:gosec // neither is negative
 	}
-	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact && position != 0 {
+	match := options.ResourceVersionMatch
+	if position != 0 && (match == metav1.ResourceVersionMatchExact || match == "" && options.Limit > 0) {
 		return token{Position: position}, nil
 	}
 	return token{Position: head}, nil
@@ -214,6 +218,11 @@ func (s *storage) beginning(ctx context.Context, options *metainternalversion.Li
 // List answers objects, all as they were at one moment, whatever the number of
 // pages and whichever servers answer them.
 func (s *storage) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	return s.page(ctx, options, !partial(ctx))
+}
+
+// page answers a page of what options select; whole: with packages.
+func (s *storage) page(ctx context.Context, options *metainternalversion.ListOptions, whole bool) (runtime.Object, error) {
 	from, err := s.beginning(ctx, options)
 	if err != nil {
 		return nil, err
@@ -228,7 +237,7 @@ func (s *storage) List(ctx context.Context, options *metainternalversion.ListOpt
 		return nil, s.failed(ctx, "", nil, err)
 	}
 	taken := int64(0)
-	for o, err := range s.objects(ctx, options, from, !partial(ctx)) {
+	for o, err := range s.objects(ctx, options, from, whole) {
 		if err != nil {
 			return nil, s.expired(ctx, err, from)
 		}
@@ -311,29 +320,41 @@ func (s *storage) Create(ctx context.Context, obj runtime.Object, validate rest.
 		return nil, s.failed(ctx, "", nil, fmt.Errorf("created a %T", obj))
 	}
 	if s.kind.kind == tko.KindDeployment && applies(o, options.FieldManager) {
-		return nil, s.failed(ctx, o.GetName(), nil, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), o.GetName(),
-			"there is no such deployment, and apply never creates one, because each would be another one: use kubectl create, and then apply with the name that it got")}})
+		return nil, s.failed(ctx, o.GetName(), nil, &fieldsError{field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "name"), o.GetName(), "there is no such deployment, and "+noApply),
+		}})
 	}
 	key, err := s.kind.newKey(o, names.SimpleNameGenerator.GenerateName)
 	if err != nil {
 		return nil, s.failed(ctx, o.GetName(), nil, err)
 	}
-	return s.create(ctx, o, key, validate, len(options.DryRun) > 0)
+	made, err := s.create(ctx, o, key, validate, len(options.DryRun) > 0)
+	if lost, ok := errors.AsType[raceError](err); ok {
+		return nil, lost.error
+	}
+	return made, err
 }
 
 // The ways of client-side apply.
 const (
 	applyManager    = "kubectl-client-side-apply"
-	createManager   = "kubectl-create"
 	applyAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
 )
+
+// creators create on purpose, though what they create may have been applied
+// before: kubectl create --save-config, and kubectl replace --force, which has
+// deleted the object already.
+var creators = []string{"kubectl-create", "kubectl-replace"}
 
 // applies says whether somebody creates an object because it wasn't there to
 // apply a change to.
 func applies(o object, manager string) bool {
 	_, annotated := o.GetAnnotations()[applyAnnotation]
-	return manager == applyManager || annotated && manager != createManager
+	return manager == applyManager || annotated && !slices.Contains(creators, manager)
 }
+
+// noApply is said to who applies a deployment that isn't there.
+const noApply = "apply never creates a deployment, because each would be another one: use kubectl create, and then apply with the name that it got"
 
 func (s *storage) create(ctx context.Context, o object, key catalog.Key, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
 	if key.ID != "" {
@@ -368,7 +389,7 @@ func (s *storage) write(ctx context.Context, name string, put catalog.Put) (runt
 		if pkg == nil {
 			pkg = krm.Package{}
 		}
-		return nil, s.failed(ctx, name, pkg, err)
+		return nil, race(s.failed(ctx, name, pkg, err), err)
 	}
 	o, err := s.kind.object(r, true)
 	if err != nil {
@@ -404,38 +425,94 @@ func (s *storage) permit(ctx context.Context, before, after catalog.Record) erro
 // Update changes an object, or makes it if it isn't there and that is allowed.
 func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateNew rest.ValidateObjectFunc,
 	validate rest.ValidateObjectUpdateFunc, mayCreate bool, options *metav1.UpdateOptions,
-) (runtime.Object, bool, error) {
+) (o runtime.Object, created bool, err error) {
 	key, err := s.kind.key(name)
 	if err != nil {
 		return nil, false, s.failed(ctx, "", nil, err)
 	}
 	dryRun := len(options.DryRun) > 0
-	current, err := s.catalog.Record(ctx, catalog.Fields{Package: true, Deployments: true}, key)
-	if apierrors.IsNotFound(s.failedOrNil(ctx, err)) && mayCreate && s.kind.kind != tko.KindDeployment {
-		o, err := s.updated(ctx, info, s.kind.newObject())
+	err = untilAlone(ctx, func() error {
+		current, err := s.catalog.Record(ctx, catalog.Fields{Package: true, Deployments: true}, key)
+		created = mayCreate && errors.Is(err, tko.ErrNotFound)
+		switch {
+		case created:
+			o, err = s.createNamed(ctx, name, key, info, validateNew, dryRun)
+			return err
+		case err != nil:
+			return s.failed(ctx, name, nil, err)
+		}
+		changed, require, err := s.change(ctx, name, current, info, validate)
 		if err != nil {
-			return nil, false, err
+			return err
 		}
-		if o.GetUID() != "" || o.GetResourceVersion() != "" {
-			return nil, false, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it isn't there, and what has a uid or resourceVersion isn't new"))
+		put, err := s.kind.put(changed, key, current)
+		if err != nil {
+			return s.failed(ctx, name, nil, err)
 		}
-		created, err := s.create(ctx, o, key, validateNew, dryRun)
-		return created, err == nil, err
-	}
-	if err != nil {
-		return nil, false, s.failed(ctx, name, nil, err)
-	}
-	o, require, err := s.change(ctx, name, current, info, validate)
+		put.Require, put.DryRun = require, dryRun
+		o, err = s.write(ctx, name, put)
+		return err
+	})
 	if err != nil {
 		return nil, false, err
 	}
-	put, err := s.kind.put(o, key, current)
-	if err != nil {
-		return nil, false, s.failed(ctx, name, nil, err)
+	return o, created, nil
+}
+
+// createNamed makes an object that was to be changed and isn't there.
+func (s *storage) createNamed(ctx context.Context, name string, key catalog.Key, info rest.UpdatedObjectInfo, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
+	if s.kind.kind == tko.KindDeployment {
+		missing := apierrors.NewNotFound(s.kind.gr(), name)
+		missing.ErrStatus.Message += ": " + noApply
+		return nil, missing
 	}
-	put.Require, put.DryRun = require, dryRun
-	written, err := s.write(ctx, name, put)
-	return written, false, err
+	o, err := s.updated(ctx, info, s.kind.newObject())
+	if err != nil {
+		return nil, err
+	}
+	if o.GetUID() != "" || o.GetResourceVersion() != "" {
+		return nil, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it isn't there, and what has a uid or resourceVersion isn't new"))
+	}
+	return s.create(ctx, o, key, validate, dryRun)
+}
+
+// A raceError is one of a write before which somebody else wrote.
+type raceError struct{ error }
+
+func (e raceError) Unwrap() error { return e.error }
+
+// race marks the error that a write came to, failed, by what the catalog said.
+func race(failed, said error) error {
+	if errors.Is(said, tko.ErrConflict) {
+		return raceError{failed}
+	}
+	return failed
+}
+
+// maxRaces bounds how often somebody else may write in between.
+const maxRaces = 200
+
+// untilAlone reads, changes and writes until nobody else writes in between, as
+// patches expect. Whoever says what must have been there is a conflict the next
+// time, which is no race.
+func untilAlone(ctx context.Context, change func() error) error {
+	for attempt := 0; ; attempt++ {
+		err := change()
+		lost, ok := errors.AsType[raceError](err)
+		if !ok {
+			return err
+		}
+		if attempt == maxRaces {
+			return lost.error
+		}
+		pause := time.NewTimer(rand.N(time.Millisecond << min(attempt, 6))) //nolint:gosec // spreads retries, hides nothing
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return lost.error
+		case <-pause.C:
+		}
+	}
 }
 
 // updated is what an object becomes.
@@ -465,18 +542,12 @@ func (s *storage) change(ctx context.Context, name string, current catalog.Recor
 	if uid := string(o.GetUID()); uid != "" && uid != current.UID {
 		return nil, require, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it has the uid %s, not %s", current.UID, uid))
 	}
-	if p := info.Preconditions(); p != nil {
-		if require, err = preconditions(require, p.UID, p.ResourceVersion); err == nil && p.UID != nil && string(*p.UID) != current.UID {
-			err = tko.Errorf(tko.ErrConflict, "it has the uid %s, not %s", current.UID, *p.UID)
-		}
-		if err != nil {
-			return nil, require, s.failed(ctx, name, nil, err)
-		}
-	}
 	if version := o.GetResourceVersion(); version != "" {
 		if require.Position, err = parsePosition(version); err != nil {
 			return nil, require, s.failed(ctx, name, nil, err)
 		}
+	} else if patches(ctx) {
+		require.Position = current.Position // what is patched was read just now
 	} else if s.kind.kind == tko.KindDeployment {
 		return nil, require, s.failed(ctx, name, nil, &fieldsError{field.ErrorList{field.Required(field.NewPath("metadata", "resourceVersion"), "it must be the one that was read")}})
 	}
@@ -495,19 +566,24 @@ func (s *storage) change(ctx context.Context, name string, current catalog.Recor
 	return o, require, nil
 }
 
-// preconditions are those of a request.
-func preconditions[UID ~string](require catalog.Requirement, uid *UID, version *string) (catalog.Requirement, error) {
-	if uid != nil {
-		require.UID = string(*uid)
+// patches says whether a request patches, and doesn't bring all of an object.
+func patches(ctx context.Context) bool {
+	info, ok := request.RequestInfoFrom(ctx)
+	return ok && info.Verb == "patch"
+}
+
+// required is what must be so that something is deleted.
+func required(p *metav1.Preconditions) (require catalog.Requirement, err error) {
+	if p == nil {
+		return require, nil
 	}
-	if version != nil {
-		position, err := parsePosition(*version)
-		if err != nil {
-			return require, err
-		}
-		require.Position = position
+	if p.UID != nil {
+		require.UID = string(*p.UID)
 	}
-	return require, nil
+	if p.ResourceVersion != nil {
+		require.Position, err = parsePosition(*p.ResourceVersion)
+	}
+	return require, err
 }
 
 // Delete deletes an object and what goes with it.
@@ -516,11 +592,12 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 	if err != nil {
 		return nil, false, s.failed(ctx, "", nil, err)
 	}
-	var require catalog.Requirement
-	if options != nil && options.Preconditions != nil {
-		if require, err = preconditions(require, options.Preconditions.UID, options.Preconditions.ResourceVersion); err != nil {
-			return nil, false, s.failed(ctx, "", nil, err)
-		}
+	if options == nil {
+		options = &metav1.DeleteOptions{}
+	}
+	require, err := required(options.Preconditions)
+	if err != nil {
+		return nil, false, s.failed(ctx, "", nil, err)
 	}
 	if validate != nil {
 		o, err := s.Get(ctx, name, nil)
@@ -531,7 +608,17 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 			return nil, false, err
 		}
 	}
-	r, deleted, err := s.catalog.RemoveRecord(authored(ctx), key, require, options != nil && len(options.DryRun) > 0)
+	if orphans(options) {
+		_, would, err := s.catalog.RemoveRecord(ctx, key, require, true)
+		if err == nil && would.Descendants > 0 {
+			err = &fieldsError{field.ErrorList{field.Invalid(field.NewPath("propagationPolicy"), metav1.DeletePropagationOrphan,
+				fmt.Sprintf("its %d descendants go with a deployment, and none is left behind: delete it with another policy", would.Descendants))}}
+		}
+		if err != nil {
+			return nil, false, s.failed(ctx, name, nil, err)
+		}
+	}
+	r, deleted, err := s.catalog.RemoveRecord(authored(ctx), key, require, len(options.DryRun) > 0)
 	if err != nil {
 		return nil, false, s.failed(ctx, name, nil, err)
 	}
@@ -545,27 +632,29 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 	return o, true, nil
 }
 
-// DeleteCollection deletes what is selected, and answers it without packages.
+// orphans says whether what belongs to what is deleted should stay.
+func orphans(options *metav1.DeleteOptions) bool {
+	policy, orphan := options.PropagationPolicy, options.OrphanDependents //nolint:staticcheck // clients may still send it
+	return policy != nil && *policy == metav1.DeletePropagationOrphan || orphan != nil && *orphan
+}
+
+// DeleteCollection deletes a page of what is selected, and answers it without
+// packages.
 func (s *storage) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, selected *metainternalversion.ListOptions) (runtime.Object, error) {
-	from, err := s.beginning(ctx, selected)
+	list, err := s.page(ctx, selected, false)
 	if err != nil {
 		return nil, err
 	}
-	var chosen []listed
-	for o, err := range s.objects(ctx, selected, from, false) {
-		if err != nil {
-			return nil, s.failed(ctx, "", nil, err)
+	return list, meta.EachListItem(list, func(item runtime.Object) error {
+		o, err := meta.Accessor(item)
+		if err == nil {
+			_, _, err = s.Delete(ctx, o.GetName(), validate, options)
 		}
-		chosen = append(chosen, o)
-	}
-	list := s.kind.newList()
-	for _, o := range chosen {
-		if _, _, err := s.Delete(ctx, o.object.GetName(), validate, options); err != nil && !apierrors.IsNotFound(err) {
-			return nil, err
+		if apierrors.IsNotFound(err) { // it went with another one
+			return nil
 		}
-		s.kind.add(list, o.object)
-	}
-	return list, nil
+		return err
+	})
 }
 
 // ConvertToTable makes rows of objects.

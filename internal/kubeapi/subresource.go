@@ -9,7 +9,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
@@ -60,17 +59,23 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 	if err != nil {
 		return nil, false, s.failed(ctx, "", nil, err)
 	}
-	current, err := s.catalog.Record(ctx, catalog.Fields{Package: true, Deployments: true}, key)
-	if err != nil {
-		return nil, false, s.failed(ctx, name, nil, err)
-	}
-	o, require, err := s.change(ctx, name, current, info, validate)
+	var r catalog.Record
+	err = untilAlone(ctx, func() error {
+		current, err := s.catalog.Record(ctx, catalog.Fields{Package: true, Deployments: true}, key)
+		if err != nil {
+			return s.failed(ctx, name, nil, err)
+		}
+		o, require, err := s.change(ctx, name, current, info, validate)
+		if err != nil {
+			return err
+		}
+		if r, err = p.part.apply(authored(ctx), name, o, current, require, len(options.DryRun) > 0); err != nil {
+			return race(s.failed(ctx, name, nil, err), err)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, false, err
-	}
-	r, err := p.part.apply(authored(ctx), name, o, current, require, len(options.DryRun) > 0)
-	if err != nil {
-		return nil, false, s.failed(ctx, name, nil, err)
 	}
 	answer, err := s.kind.object(r, true)
 	if err != nil {
@@ -93,28 +98,26 @@ func statusOf(s *storage) rest.Storage {
 					"prepared and approved follow the package's Deployment resource: approve through the subresource approval")}}
 			}
 		}
-		return s.catalog.PutConditions(ctx, current.Key, fromConditions(list), require, dryRun)
+		managers, err := byCondition(o.GetManagedFields())
+		if err != nil {
+			return current, err
+		}
+		changed, gone, err := changedConditions(current.Conditions, conditions(current), list, managers)
+		if err != nil {
+			return current, err
+		}
+		return s.catalog.PutConditions(ctx, current.Key, changed, gone, require, dryRun)
 	}}}
 }
 
 // approvalOf is the subresource approval: status.approved.
 func approvalOf(s *storage) rest.Storage {
-	return &partStorage{part{s, func(ctx context.Context, name string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
+	return &partStorage{part{s, func(ctx context.Context, _ string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
 		d := as[*v1alpha1.Deployment](o)
 		if !d.Status.Approved {
 			return current, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("status", "approved"), false,
 				"set it to true; to take an approval back, set the annotation nephio.org/approved of the package's Deployment resource to false")}}
 		}
-		if dryRun {
-			if !current.Prepared {
-				return current, tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it once it is", current.ID)
-			}
-			current.Approved = true
-			return current, nil
-		}
-		if _, err := s.catalog.ApproveDeployment(ctx, tko.DeploymentID(current.ID)); err != nil {
-			return current, err
-		}
-		return s.catalog.Record(ctx, catalog.Fields{Package: true}, current.Key)
+		return s.catalog.PutApproval(ctx, current.Key, require, dryRun)
 	}}}
 }

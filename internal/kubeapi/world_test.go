@@ -69,6 +69,7 @@ func newWorldOf(t *testing.T, around func(*catalog.Service) kubeapi.Catalog, cha
 	go func() { ended <- server.Run(ctx) }()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	t.Cleanup(func() {
+		transport.CloseIdleConnections() // the server waits for those that were never used
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,11 +51,32 @@ func (w *run) concludeOperations(ctx context.Context) error {
 			st = w.book.instance(name)
 		}
 		op, known := w.seen.ops[st.Pending.ID]
-		_, there := w.seen.byID[st.ID]
-		if known && !op.Done() || !known && there && st.Pending.Kind == Terminate || known && !op.Failed() && there && st.Pending.Kind == Terminate {
-			continue // in flight, or about to be gone
+		rec, there := w.seen.byID[st.ID]
+		if !known && there { // that a list lacks it says little
+			var err error
+			if op, err = w.Client.Operation(ctx, st.Pending.ID); err != nil && !errors.Is(err, tko.ErrNotFound) {
+				return fmt.Errorf("looking at operation %s: %w", st.Pending.ID, err)
+			}
+			known = err == nil
 		}
-		w.book.change(name, func(s *InstanceState) { w.conclude(name, s, op, known, there) })
+		switch ends := st.Pending.Kind == Terminate; {
+		case known && !op.Done():
+			continue // in flight
+		case ends && !there:
+			if gone, err := w.gone(ctx, st.ID); err != nil || !gone {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+		case ends && !op.Failed() && (rec.Busy() || time.Since(latest(st.Pending.Since, epoch(op.Entered))) < w.policy.Settle):
+			continue // about to be gone
+		case ends && !op.Failed(): // OSM terminated it, and forgot to remove it
+			w.book.change(name, func(s *InstanceState) { s.Pending = nil })
+			changed = append(changed, "instance/"+name)
+			continue
+		}
+		w.book.change(name, func(s *InstanceState) { w.conclude(name, s, op, known, rec) })
 		changed = append(changed, "instance/"+name)
 	}
 	if len(changed) == 0 {
@@ -64,15 +86,35 @@ func (w *run) concludeOperations(ctx context.Context) error {
 	return w.book.keep(ctx, changed...)
 }
 
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// gone says whether OSM doesn't have an instance any more. That a list lacks it
+// isn't enough to forget it, or to make another one.
+func (w *run) gone(ctx context.Context, id string) (bool, error) {
+	switch _, err := w.Client.Instance(ctx, id); {
+	case err == nil:
+		return false, nil
+	case errors.Is(err, tko.ErrNotFound):
+		return true, nil
+	default:
+		return false, fmt.Errorf("looking whether instance %s is gone: %w", id, err)
+	}
+}
+
 // conclude notes how an operation ended.
-func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known, there bool) {
+func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known bool, rec InstanceRecord) {
 	p := *s.Pending
 	o := OperationState{ID: p.ID, Kind: p.Kind, KDU: p.KDU, State: op.State, Message: op.Message(), Started: p.Since, Ended: now().Truncate(time.Second)}
 	if known && op.Entered > 0 {
 		o.Ended = epoch(op.Entered)
 	}
 	switch {
-	case !there: // with it went its operations
+	case rec.ID == "": // with it went its operations
 		s.Pending = nil
 		if p.Kind == Terminate {
 			o.State = "COMPLETED"
@@ -86,6 +128,11 @@ func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known,
 		return
 	}
 	s.ended(o)
+	ended := Ended{Name: name, OperationState: o}
+	if op.Failed() {
+		ended.Failure = failed(p, op)
+	}
+	w.ended = append(w.ended, ended)
 	switch {
 	case op.Failed() && p.Kind == Terminate:
 		s.fail(terminating, failed(p, op), false)
@@ -100,10 +147,11 @@ func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known,
 			if p.Kind == Upgrade {
 				applied.Initial = s.KDUs[k].Initial
 			}
+			applied.Shown = rec.shows(k, applied.Values)
 			s.KDUs[k] = applied
 		}
 		if p.Kind == Instantiate {
-			s.Adopted = false
+			s.Adopted = p.Digest == "" // somebody else began it
 		}
 		s.Failed = nil
 		s.Digest = ""
@@ -137,9 +185,10 @@ func (w wanted) applied(s *InstanceState) bool {
 func (w *run) findOperation(ctx context.Context, st *InstanceState) (OperationRecord, error) {
 	types := map[string]string{Instantiate: "instantiate", Upgrade: "action", Terminate: "terminate"}
 	all, err := w.Client.Operations(ctx, url.Values{"nsInstanceId": {st.ID}})
-	if err != nil && !errors.Is(err, tko.ErrNotFound) {
+	if _, there := w.seen.byID[st.ID]; err != nil && (there || !errors.Is(err, tko.ErrNotFound)) {
 		return OperationRecord{}, fmt.Errorf("listing the operations of %s: %w", st.ID, err)
 	}
+	all = slices.DeleteFunc(all, func(o OperationRecord) bool { return o.Instance != st.ID })
 	var newest OperationRecord
 	for _, o := range all {
 		known := slices.ContainsFunc(st.Operations, func(other OperationState) bool { return other.ID == o.ID })
@@ -226,8 +275,10 @@ func (w *run) act(ctx context.Context, all []decision) error {
 			case fatal(err):
 				w.status(d.name, PhaseFailed, st, err.Error())
 				return err
-			case errors.Is(err, tko.ErrConflict) && st != nil && st.ID != "":
-				w.status(d.name, PhaseProgressing, st, "OSM isn't ready for it: "+err.Error())
+			case st != nil && st.Failed != nil && st.Failed.Busy:
+				w.status(d.name, PhaseProgressing, st, st.Failed.Message)
+			case errors.Is(err, tko.ErrUnavailable):
+				w.status(d.name, PhaseFailed, st, err.Error())
 			default:
 				w.status(d.name, PhaseStalled, st, err.Error())
 			}
@@ -270,6 +321,16 @@ func (w *run) do(ctx context.Context, d decision) error {
 	case terminate:
 		return w.terminate(ctx, d)
 	case forget:
+		if st := w.book.instance(d.name); st.ID != "" { // somebody else removed it, or so it seems
+			gone, err := w.gone(ctx, st.ID)
+			if err != nil {
+				return err
+			}
+			if !gone {
+				w.status(d.name, PhaseRemoving, st, unlisted)
+				return nil
+			}
+		}
 		w.mu.Lock()
 		delete(w.statuses, d.name)
 		w.removed = append(w.removed, d.name)
@@ -280,13 +341,18 @@ func (w *run) do(ctx context.Context, d decision) error {
 	}
 }
 
+const unlisted = "OSM has it, and doesn't list it"
+
 // refuse notes that OSM, or we, said no.
 func (w *run) refuse(ctx context.Context, name string, err error) error {
 	if fatal(err) {
 		return err
 	}
 	digest := w.wanted[name].digest
-	if keepErr := w.book.set(ctx, name, func(s *InstanceState) { s.Creating = nil; s.fail(digest, err.Error(), true) }); keepErr != nil {
+	if keepErr := w.book.set(ctx, name, func(s *InstanceState) {
+		s.Creating = nil
+		s.fail(digest, err.Error(), !errors.Is(err, tko.ErrUnavailable))
+	}); keepErr != nil {
 		return keepErr
 	}
 	return err
@@ -361,7 +427,15 @@ func pinnedOnly(model string) string {
 func (w *run) create(ctx context.Context, d decision) error {
 	want := w.wanted[d.name]
 	if st := w.book.instance(d.name); st != nil && st.ID != "" { // it was removed: is there another one of its name?
-		err := w.book.set(ctx, d.name, func(s *InstanceState) {
+		gone, err := w.gone(ctx, st.ID)
+		if err != nil {
+			return err
+		}
+		if !gone {
+			w.status(d.name, PhaseProgressing, st, unlisted)
+			return nil
+		}
+		err = w.book.set(ctx, d.name, func(s *InstanceState) {
 			*s = InstanceState{NSD: s.NSD, VIM: s.VIM, Failed: s.Failed, Recreated: s.Recreated, Operations: s.Operations}
 		})
 		if err != nil || w.seen.byNSD {
@@ -382,14 +456,38 @@ func (w *run) create(ctx context.Context, d decision) error {
 	}
 	id, err := w.Client.CreateInstance(ctx, r)
 	if err != nil {
-		return w.refuse(ctx, d.name, fmt.Errorf("creating the instance: %w", err))
+		err = fmt.Errorf("creating the instance: %w", err)
+		if !errors.Is(err, tko.ErrUnavailable) {
+			return w.refuse(ctx, d.name, err)
+		}
+		if fatal(err) {
+			return err
+		}
+		if keepErr := w.book.set(ctx, d.name, func(s *InstanceState) { s.fail(want.digest, err.Error(), false) }); keepErr != nil {
+			return keepErr
+		}
+		return err // it may have been made all the same
 	}
 	w.book.change(d.name, func(s *InstanceState) { s.ID, s.Creating = id, nil })
 	return w.begin(ctx, d.name, id, r)
 }
 
-// instantiate instantiates an instance of which there is only the record.
+// instantiate instantiates an instance of which there is only the record. If
+// somebody else has asked for that, and OSM hasn't begun, it is followed.
 func (w *run) instantiate(ctx context.Context, d decision) error {
+	all, err := w.Client.Operations(ctx, url.Values{"nsInstanceId": {d.record.ID}})
+	if err != nil {
+		return fmt.Errorf("listing the operations of %s: %w", d.record.ID, err)
+	}
+	for _, o := range all {
+		if o.Instance != d.record.ID || o.Type != "instantiate" || o.Done() {
+			continue
+		}
+		err := w.book.set(ctx, d.name, func(s *InstanceState) { s.Pending = &Pending{Kind: Instantiate, ID: o.ID, Since: now()} })
+		st := w.book.instance(d.name)
+		w.status(d.name, PhaseProgressing, st, inFlight(decision{}, st).message)
+		return err
+	}
 	r, err := w.request(ctx, w.wanted[d.name])
 	if err != nil {
 		return w.refuse(ctx, d.name, err)
@@ -426,21 +524,29 @@ func (w *run) operate(ctx context.Context, name string, p Pending, start func() 
 		return nil
 	case !errors.As(err, &said):
 		return err // it isn't known whether it was begun
-	case errors.Is(err, tko.ErrConflict), fatal(err):
-		if keepErr := w.book.set(ctx, name, func(s *InstanceState) { s.Pending = nil }); keepErr != nil {
-			return keepErr
-		}
-		return err
-	default:
-		w.book.change(name, func(s *InstanceState) { s.Pending = nil })
-		if p.Kind == Terminate {
-			if keepErr := w.book.set(ctx, name, func(s *InstanceState) { s.fail(terminating, err.Error(), true) }); keepErr != nil {
-				return keepErr
-			}
-			return err
-		}
-		return w.refuse(ctx, name, fmt.Errorf("to %s the instance: %w", p.Kind, err))
 	}
+	digest := p.Digest
+	if p.Kind == Terminate {
+		digest = terminating
+	}
+	err = fmt.Errorf("to %s the instance: %w", p.Kind, err)
+	keepErr := w.book.set(ctx, name, func(s *InstanceState) {
+		switch {
+		case errors.Is(err, tko.ErrUnavailable): // it may have been begun all the same
+			s.fail(digest, err.Error(), false)
+		case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrNotFound):
+			s.Pending = nil
+			s.fail(digest, "OSM isn't ready for it: "+err.Error(), false)
+			s.Failed.Busy = true
+		default:
+			s.Pending = nil
+			s.fail(digest, err.Error(), true)
+		}
+	})
+	if keepErr != nil {
+		return keepErr
+	}
+	return err
 }
 
 // adopt takes over an instance, and does at once what comes next.
@@ -490,7 +596,7 @@ func (w wanted) deployed(rec InstanceRecord) map[string]KDUState {
 		one, ok := w.kdus[name]
 		values, known := releaseValues(string(k.DetailedStatus))
 		if ok && known && sameValues(values, one.params) && (one.state.Model == "" || one.state.Model == k.Model) {
-			all[name] = one.state
+			all[name] = KDUState{Model: one.state.Model, Values: one.state.Values, Shown: true}
 		}
 	}
 	return all
@@ -508,8 +614,11 @@ func (w *run) upgrade(ctx context.Context, d decision) error {
 	if params == nil {
 		params = map[string]any{}
 	}
-	if one.atomic != nil {
+	if one.atomic != nil && !w.policy.NoReset { // who doesn't know the one doesn't know the other
 		params[keyAtomic] = one.atomic
+		if b, ok := one.atomic.(bool); ok { // OSM wants a string
+			params[keyAtomic] = strconv.FormatBool(b)
+		}
 	}
 	model := explicit(one, d.record)
 	if model != "" {
@@ -521,7 +630,8 @@ func (w *run) upgrade(ctx context.Context, d decision) error {
 	have := st.KDUs[d.kdu]
 	removed := have.removed(one.state)
 	switch {
-	case len(removed) == 0 && !st.Adopted:
+	case len(removed) == 0 && !st.Adopted && !d.reset:
+	case w.policy.NoReset && len(removed) == 0: // nobody knows
 	case w.policy.NoReset:
 		w.warn(Problem{whatInstance, d.name, want.instance.Source, fmt.Errorf("values that left stay in %s, as this OSM can't remove them: %s", d.kdu, strings.Join(removed, ", "))})
 	default:
@@ -596,11 +706,7 @@ func (w *run) terminate(ctx context.Context, d decision) error {
 		})
 	}
 	err := w.operate(ctx, d.name, Pending{Kind: Terminate, Since: now()}, func() (string, error) {
-		op, err := w.Client.Remove(ctx, d.record.ID)
-		if errors.Is(err, tko.ErrNotFound) {
-			return "", nil
-		}
-		return op, err
+		return w.Client.Remove(ctx, d.record.ID)
 	})
 	if err != nil {
 		return err
@@ -609,10 +715,13 @@ func (w *run) terminate(ctx context.Context, d decision) error {
 	if d.again {
 		phase = PhaseProgressing
 	}
-	if st := w.book.instance(d.name); st.Pending != nil && st.Pending.ID == "" { // gone at once
-		err = w.book.set(ctx, d.name, func(s *InstanceState) {
-			*s = InstanceState{Recreated: s.Recreated, Operations: s.Operations}
-		})
+	if st := w.book.instance(d.name); st.Pending != nil && st.Pending.ID == "" { // gone at once, as it was never instantiated
+		gone, goneErr := w.gone(ctx, d.record.ID)
+		if err = goneErr; gone {
+			err = w.book.set(ctx, d.name, func(s *InstanceState) {
+				*s = InstanceState{Recreated: s.Recreated, Operations: s.Operations}
+			})
+		}
 	}
 	w.status(d.name, phase, w.book.instance(d.name), "it is being removed: "+d.reason)
 	return err

@@ -7,6 +7,7 @@ import (
 	"crypto/md5" //nolint:gosec // what checksums.txt holds
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +85,11 @@ func (p Package) load() (content, error) {
 func (p Package) pack(c content, withoutVersions bool) (Archive, error) {
 	files := c.files
 	if withoutVersions && len(c.charts) > 0 {
-		stripped, err := stripVersions(files[c.name].data, c.charts)
+		strip := stripVersions
+		if path.Ext(c.name) == ".json" {
+			strip = stripJSON
+		}
+		stripped, err := strip(files[c.name].data, c.charts)
 		if err != nil {
 			return Archive{}, p.invalid("%s: %w", c.name, err)
 		}
@@ -216,6 +221,34 @@ func archive(id string, files map[string]file) ([]byte, error) {
 		return nil, fmt.Errorf("packing %s: %w", id, err)
 	}
 	return out.Bytes(), nil
+}
+
+// stripJSON is [stripVersions] for a descriptor in JSON, which it stays.
+func stripJSON(data []byte, charts map[string]string) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var tree any
+	if err := d.Decode(&tree); err != nil {
+		return nil, err
+	}
+	var walk func(v any)
+	walk = func(v any) {
+		switch t := v.(type) {
+		case map[string]any:
+			if chart, ok := t["helm-chart"].(string); ok && slices.Contains(slices.Collect(maps.Values(charts)), chart) {
+				t["helm-chart"] = unversioned(chart)
+			}
+			for _, inner := range t {
+				walk(inner)
+			}
+		case []any:
+			for _, inner := range t {
+				walk(inner)
+			}
+		}
+	}
+	walk(tree)
+	return json.Marshal(tree)
 }
 
 // stripVersions takes the versions of charts out of a descriptor, and leaves

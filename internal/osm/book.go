@@ -160,7 +160,7 @@ func (s *InstanceState) ended(o OperationState) {
 
 // fail notes that something didn't work.
 func (s *InstanceState) fail(digest, message string, refused bool) {
-	f := Failure{Digest: digest, Message: message, Refused: refused, Count: 1, At: time.Now().UTC().Truncate(time.Second)}
+	f := Failure{Digest: digest, Message: message, Refused: refused, Count: 1, At: time.Now().UTC().Truncate(time.Millisecond)}
 	if s.Failed != nil && s.Failed.Digest == digest {
 		f.Count = s.Failed.Count + 1
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -105,9 +106,9 @@ func (i Instance) check() error {
 		return tko.Errorf(tko.ErrInvalid, "%s: "+format, append([]any{i.where()}, args...)...)
 	}
 	switch {
-	case i.Name == "" || len(i.Name) > maxName || strings.ContainsAny(i.Name, `,;()'"`) || strings.TrimSpace(i.Name) == "":
+	case i.Name == "" || utf8.RuneCountInString(i.Name) > maxName || strings.ContainsAny(i.Name, `,;()'"`) || strings.TrimSpace(i.Name) == "":
 		return invalid("name: %.300q is none that OSM takes: use 1 to 255 characters, and none of , ; ( ) ' \"", i.Name)
-	case len([]rune(i.Description)) > maxName || strings.ContainsAny(i.Description, `'"`):
+	case utf8.RuneCountInString(i.Description) > maxName || strings.ContainsAny(i.Description, `'"`):
 		return invalid("description: OSM takes at most 255 characters, and neither ' nor \"")
 	case i.NSD == "":
 		return invalid("the NSD is missing: write its id")

@@ -128,14 +128,22 @@ func (c *Client) do(ctx context.Context, r request, into any) error {
 		return err
 	}
 	err = c.once(ctx, r, s, into)
-	var said *Error
-	if errors.As(err, &said) && said.Status == http.StatusUnauthorized && c.account.drop(k, s) {
+	if said, ok := errors.AsType[*Error](err); ok && said.Status == http.StatusUnauthorized && c.account.drop(k, s, r.resource()) {
 		if s, _, err = c.session(ctx, s); err != nil {
 			return err
 		}
 		err = c.once(ctx, r, s, into)
 	}
+	if err == nil {
+		c.account.worked(s, r.resource())
+	}
 	return err
+}
+
+// resource is what a request is about, without IDs.
+func (r request) resource() string {
+	parts := strings.SplitN(r.path, "/", 5)
+	return r.method + strings.Join(parts[:min(4, len(parts))], "/")
 }
 
 // once asks once.
@@ -208,7 +216,7 @@ func (c *Client) build(ctx context.Context, r request, s *session) (*http.Reques
 	}
 	maps.Copy(req.Header, r.header)
 	req.Header.Set("Accept", "application/json")
-	if contentType != "" {
+	if contentType != "" && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", contentType)
 	}
 	if s != nil {

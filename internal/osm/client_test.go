@@ -1,9 +1,12 @@
 package osm_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -87,6 +90,96 @@ func TestOneToken(t *testing.T) {
 	many()
 	if got := s.Counts(); got.Requests[logins] != 2 || got.Rapid > 0 {
 		t.Errorf("after the token was revoked: %d logins, %d of them within 2 s", got.Requests[logins], got.Rapid)
+	}
+}
+
+// A server may forget tokens again and again, as when it starts anew.
+func TestRevokedAgain(t *testing.T) {
+	t.Parallel()
+	s := osmtest.Start(t, osmtest.Options{})
+	c := client(t, s)
+	for range 3 {
+		if _, err := c.Instances(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+		s.Revoke()
+	}
+	if got := s.Counts(); got.Requests[logins] != 3 || got.Rapid > 0 {
+		t.Errorf("%d logins, %d too early", got.Requests[logins], got.Rapid)
+	}
+}
+
+// What a login says no to says nothing of what was to be asked then.
+func TestLoginRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fault osmtest.Fault
+		kind  error
+	}{"404": {osmtest.Missing, tko.ErrDenied}, "409": {osmtest.Busy, tko.ErrDenied}, "400": {osmtest.Reject, tko.ErrDenied}, "500": {osmtest.Fail, tko.ErrUnavailable}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := osmtest.Start(t, osmtest.Options{})
+			s.Fault(func(string, string) osmtest.Fault { return c.fault })
+			_, err := client(t, s).Remove(t.Context(), "an instance")
+			for _, kind := range []error{tko.ErrDenied, tko.ErrUnavailable, tko.ErrNotFound, tko.ErrConflict, tko.ErrInvalid} {
+				if errors.Is(err, kind) != errors.Is(c.kind, kind) {
+					t.Errorf("the error is of kind %v: %v", kind, err)
+				}
+			}
+		})
+	}
+}
+
+// Servers that speak plain http answer a greeting in TLS in their own ways.
+func TestPlainServers(t *testing.T) {
+	t.Parallel()
+	for name, greeted := range map[string]func(net.Conn, *bufio.Reader){
+		"hangs up":             func(net.Conn, *bufio.Reader) {},
+		"waits for more":       func(_ net.Conn, r *bufio.Reader) { _, _ = io.Copy(io.Discard, r) },
+		"says something":       func(c net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(c, "<!DOCTYPE HTML>Bad request\n") },
+		"says that it is HTTP": func(c net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := osmtest.Start(t, osmtest.Options{})
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+			go func() {
+				for {
+					in, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						defer func() { _ = in.Close() }()
+						r := bufio.NewReader(in)
+						if first, err := r.Peek(1); err != nil || first[0] == 0x16 { // a greeting in TLS
+							greeted(in, r)
+							return
+						}
+						out, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+						if err != nil {
+							return
+						}
+						defer func() { _ = out.Close() }()
+						go func() { _, _ = io.Copy(out, r) }()
+						_, _ = io.Copy(in, out)
+					}()
+				}
+			}()
+			e := endpoint(s)
+			e.URL = l.Addr().String()
+			c, err := osm.NewClient(e, osm.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Instances(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

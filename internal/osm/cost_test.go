@@ -81,6 +81,9 @@ func original(t *testing.T, url string, d osm.Desired) {
 		}
 		req.Header.Set("Accept", "application/json")
 		req.Header.Set("Content-Type", contentType)
+		if contentType == "application/gzip" {
+			req.Header.Set("Content-Filename", "package.tar.gz")
+		}
 		req.Header.Set("Authorization", "Bearer "+token)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
@@ -105,7 +107,7 @@ func TestDiedAnywhere(t *testing.T) {
 // A request of which nobody knows whether it was done is not made twice.
 func TestUnanswered(t *testing.T) {
 	t.Parallel()
-	for _, fault := range []osmtest.Fault{osmtest.DropBefore, osmtest.DropAfter, osmtest.Refuse} {
+	for _, fault := range []osmtest.Fault{osmtest.DropBefore, osmtest.DropAfter, osmtest.Refuse, osmtest.Fail, osmtest.FailAfter} {
 		for _, where := range []string{"/ns_instances", "/instantiate", "/action", "/ns_lcm_op_occs", "_content"} {
 			t.Run(fmt.Sprintf("%d at %s", fault, where), func(t *testing.T) {
 				t.Parallel()
@@ -121,19 +123,13 @@ func TestUnanswered(t *testing.T) {
 				})
 				for _, x := range []int{1, 2} {
 					d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", x))}}
-					r, err := w.try(d)
-					for tries := 0; err != nil && tries < 3; tries++ {
-						if !errors.Is(err, tko.ErrUnavailable) {
-							t.Fatal(err)
-						}
-						r, err = w.try(d)
-					}
-					if err != nil || !r.Settled() {
-						t.Fatalf("it isn't settled: %v %+v", err, r.Instances)
-					}
+					w.settles(d, tko.ErrUnavailable)
 				}
 				if all := w.server.Instances(); len(all) != 1 || all[0].Releases["upf/upf"].Values["x"] != 2 {
 					t.Errorf("there is %+v", all)
+				}
+				if diff := cmp.Diff([]string{"instantiate COMPLETED", "action COMPLETED"}, w.instance("a").Operations); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
 				}
 				if n == 0 {
 					t.Error("nothing went wrong")

@@ -30,6 +30,7 @@ type decision struct {
 	paths  []string
 	record InstanceRecord
 	kdu    string // "member/KDU" of an upgrade
+	reset  bool   // of an upgrade: nothing that is there stays
 	again  bool   // a removal, after which it is made anew
 	free   bool   // a removal that costs no budget: nothing runs
 
@@ -105,6 +106,13 @@ func (w *run) decideOn(name string, st *InstanceState) decision {
 			if st.Adopted {
 				d.reason = "it is not known to have these values"
 			}
+			return d.held(st, want.digest, w.policy)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(want.kdus)) {
+		have := st.KDUs[k]
+		if _, shown := rec.values(k); have.Shown && shown && !rec.shows(k, have.Values) {
+			d.verb, d.action, d.kdu, d.reset, d.reason = upgrade, ActionUpgrade, k, true, "somebody else changed its values in OSM"
 			return d.held(st, want.digest, w.policy)
 		}
 	}
@@ -209,7 +217,7 @@ func (w *run) decideRemoval(name string, st *InstanceState) decision {
 		return d.as(PhaseRemoving, "it is being terminated")
 	case rec.State == stateTerminating:
 		return d.as(PhaseRemoving, "somebody else terminates it")
-	case slices.Contains(w.desired.Keep, whatInstance+"/"+name):
+	case w.desired.keeps(whatInstance + "/" + name):
 		return d.as(PhaseKept, "it is left as it is for now")
 	case !w.policy.Prune:
 		return d.as(PhaseKept, "nobody wants it any more, and the policy is not to prune")
@@ -246,13 +254,21 @@ func (d decision) held(st *InstanceState, digest string, p Policy) decision {
 	if st.Failed == nil || st.Failed.Digest != digest {
 		return d
 	}
-	pause := p.Retry << min(st.Failed.Count-1, 6)
-	left := time.Until(st.Failed.At.Add(pause))
+	pause := p.Retry
+	if st.Failed.Busy {
+		pause = p.Poll
+	}
+	left := time.Until(st.Failed.At.Add(pause << min(st.Failed.Count-1, 6)))
 	if left <= 0 {
 		return d
 	}
 	phase := PhaseFailed
-	if st.Failed.Refused {
+	switch {
+	case st.Failed.Busy && digest == terminating:
+		phase = PhaseRemoving
+	case st.Failed.Busy:
+		phase = PhaseProgressing
+	case st.Failed.Refused:
 		phase = PhaseStalled
 	}
 	d = d.as(phase, st.Failed.Message)

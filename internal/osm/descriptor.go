@@ -1,8 +1,10 @@
 package osm
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,6 +21,8 @@ type Descriptor struct {
 	DF    []Flavour `json:"df"`
 	// of a VNFD
 	KDUs []KDUDescriptor `json:"kdu"`
+
+	Keys []string `json:"-"` // of its top level, sorted
 }
 
 // A Flavour is a deployment flavour of an NSD.
@@ -38,20 +42,52 @@ type KDUDescriptor struct {
 	Chart string `json:"helm-chart"`
 }
 
-// UnmarshalJSON reads a descriptor. Parts that aren't as they should be count
-// as missing: OSM says what is wrong with them.
+// UnmarshalJSON reads a descriptor. Numbers count as texts: a member's index may
+// be written as 1. Parts that aren't as they should be count as missing: OSM says
+// what is wrong with them.
 func (d *Descriptor) UnmarshalJSON(data []byte) error {
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return err
 	}
-	*d = Descriptor{}
+	*d = Descriptor{Keys: slices.Sorted(maps.Keys(parts))}
 	for name, into := range map[string]any{"id": &d.ID, "vnfd-id": &d.VNFDs, "df": &d.DF, "kdu": &d.KDUs} {
 		if part, ok := parts[name]; ok {
-			_ = json.Unmarshal(part, into)
+			_ = json.Unmarshal(texts(part), into)
 		}
 	}
 	return nil
+}
+
+// texts is JSON with texts in place of numbers.
+func texts(data []byte) []byte {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return data
+	}
+	var walk func(v any) any
+	walk = func(v any) any {
+		switch t := v.(type) {
+		case json.Number:
+			return t.String()
+		case []any:
+			for i := range t {
+				t[i] = walk(t[i])
+			}
+		case map[string]any:
+			for k := range t {
+				t[k] = walk(t[k])
+			}
+		}
+		return v
+	}
+	out, err := json.Marshal(walk(v))
+	if err != nil {
+		return data
+	}
+	return out
 }
 
 // References are the ids of all VNFDs that an NSD refers to.
@@ -81,8 +117,11 @@ var envelopes = map[string]Kind{
 // are ErrInvalid, and say the line where there is one.
 func ParseDescriptor(data []byte) (Kind, Descriptor, error) {
 	var tree map[string]any
-	if err := yaml.Unmarshal(data, &tree); err != nil {
-		return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+	if json.Unmarshal(data, &tree) != nil { // not every JSON is YAML: tabs
+		tree = nil
+		if err := yaml.Unmarshal(data, &tree); err != nil {
+			return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		}
 	}
 	for name, kind := range envelopes {
 		inner, ok := tree[name]
@@ -117,13 +156,34 @@ func ParseDescriptor(data []byte) (Kind, Descriptor, error) {
 }
 
 func decodeTree(v any) (Descriptor, error) {
-	data, err := json.Marshal(v)
+	data, err := json.Marshal(jsonTree(v))
 	if err != nil {
 		return Descriptor{}, fmt.Errorf("reading a descriptor: %w", err)
 	}
 	var d Descriptor
 	err = json.Unmarshal(data, &d)
 	return d, err
+}
+
+// jsonTree is a tree of YAML that JSON can say: keys of maps are texts.
+func jsonTree(v any) any {
+	switch t := v.(type) {
+	case map[any]any:
+		m := make(map[string]any, len(t))
+		for k, e := range t {
+			m[fmt.Sprint(k)] = jsonTree(e)
+		}
+		return m
+	case map[string]any:
+		for k, e := range t {
+			t[k] = jsonTree(e)
+		}
+	case []any:
+		for i, e := range t {
+			t[i] = jsonTree(e)
+		}
+	}
+	return v
 }
 
 func (k Kind) descriptor() string {

@@ -1,14 +1,25 @@
 package osm
 
-import "io/fs"
+import (
+	"io/fs"
+	"slices"
+)
 
 // Desired is all that one source wants of one OSM.
 type Desired struct {
 	Packages  []Package
 	Instances []Instance
 	// Keep names what is left as it is though it isn't wanted here:
-	// "instance/NAME", "vnf/ID" and "ns/ID". It is for what can't be read for now.
+	// "instance/NAME", "vnf/ID" and "ns/ID", or KeepAll. It is for what can't be
+	// read for now.
 	Keep []string
+}
+
+// KeepAll in [Desired.Keep] keeps everything.
+const KeepAll = "*"
+
+func (d Desired) keeps(key string) bool {
+	return slices.Contains(d.Keep, key) || slices.Contains(d.Keep, KeepAll)
 }
 
 // A Kind is one of the kinds of packages.

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -103,20 +104,46 @@ func (e Endpoint) transport() (*http.Transport, error) {
 	}, nil
 }
 
-// speaks finds out what a server on a loopback address speaks.
+// maxSpeaks is how long a server may take to say what it speaks.
+const maxSpeaks = 5 * time.Second
+
+// speaks finds out what a server on a loopback address speaks. One that speaks
+// plain http may say so, hang up, or wait for the end of a line when it is
+// greeted with TLS: so it is asked in plain http then.
 func speaks(ctx context.Context, host string) (scheme string, err error) {
 	if _, _, err := net.SplitHostPort(host); err != nil {
 		host = net.JoinHostPort(strings.Trim(host, "[]"), "443")
 	}
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent
-	conn, err := d.DialContext(ctx, "tcp", host)
-	var plain tls.RecordHeaderError
-	switch {
-	case err == nil:
-		return "https", conn.Close()
-	case errors.As(err, &plain):
-		return "http", nil
-	default:
-		return "", fmt.Errorf("finding out what %s speaks: %w", host, err)
+	greet := func(say func(net.Conn) error) error {
+		ctx, cancel := context.WithTimeout(ctx, maxSpeaks)
+		defer cancel()
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+		defer stop()
+		return say(conn)
 	}
+	err = greet(func(conn net.Conn) error {
+		return tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
+	})
+	if alert, ok := errors.AsType[*net.OpError](err); err == nil || ok && alert.Op == "remote error" { // or it refuses, in TLS
+		return "https", nil
+	}
+	plainErr := greet(func(conn net.Conn) error {
+		if _, err := io.WriteString(conn, "HEAD / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"); err != nil {
+			return err
+		}
+		answer := make([]byte, len("HTTP/"))
+		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "HTTP/" {
+			return fmt.Errorf("it isn't http: %w", orEOF(err))
+		}
+		return nil
+	})
+	if plainErr == nil {
+		return "http", nil
+	}
+	return "", fmt.Errorf("finding out what %s speaks: %w", host, err)
 }

@@ -220,6 +220,9 @@ func TestFailedUpgrade(t *testing.T) {
 	if got := r.Instances["a"]; got.Phase != osm.PhaseFailed || !strings.Contains(got.Message, "timed out waiting") || !strings.Contains(got.Message, "upgrade of upf/upf") || r.Again == 0 {
 		t.Errorf("it is %+v, again in %s", got, r.Again)
 	}
+	if len(r.Ended) != 1 || r.Ended[0].Name != "a" || r.Ended[0].State != "FAILED" || !strings.Contains(r.Ended[0].Failure, "timed out waiting") {
+		t.Errorf("ended: %+v", r.Ended)
+	}
 	w.apply(d)
 	if n := len(w.instance("a").Operations); n != 2 {
 		t.Errorf("%d operations", n)

@@ -5,6 +5,7 @@ import (
 	"crypto/md5" //nolint:gosec // the server asks for it
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -38,8 +39,8 @@ type InstanceRecord struct {
 	Description      string  `json:"description"`
 	State            string  `json:"nsState"`
 	CurrentOperation string  `json:"currentOperation"`
-	ErrorDescription string  `json:"errorDescription"`
-	ErrorDetail      string  `json:"errorDetail"`
+	ErrorDescription anyText `json:"errorDescription"`
+	ErrorDetail      anyText `json:"errorDetail"`
 	DetailedStatus   anyText `json:"detailed-status"`
 	Admin            struct {
 		State    string `json:"nsState"`
@@ -55,6 +56,22 @@ type DeployedKDU struct {
 	Member         string  `json:"member-vnf-index"`
 	Model          string  `json:"kdu-model"`
 	DetailedStatus anyText `json:"detailed-status"`
+}
+
+// values are those that OSM shows of a KDU, "member/KDU", if it does.
+func (r InstanceRecord) values(kdu string) (values map[string]any, shown bool) {
+	for _, k := range r.Admin.Deployed.K8s {
+		if k.Member+"/"+k.KDU == kdu {
+			return releaseValues(string(k.DetailedStatus))
+		}
+	}
+	return nil, false
+}
+
+// shows says whether OSM shows just these values of a KDU.
+func (r InstanceRecord) shows(kdu string, digest map[string]string) bool {
+	values, shown := r.values(kdu)
+	return shown && maps.Equal(digests(values), digest)
 }
 
 // anyText is a text, or nothing if it is something else.
@@ -93,7 +110,7 @@ func (r InstanceRecord) Busy() bool {
 // Trouble is what OSM says is wrong with it.
 func (r InstanceRecord) Trouble() string {
 	var parts []string
-	for _, p := range []string{r.ErrorDescription, r.ErrorDetail} {
+	for _, p := range []string{string(r.ErrorDescription), string(r.ErrorDetail)} {
 		if p != "" && p != "None" {
 			parts = append(parts, p)
 		}
@@ -110,7 +127,7 @@ type OperationRecord struct {
 	Instance       string  `json:"nsInstanceId"`
 	Type           string  `json:"lcmOperationType"`
 	State          string  `json:"operationState"`
-	ErrorMessage   string  `json:"errorMessage"`
+	ErrorMessage   anyText `json:"errorMessage"`
 	DetailedStatus anyText `json:"detailed-status"`
 	Start          float64 `json:"startTime"`
 	Entered        float64 `json:"statusEnteredTime"`
@@ -134,7 +151,7 @@ func (o OperationRecord) Failed() bool {
 // Message is what OSM says of how it went.
 func (o OperationRecord) Message() string {
 	if o.ErrorMessage != "" {
-		return bounded(o.ErrorMessage)
+		return bounded(string(o.ErrorMessage))
 	}
 	return bounded(string(o.DetailedStatus))
 }
@@ -178,6 +195,13 @@ func (c *Client) Instance(ctx context.Context, id string) (InstanceRecord, error
 	return r, err
 }
 
+// Operation answers one operation.
+func (c *Client) Operation(ctx context.Context, id string) (OperationRecord, error) {
+	var r OperationRecord
+	err := c.do(ctx, request{method: http.MethodGet, path: opsPath + "/" + url.PathEscape(id)}, &r)
+	return r, err
+}
+
 // Operations lists those that a filter selects.
 func (c *Client) Operations(ctx context.Context, filter url.Values) ([]OperationRecord, error) {
 	return list[OperationRecord](ctx, c, opsPath, filter)
@@ -199,6 +223,9 @@ func (c *Client) CreatePackage(ctx context.Context, kind Kind, a Archive) (strin
 		ID string `json:"id"`
 	}
 	err := c.do(ctx, a.request(http.MethodPost, pathsOf[kind].create), &answer)
+	if err == nil && answer.ID == "" {
+		err = tko.Errorf(tko.ErrUnavailable, "OSM made %s package %q, and doesn't say its _id", kind, a.Name)
+	}
 	return answer.ID, err
 }
 
@@ -206,6 +233,23 @@ func (c *Client) CreatePackage(ctx context.Context, kind Kind, a Archive) (strin
 func (c *Client) UpdatePackage(ctx context.Context, kind Kind, id string, a Archive) error {
 	p := pathsOf[kind]
 	return c.do(ctx, a.request(http.MethodPut, p.records+"/"+url.PathEscape(id)+"/"+p.content), nil)
+}
+
+// DropKeys removes keys of the top level of a package's descriptor. OSM merges
+// what it is sent into what it has, so those that left are still there.
+func (c *Client) DropKeys(ctx context.Context, kind Kind, id, descriptor string, keys []string) error {
+	d := map[string]any{"id": descriptor}
+	for _, k := range keys {
+		d[k] = nil
+	}
+	body := map[string]any{"vnfd": d}
+	if kind == KindNS {
+		body = map[string]any{"nsd": map[string]any{"nsd": []any{d}}}
+	}
+	return c.do(ctx, request{
+		method: http.MethodPut, path: pathsOf[kind].create + "/" + url.PathEscape(id), body: body,
+		header: http.Header{"Content-Type": {"application/yaml"}}, // all JSON is YAML, and OSM's own client says so
+	}, nil)
 }
 
 // DeletePackage removes a package. It is ErrConflict if something refers to it.

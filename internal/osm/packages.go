@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -137,7 +138,29 @@ func (w *run) ensure(ctx context.Context, s *packageStep) error {
 	if err != nil {
 		return fmt.Errorf("%s: the %s package %q: %w", s.where(), s.Kind, s.ID, err)
 	}
-	return w.book.setPackage(ctx, s.key(), &PackageState{ID: s.id, Digest: s.content.digest})
+	keys, err := w.dropKeys(ctx, s)
+	if err != nil {
+		return fmt.Errorf("%s: the %s package %q: %w", s.where(), s.Kind, s.ID, err)
+	}
+	return w.book.setPackage(ctx, s.key(), &PackageState{ID: s.id, Digest: s.content.digest, Keys: keys})
+}
+
+// dropKeys removes what left the top level of the descriptor, and answers what
+// is there then. That a server doesn't take that is no reason to stop.
+func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err error) {
+	there = s.content.descriptor.Keys
+	gone := slices.DeleteFunc(slices.Clone(w.book.state().Packages[s.key()].Keys), func(k string) bool { return slices.Contains(there, k) })
+	if s.action != ActionUpdate || len(gone) == 0 {
+		return there, nil
+	}
+	if err := w.Client.DropKeys(ctx, s.Kind, s.id, s.ID, gone); err != nil {
+		if fatal(err) {
+			return nil, err
+		}
+		w.warn(Problem{string(s.Kind), s.ID, s.Source, fmt.Errorf("OSM keeps what left the descriptor (%s): %w", strings.Join(gone, ", "), err)})
+		there = slices.Sorted(slices.Values(slices.Concat(there, gone)))
+	}
+	return there, nil
 }
 
 // send sends a package. Somebody else may have made or removed it.
@@ -172,7 +195,7 @@ func (w *run) prunePackages(ctx context.Context) error {
 		switch {
 		case wanted[k]:
 			continue
-		case slices.Contains(w.desired.Keep, k):
+		case w.desired.keeps(k):
 			status.Message = "it is left as it is for now"
 			waiting = true // what it refers to is needed, too
 		case !w.policy.Prune:
@@ -199,7 +222,17 @@ func (w *run) prunePackages(ctx context.Context) error {
 
 func (w *run) removePackage(ctx context.Context, kind Kind, id string, p PackageState) error {
 	if p.ID != "" {
-		if err := w.Client.DeletePackage(ctx, kind, p.ID); err != nil && !errors.Is(err, tko.ErrNotFound) {
+		err := w.Client.DeletePackage(ctx, kind, p.ID)
+		if errors.Is(err, tko.ErrNotFound) { // is it gone?
+			found, listErr := w.Client.Packages(ctx, kind, url.Values{"id": {id}})
+			if listErr != nil {
+				return fmt.Errorf("listing the %s packages: %w", kind, listErr)
+			}
+			if !slices.ContainsFunc(found, func(r PackageRecord) bool { return r.ID == p.ID }) {
+				err = nil
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("removing the %s package %q: %w", kind, id, err)
 		}
 		w.changed(Change{Action: ActionDelete, What: string(kind), Name: id, Reason: "nobody wants it any more"})
@@ -243,7 +276,7 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 	}
 	state := w.book.state()
 	for _, k := range slices.Sorted(maps.Keys(state.Packages)) {
-		if kind, id, _ := strings.Cut(k, "/"); w.policy.Prune && !slices.ContainsFunc(w.desired.Packages, func(p Package) bool { return p.key() == k }) {
+		if kind, id, _ := strings.Cut(k, "/"); w.policy.Prune && !w.desired.keeps(k) && !slices.ContainsFunc(w.desired.Packages, func(p Package) bool { return p.key() == k }) {
 			plan.Changes = append(plan.Changes, Change{Action: ActionDelete, What: kind, Name: id, Reason: "nobody wants it any more"})
 		}
 	}

@@ -143,11 +143,19 @@ type Report struct {
 	Packages  map[string]Status // by "vnf/ID" and "ns/ID"
 	Instances map[string]Status // by name
 	Removed   []string          // instances that are gone since, sorted
+	Ended     []Ended           // operations that ended since, in order
 	Warnings  []Problem
 	Approval  *Approval // that is waited for
 	// Again is when to call again though nothing changed, for operations in flight
 	// and for what is tried again; never if 0.
 	Again time.Duration
+}
+
+// Ended is an operation that ended.
+type Ended struct {
+	Name string // of the instance
+	OperationState
+	Failure string // what OSM says is wrong; empty if nothing is
 }
 
 // Settled says whether nothing is in flight and everything is as it should be.

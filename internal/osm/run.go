@@ -45,6 +45,7 @@ type run struct {
 	statuses map[string]Status
 	packages map[string]Status
 	removed  []string
+	ended    []Ended
 	warnings []Problem
 	approval *Approval
 	again    time.Duration
@@ -219,7 +220,7 @@ func (w *run) report() Report {
 	slices.Sort(w.removed)
 	return Report{
 		State: w.book.state(), Changes: w.changes, Packages: w.packages, Instances: w.statuses,
-		Removed: w.removed, Warnings: w.warnings, Approval: w.approval, Again: w.again,
+		Removed: w.removed, Ended: w.ended, Warnings: w.warnings, Approval: w.approval, Again: w.again,
 	}
 }
 
@@ -257,6 +258,15 @@ func (w *run) observe(ctx context.Context, only map[string]bool) error {
 			unknown = append(unknown, name)
 		}
 	}
+	for _, q := range split("id", ops) { // first: what has ended shows in the instances, too, then
+		records, err := w.Client.Operations(ctx, q)
+		if err != nil {
+			return fmt.Errorf("listing the operations: %w", err)
+		}
+		for _, r := range records {
+			w.seen.ops[r.ID] = r
+		}
+	}
 	for _, q := range instanceQueries(known, unknown, slices.Collect(maps.Keys(nsds))) {
 		w.seen.byNSD = w.seen.byNSD || q.Has("nsd-ref")
 		records, err := w.Client.Instances(ctx, q)
@@ -275,15 +285,6 @@ func (w *run) observe(ctx context.Context, only map[string]bool) error {
 			_, ok := w.seen.byID[state.Instances[name].ID]
 			return !ok
 		})
-	}
-	for _, q := range split("id", ops) {
-		records, err := w.Client.Operations(ctx, q)
-		if err != nil {
-			return fmt.Errorf("listing the operations: %w", err)
-		}
-		for _, r := range records {
-			w.seen.ops[r.ID] = r
-		}
 	}
 	return nil
 }
@@ -337,6 +338,7 @@ func (l *lookups) nsd(ctx context.Context, id string) (PackageRecord, error) {
 		return PackageRecord{}, tko.Errorf(tko.ErrInvalid, "the NSD's id %q has a comma", id)
 	}
 	found, err := l.run.Client.Packages(ctx, KindNS, url.Values{"id": {id}})
+	found = slices.DeleteFunc(found, func(r PackageRecord) bool { return r.Descriptor.ID != id })
 	switch {
 	case err != nil:
 		return PackageRecord{}, fmt.Errorf("looking for NSD %q: %w", id, err)
@@ -396,6 +398,7 @@ func (l *lookups) vim(ctx context.Context, name string) (string, error) {
 		if found, err = l.run.Client.VIMs(ctx, url.Values{attribute: {name}}); err != nil {
 			return "", fmt.Errorf("looking for VIM account %q: %w", name, err)
 		}
+		found = slices.DeleteFunc(found, func(r VIMRecord) bool { return r.Name != name && r.ID != name }) // a comma is an or
 		if len(found) > 0 {
 			break
 		}
@@ -410,8 +413,13 @@ func (l *lookups) vim(ctx context.Context, name string) (string, error) {
 	return found[0].ID, nil
 }
 
-// fatal says whether an error concerns everything, not just what was asked for.
+// fatal says whether an error concerns everything, not just what was asked
+// for: no answer, a login that is refused. What the server answers concerns what
+// it was asked.
 func fatal(err error) bool {
+	if _, answered := errors.AsType[*Error](err); answered && !errors.Is(err, errKeep) {
+		return false
+	}
 	return errors.Is(err, tko.ErrUnavailable) || errors.Is(err, tko.ErrDenied) || errors.Is(err, errKeep) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -66,6 +66,9 @@ type session struct {
 	issued  time.Time
 	expires time.Time
 	again   bool // it was made because its predecessor was refused
+	// works are the resources that the server has answered with it, guarded by
+	// the account's mu: who isn't allowed to do something is refused with 401, too.
+	works map[string]bool
 }
 
 // refusal is a login that was refused.
@@ -142,13 +145,20 @@ func (a *account) valid(k sessionKey) *session {
 	return s
 }
 
-// drop forgets a session that the server doesn't take any more. It says
-// whether it makes sense to log in again: not if that was just done for the
-// same reason.
-func (a *account) drop(k sessionKey, s *session) (worthwhile bool) {
+// worked notes that the server took a session for a resource.
+func (a *account) worked(s *session, resource string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s.again && time.Since(s.issued) < fresh {
+	s.works[resource] = true
+}
+
+// drop forgets a session that the server doesn't take any more. It says
+// whether it makes sense to log in again: not if that was just done for the
+// same reason, and hasn't helped with this resource.
+func (a *account) drop(k sessionKey, s *session, resource string) (worthwhile bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.again && !s.works[resource] && time.Since(s.issued) < fresh {
 		return false
 	}
 	if a.sessions[k] == s {
@@ -198,8 +208,7 @@ func (c *Client) session(ctx context.Context, refused *session) (*session, sessi
 	defer a.mu.Unlock()
 	a.last = time.Now()
 	if err != nil {
-		var said *Error
-		if errors.As(err, &said) && said.Status == http.StatusUnauthorized {
+		if no, ok := errors.AsType[*loginError](err); ok && no.status == http.StatusUnauthorized {
 			r := a.refused[k]
 			if r == nil {
 				r = &refusal{pause: firstPause}
@@ -235,7 +244,11 @@ func (c *Client) login(ctx context.Context, password config.Secret) (*session, e
 	body := map[string]string{"username": c.endpoint.User, "password": string(password), "project_id": c.endpoint.Project}
 	began := time.Now()
 	if err := c.once(ctx, request{method: http.MethodPost, path: "/admin/v1/tokens", body: body}, nil, &answer); err != nil {
-		return nil, fmt.Errorf("logging in to OSM as %q in project %q: %w", c.endpoint.User, c.endpoint.Project, err)
+		what := fmt.Sprintf("logging in to OSM as %q in project %q: ", c.endpoint.User, c.endpoint.Project)
+		if said, ok := errors.AsType[*Error](err); ok {
+			return nil, &loginError{text: what + err.Error(), status: said.Status, away: said.Is(tko.ErrUnavailable)}
+		}
+		return nil, fmt.Errorf("%s%w", what, err)
 	}
 	if answer.ID == "" {
 		return nil, tko.Errorf(tko.ErrUnavailable, "logging in to OSM as %q: the answer holds no token", c.endpoint.User)
@@ -250,7 +263,25 @@ func (c *Client) login(ctx context.Context, password config.Secret) (*session, e
 	if life <= 0 {
 		return nil, tko.Errorf(tko.ErrUnavailable, "logging in to OSM as %q: the new token has expired already: look at the server's clock", c.endpoint.User)
 	}
-	return &session{token: answer.ID, issued: began, expires: began.Add(life)}, nil
+	return &session{token: answer.ID, issued: began, expires: began.Add(life), works: map[string]bool{}}, nil
+}
+
+// A loginError is an answer to a login that says no. It is never an answer to
+// what was to be asked then: that there is no such project, say, doesn't mean
+// that there is no such instance.
+type loginError struct {
+	text   string
+	status int
+	away   bool // the server can't for now
+}
+
+func (e *loginError) Error() string { return e.text }
+
+func (e *loginError) Is(target error) bool {
+	if e.away {
+		return target == tko.ErrUnavailable
+	}
+	return target == tko.ErrDenied
 }
 
 func seconds(f float64) time.Duration {

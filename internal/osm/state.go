@@ -17,6 +17,9 @@ type State struct {
 type PackageState struct {
 	ID     string `json:"_id,omitempty"`    // OSM's; empty if it isn't known to be there
 	Digest string `json:"digest,omitempty"` // of the archive that was sent
+	// Keys are those of the descriptor's top level, sorted: OSM merges a new
+	// descriptor into the one that it has.
+	Keys []string `json:"keys,omitempty"`
 }
 
 // InstanceState is what is known of an instance.
@@ -51,6 +54,9 @@ type KDUState struct {
 	// Initial are the paths that were there at instantiation: OSM adds those to
 	// every upgrade.
 	Initial []string `json:"initial,omitempty"`
+	// Shown says that OSM showed just these values when they were applied: when
+	// it shows others, somebody changed them.
+	Shown bool `json:"shown,omitempty"`
 }
 
 // What operations do.
@@ -76,6 +82,7 @@ type Failure struct {
 	Digest  string    `json:"digest"` // of what was desired
 	Message string    `json:"message"`
 	Refused bool      `json:"refused,omitempty"` // OSM said no
+	Busy    bool      `json:"busy,omitempty"`    // OSM said not now: it is asked again soon
 	Count   int       `json:"count"`
 	At      time.Time `json:"at"`
 }

@@ -3,7 +3,9 @@ package osm_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -114,6 +116,26 @@ func (w *world) settle(d osm.Desired) osm.Report {
 		w.t.Fatalf("it isn't settled: %+v %+v %+v", r.Packages, r.Instances, r.Approval)
 	}
 	return r
+}
+
+// settles applies again and again until everything is well. Errors that come on
+// the way are of these kinds.
+func (w *world) settles(d osm.Desired, kinds ...error) {
+	w.t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
+		r, err := w.try(d)
+		switch {
+		case err == nil && r.Settled():
+			return
+		case err != nil && !slices.ContainsFunc(kinds, func(k error) bool { return errors.Is(err, k) }):
+			w.t.Fatal(err)
+		case time.Now().After(deadline):
+			w.t.Fatalf("it doesn't settle: %v %+v %+v", err, r.Packages, r.Instances)
+		}
+		if all := duplicates(w.server); len(all) > 0 {
+			w.t.Fatalf("there are duplicates: %v", all)
+		}
+	}
 }
 
 // instance is one in OSM.

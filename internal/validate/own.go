@@ -360,4 +360,11 @@ var annotationValues = map[string][]string{
 	krm.AnnotationMetadata: {krm.Here, krm.Postpone, krm.Never},
 	krm.AnnotationMerge:    {krm.Replace, krm.Override},
 	krm.AnnotationRename:   nil,
+
+	// What the meta-scheduler reads of resources that it applies: one that is
+	// mistyped would mean nothing, and what was to stay would go.
+	"tko.nephio.org/target":   {"management"},
+	"tko.nephio.org/prune":    {krm.Never},
+	"tko.nephio.org/adopt":    {"false", "true"},
+	"tko.nephio.org/recreate": {"false", "true"},
 }

@@ -1,6 +1,13 @@
 package validate_test
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/validate"
+)
 
 // The prefix of findings, to keep the tables readable.
 const (
@@ -42,7 +49,7 @@ func TestOwnKinds(t *testing.T) {
 ---
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r2}, spec: {url: "git@example.com:x.git"}}
 ---
-{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {kubeconfig: {file: edge/a.yaml, context: edge}, namespace: ran, inventoryNamespace: tko, drift: Report, ignore: [{group: apps, kind: Deployment, namespace: ran, name: cu, pointers: [/spec/replicas]}], prune: {percent: 20, objects: 5, approve: 0123456789ab}}}
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {kubeconfig: {file: edge/a.yaml, context: edge}, namespace: ran, inventoryNamespace: tko, drift: Report, cleanup: Remove, ignore: [{group: apps, kind: Deployment, namespace: ran, name: cu, pointers: [/spec/replicas]}], prune: {percent: 20, objects: 5, approve: 0123456789ab}}}
 ---
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c2}, spec: {kubeconfig: {secret: {name: edge, namespace: capi, key: config}}}}
 ---
@@ -254,6 +261,14 @@ func TestOwnKinds(t *testing.T) {
 				cluster + `"d": spec.kubeconfig.file: must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it`,
 			},
 		},
+		"annotations of the meta-scheduler": {
+			why: "one that is mistyped would let go what was to stay",
+			pkg: `{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {tko.nephio.org/prune: Never, tko.nephio.org/target: management, tko.nephio.org/adopt: "true", tko.nephio.org/recreate: "false", tko.nephio.org/order: "-5"}}}
+---
+{apiVersion: example.com/v1, kind: Thing, metadata: {name: t, annotations: {tko.nephio.org/prune: never, tko.nephio.org/target: here, tko.nephio.org/adopt: "yes", tko.nephio.org/recreate: true, tko.nephio.org/order: 5}}}`,
+			complete: mistyped,
+			partial:  mistyped,
+		},
 		"annotations": {
 			why: "an annotation that TKO would not understand is found before it is ignored, on any kind",
 			pkg: `{apiVersion: example.com/v1, kind: Thing, metadata: {name: t, annotations: {nephio.org/prepared: "yes", nephio.org/prepare: here, nephio.org/approve: Later, nephio.org/merge: "", nephio.org/metadata: 5}}}`,
@@ -273,4 +288,42 @@ func TestOwnKinds(t *testing.T) {
 			},
 		},
 	})
+}
+
+var mistyped = []string{
+	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/adopt: must be one of false, true, is "yes"`,
+	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/order: must be text, but is the number 5; put it in quotes`,
+	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/prune: must be one of Never, is "never"`,
+	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/recreate: must be text, but is true; put it in quotes`,
+	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/target: must be one of management, is "here"`,
+}
+
+// What the documentation says that sites' packages may hold is taken.
+func TestDocumentedSites(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	for file, group := range map[string]string{
+		"kubernetes-sites.md": "kubernetes.plugin.nephio.org", "scheduling.md": "git.plugin.nephio.org", "osm.md": "osm.plugin.nephio.org",
+	} {
+		text, err := os.ReadFile("../../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+			block, _, _ = strings.Cut(block, "```")
+			for one := range strings.SplitSeq(block, "\n---\n") {
+				if !strings.Contains(one, "apiVersion: "+group) && !strings.Contains(one, "apiVersion: workload.nephio.org") {
+					continue
+				}
+				found++
+				for _, line := range lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, one), Complete: true})) {
+					t.Errorf("%s: %s", file, line)
+				}
+			}
+		}
+		if found == 0 {
+			t.Errorf("%s has no example of %s", file, group)
+		}
+	}
 }

@@ -43,7 +43,9 @@ type stampBody struct {
 func stampOf(s tko.Stamp) stampBody {
 	body := stampBody{Created: s.Created.UnixMilli(), Updated: s.Updated.UnixMilli(), Revision: s.Revision}
 	for _, c := range s.Conditions {
-		body.Conditions = append(body.Conditions, conditionBody(c))
+		body.Conditions = append(body.Conditions, conditionBody{
+			Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransition: c.LastTransition, ObservedRevision: c.ObservedRevision,
+		})
 	}
 	return body
 }

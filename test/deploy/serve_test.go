@@ -61,6 +61,16 @@ func TestServe(t *testing.T) {
 	c.Kubectl(t, "patch", "apiservice", "v1alpha1.tko.nephio.org", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"service":{"port":%d}}}`, port))
 	c.Kubectl(t, "wait", "--for=condition=Available", "--timeout=4m", "apiservice/v1alpha1.tko.nephio.org")
 
+	// What has an owner goes with it, whichever of the two is TKO's; see below.
+	owned := func(object, owner string) {
+		t.Helper()
+		reference := c.Kubectl(t, "get", owner, "-o", `jsonpath=apiVersion: {.apiVersion}, kind: {.kind}, name: {.metadata.name}, uid: {.metadata.uid}`)
+		c.Apply(t, object+", ownerReferences: [{"+reference+"}]}")
+	}
+	c.Kubectl(t, "create", "clusterrole", "serve-owner", "--verb=get", "--resource=pods")
+	owned("apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: owned", "clusterrole/serve-owner")
+	owned("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owned, namespace: "+namespace, "site.tko.nephio.org/owned")
+
 	// Users may what the chart's roles say.
 	c.Kubectl(t, "create", "clusterrolebinding", "serve-viewer", "--clusterrole=tko-viewer", "--user=serve-viewer")
 	c.Kubectl(t, "create", "clusterrolebinding", "serve-editor", "--clusterrole=tko-editor", "--user=serve-editor")
@@ -71,7 +81,7 @@ func TestServe(t *testing.T) {
 	if _, stderr, code := c.Try(t, editor, template, "create", "-f", "-"); code != 0 {
 		t.Fatalf("an editor may create: %s", stderr)
 	}
-	if out, stderr, code := c.Try(t, viewer, "", "get", "tko", "-o", "name"); code != 0 || strings.TrimSpace(out) != "template.tko.nephio.org/served" {
+	if out, stderr, code := c.Try(t, viewer, "", "get", "tko", "-o", "name"); code != 0 || strings.TrimSpace(out) != "site.tko.nephio.org/owned\ntemplate.tko.nephio.org/served" {
 		t.Errorf("a viewer sees %q, %s", out, stderr)
 	}
 	if _, stderr, code := c.Try(t, viewer, template, "delete", "-f", "-"); code == 0 || !strings.Contains(stderr, "cannot delete") {
@@ -104,6 +114,12 @@ func TestServe(t *testing.T) {
 		}
 		break
 	}
+
+	c.Kubectl(t, "delete", "clusterrole", "serve-owner")
+	began := time.Now()
+	c.Eventually(t, "", "get", "sites.tko.nephio.org", "-o", "name")
+	c.Eventually(t, "", "-n", namespace, "get", "configmap", "owned", "-o", "name", "--ignore-not-found")
+	t.Logf("what was owned has gone after %s", time.Since(began).Round(time.Second))
 
 	// The meta-scheduler reaches this cluster by the kubeconfig that it is given, and may what it needs.
 	text := c.Kubectl(t, "-n", namespace, "get", "configmap", "tko-management", "-o", `jsonpath={.data.kubeconfig}`)

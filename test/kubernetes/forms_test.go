@@ -190,6 +190,9 @@ func statuses(t *testing.T, w *world) {
 	for _, manager := range []string{"One", "Two", "One"} {
 		w.with(fmt.Sprintf(applied, manager), "apply", "--server-side", "--subresource=status", "--field-manager="+manager, "-f", "-")
 	}
+	w.refused(w.Kubeconfig, strings.Replace(fmt.Sprintf(applied, "One"), "'True'", "'False'", 1), `conflict`,
+		"apply", "--server-side", "--subresource=status", "--field-manager=Two", "-f", "-")
+	w.prints("One Two", "get", "site.tko.nephio.org", "lagos", "--show-managed-fields", "-o", `jsonpath={.metadata.managedFields[?(@.operation=="Apply")].manager}`)
 	w.prints("One=True Patched=False Two=True Updated=True", "get", "site.tko.nephio.org", "lagos", "-o", "jsonpath={range .status.conditions[*]}{.type}={.status} {end}")
 	w.prints(strconv.FormatInt(generation, 10), "get", "site.tko.nephio.org", "lagos", "-o", "jsonpath={.metadata.generation}")
 	w.with("", "wait", "--for=condition=Two", "site.tko.nephio.org/lagos", "--timeout=240s")

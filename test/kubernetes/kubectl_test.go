@@ -2,12 +2,18 @@ package kubernetes_test
 
 import (
 	"bufio"
+	"context"
+	"crypto/tls"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 const aPackage = `, labels: {type: demo, Site.cloud: GCP}}
@@ -102,7 +108,10 @@ func TestKubectl(t *testing.T) {
 		name := w.with(text, "create", "-f", "-", "-o", "name")
 		w.with("", "wait", "--for=condition=Prepared", name, "--timeout=240s")
 		w.prints("true true lagos", "get", name, "-o", "jsonpath={.status.prepared} {.status.approved} {.spec.siteId}")
+		w.with("", "label", name, "later=1")
+		w.with("", "wait", "--for=condition=Prepared", "--for=condition=Approved", name, "--timeout=240s")
 		w.refused(w.Kubeconfig, text, "apply never creates", "apply", "-f", "-")
+		w.refused(w.Kubeconfig, text, "apply never creates", "apply", "--server-side", "-f", "-")
 		current := w.with("", "get", name, "-o", "yaml")
 		w.with(strings.Replace(current, "k: v", "k: other", 1), "replace", "-f", "-")
 		w.refused(w.Kubeconfig, current, "Conflict", "replace", "-f", "-")
@@ -110,9 +119,13 @@ func TestKubectl(t *testing.T) {
 		if err := json.Unmarshal([]byte(w.with("", "get", name, "-o", "json")), &after); err != nil || "deployment.tko.nephio.org/"+after.Metadata.Name != name {
 			t.Errorf("%v, %v", after, err)
 		}
-		w.with("", "delete", name)
+		w.with(w.with("", "get", name, "-o", "yaml"), "apply", "-f", "-") // which says from then on what was applied
+		w.with(w.with("", "get", name, "-o", "yaml"), "replace", "--force", "-f", "-")
 		w.with("", "wait", "--for=delete", name, "--timeout=240s")
 		w.refused(w.Kubeconfig, "", "NotFound", "get", name)
+		w.prints("lagos", "get", "tkod", "-o", "jsonpath={.items[*].spec.siteId}")
+		w.with("", "delete", "tkod", "--all")
+		w.prints("", "get", "tkod", "-o", "name")
 	})
 
 	t.Run("watch", func(t *testing.T) {
@@ -213,6 +226,60 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: editors}]
 		t.Fatal(err)
 	}
 	w.refused(alice, "", "cannot update resource \"deployments/approval\"", "replace", "--raw", path+"/approval", "-f", file)
-	w.with("", "replace", "--raw", path+"/approval", "-f", file)
+	yes := []string{"patch", name, "--subresource=approval", "--type=merge", "-p", `{"status":{"approved":true}}`}
+	w.refused(alice, "", "cannot get resource \"deployments/approval\"", yes...)
+	w.with("", append(yes, "--dry-run=server")...)
+	w.prints("false", "get", name, "-o", "jsonpath={.status.approved}")
+	w.with("", yes...)
 	w.prints("true", "get", name, "-o", "jsonpath={.status.approved}")
+	w.with("", "replace", "--raw", path+"/approval", "-f", replacement(t, w, name))
+
+	// Who comes past the API server is asked for, too, and nobody else says who it is.
+	for _, headers := range []map[string]string{{}, {"X-Remote-User": "administrator", "X-Remote-Group": "system:masters"}, {"Impersonate-User": "administrator"}} {
+		if code := w.direct(headers); code != http.StatusForbidden {
+			t.Errorf("who says %v gets %d", headers, code)
+		}
+	}
+	if code := w.direct(map[string]string{"Authorization": "Bearer wrong"}); code != http.StatusUnauthorized {
+		t.Errorf("a wrong token gets %d", code)
+	}
+	if code := w.direct(map[string]string{"Authorization": "Bearer " + kube.Token}); code != http.StatusOK {
+		t.Errorf("an administrator's token gets %d", code)
+	}
+	w.with("", "label", name, "by=carol", "--as=carol", "--as-group=system:masters")
+	if log, stderr, code := w.CLI("deployment", "explain", id, "-o", "json"); code != 0 || !strings.Contains(log, `"carol"`) {
+		t.Errorf("who is impersonated is recorded: %d, %s%s", code, log, stderr)
+	}
+}
+
+// replacement is a file with a deployment as it is.
+func replacement(t *testing.T, w *world, name string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "deployment.json")
+	if err := os.WriteFile(file, []byte(w.with("", "get", name, "-o", "json")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// direct lists templates, not through the API server.
+func (w *world) direct(headers map[string]string) int {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://localhost:"+strconv.Itoa(w.port)+"/apis/tko.nephio.org/v1alpha1/templates", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for key, value := range headers {
+		request.Header.Set(key, value)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.StatusCode
 }

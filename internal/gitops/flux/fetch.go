@@ -290,6 +290,11 @@ func unpack(ctx context.Context, archive io.Reader, dir string, limits tree.Limi
 		if err := w.Add(h.Name, r); err != nil {
 			return nil, unreadable(err)
 		}
+		if h.Mode&0o111 != 0 {
+			if err := w.Executable(h.Name); err != nil {
+				return nil, err
+			}
+		}
 	}
 }
 

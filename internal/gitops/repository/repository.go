@@ -292,6 +292,11 @@ func (r *Repository) checkout(ctx context.Context, repository *git.Repository, h
 		if err := add(w, repository, name, entry.Hash); err != nil {
 			return nil, err
 		}
+		if entry.Mode == filemode.Executable {
+			if err := w.Executable(name); err != nil {
+				return nil, err
+			}
+		}
 	}
 }
 

@@ -122,6 +122,12 @@ func (w *Writer) Add(name string, content io.Reader) error {
 	return nil
 }
 
+// Executable makes a file that was written executable: packages for OSM may
+// have programs in them.
+func (w *Writer) Executable(name string) error {
+	return w.tree.root.Chmod(filepath.Clean(filepath.FromSlash(name)), 0o700)
+}
+
 // Tree is what was written.
 func (w *Writer) Tree() *Tree { return w.tree }
 

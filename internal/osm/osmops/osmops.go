@@ -42,6 +42,11 @@ type Repository struct {
 	Desired        osm.Desired
 	// Warnings are what is ignored, with file and line.
 	Warnings []string
+	// Unread says what is wrong with each file of an instance that can't be
+	// read: an ErrInvalid, with file and line. Such an instance isn't desired, but
+	// kept: if not even its name is known, nobody knows what left the repository,
+	// and everything is.
+	Unread []error
 }
 
 // Holds says whether a revision is for OSM.
@@ -51,8 +56,9 @@ func Holds(fsys fs.FS) bool {
 }
 
 // Read reads a revision. Errors are ErrInvalid, name the file and the line or
-// field, and are joined of one for each that is wrong. Files of packages are
-// read when they are needed.
+// field, and are joined of one for each that is wrong. A file of an instance
+// that is wrong is none: it is [Repository.Unread], and the others count. Files
+// of packages are read when they are needed.
 func Read(fsys fs.FS) (*Repository, error) {
 	r := &reader{fsys: fsys, repository: &Repository{}}
 	settings, err := r.config()
@@ -67,11 +73,11 @@ func Read(fsys fs.FS) (*Repository, error) {
 	if err := r.packages(root); err != nil {
 		return nil, err
 	}
-	if err := r.instances(root, settings.extensions); err != nil {
-		return nil, err
-	}
 	if len(r.problems) > 0 {
 		return nil, errors.Join(r.problems...)
+	}
+	if err := r.instances(root, settings.extensions); err != nil {
+		return nil, err
 	}
 	return r.repository, nil
 }
@@ -207,8 +213,11 @@ func (r *reader) packages(root string) error {
 	return nil
 }
 
-// instances reads all NsInstance files, in the order of their paths.
+// instances reads all NsInstance files, in the order of their paths. With
+// extensions such as .yaml other files have them, too: those of packages, and
+// the one that says so.
 func (r *reader) instances(root string, extensions []string) error {
+	packages := path.Join(root, PackagesFolder) + "/"
 	err := fs.WalkDir(r.fsys, root, func(name string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -217,29 +226,73 @@ func (r *reader) instances(root string, extensions []string) error {
 		if !e.Type().IsRegular() || !slices.ContainsFunc(extensions, func(ext string) bool { return strings.HasSuffix(lower, ext) }) {
 			return nil
 		}
-		data, err := readFile(r.fsys, name)
-		if err != nil {
-			return err
+		if name == ConfigFile {
+			return nil
 		}
-		if i, err := r.instance(name, data); err != nil {
-			r.problem(err)
-		} else {
-			r.repository.Desired.Instances = append(r.repository.Desired.Instances, i)
-		}
-		return nil
+		return r.instanceFile(name, packages)
 	})
-	if err != nil && !errors.Is(err, tko.ErrInvalid) {
+	if err != nil {
 		return fmt.Errorf("reading %s: %w", root, err)
 	}
-	return err
+	return nil
+}
+
+// instanceFile reads a file that has the name of one of an instance. In a
+// package it may be something else.
+func (r *reader) instanceFile(name, packages string) error {
+	data, err := readFile(r.fsys, name)
+	if err != nil && !errors.Is(err, tko.ErrInvalid) {
+		return err
+	}
+	var m mapping
+	more := false
+	if err == nil {
+		m, more, err = document(name, data)
+	}
+	if rest, inFolder := strings.CutPrefix(name, packages); inFolder && strings.Contains(rest, "/") && !m.isInstance() {
+		return nil
+	}
+	var i osm.Instance
+	if err == nil {
+		i, err = r.instance(m, more)
+	}
+	if err != nil {
+		r.unread(m, err)
+	} else {
+		r.repository.Desired.Instances = append(r.repository.Desired.Instances, i)
+	}
+	return nil
+}
+
+// unread notes a file that can't be read. What it might have been about is kept.
+func (r *reader) unread(m mapping, err error) {
+	if len(r.repository.Unread) < maxProblems {
+		r.repository.Unread = append(r.repository.Unread, err)
+	}
+	name, kind := "", ""
+	if m.node != nil {
+		name, _ = m.text("name")
+		kind, _ = m.text("kind")
+	}
+	switch {
+	case name != "":
+		r.repository.Desired.Keep = append(r.repository.Desired.Keep, "instance/"+name)
+	case m.node == nil || kind == "" || m.isInstance(): // of another kind, and without a name, it is something else
+		r.repository.Desired.Keep = append(r.repository.Desired.Keep, osm.KeepAll)
+	}
+}
+
+func (m mapping) isInstance() bool {
+	if m.node == nil {
+		return false
+	}
+	kind, err := m.text("kind")
+	return err == nil && strings.EqualFold(kind, "NsInstance")
 }
 
 // instance reads an NsInstance file.
-func (r *reader) instance(file string, data []byte) (osm.Instance, error) {
-	m, more, err := document(file, data)
-	if err != nil {
-		return osm.Instance{}, err
-	}
+func (r *reader) instance(m mapping, more bool) (osm.Instance, error) {
+	file := m.file
 	if more {
 		r.warn("%s: only its first document counts: give each instance a file of its own", file)
 	}
@@ -248,7 +301,7 @@ func (r *reader) instance(file string, data []byte) (osm.Instance, error) {
 	if err != nil {
 		return i, err
 	}
-	if !strings.EqualFold(kind, "NsInstance") {
+	if !m.isInstance() {
 		return i, m.wrong("kind", "is %q: write NsInstance", kind)
 	}
 	var member string
@@ -323,6 +376,7 @@ func document(file string, data []byte) (m mapping, more bool, err error) {
 	}
 	var next yaml.Node
 	more = d.Decode(&next) == nil && len(next.Content) > 0 && next.Content[0].Tag != "!!null"
+	asWritten(&root)
 	m = mapping{file: file, node: root.Content[0]}
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(m.node.Content); i += 2 {
@@ -335,17 +389,47 @@ func document(file string, data []byte) (m mapping, more bool, err error) {
 	return m, more, nil
 }
 
-func (m mapping) find(name string) (key, value *yaml.Node) {
-	for i := 0; i+1 < len(m.node.Content); i += 2 {
-		if m.node.Content[i].Value == name {
-			v := m.node.Content[i+1]
-			for v.Kind == yaml.AliasNode {
-				v = v.Alias
+func (m mapping) find(name string) (key, value *yaml.Node) { return find(m.node, name, 0) }
+
+// maxMerged is how deep maps are merged into maps.
+const maxMerged = 10
+
+// find finds a field in a map, or else in those that are merged into it with <<.
+func find(n *yaml.Node, name string, depth int) (key, value *yaml.Node) {
+	n = plain(n)
+	if n.Kind != yaml.MappingNode || depth > maxMerged {
+		return nil, nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i], plain(n.Content[i+1])
+		}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Tag != mergeTag {
+			continue
+		}
+		all := []*yaml.Node{n.Content[i+1]}
+		if merged := plain(n.Content[i+1]); merged.Kind == yaml.SequenceNode {
+			all = merged.Content
+		}
+		for _, one := range all {
+			if key, value = find(one, name, depth+1); key != nil {
+				return key, value
 			}
-			return m.node.Content[i], v
 		}
 	}
 	return nil, nil
+}
+
+const mergeTag = "!!merge"
+
+// plain is what an alias stands for.
+func plain(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
 }
 
 func (m mapping) has(name string) bool {
@@ -386,10 +470,12 @@ func (m mapping) texts(name string) ([]string, error) {
 	}
 	var all []string
 	for _, e := range v.Content {
-		if e.Kind != yaml.ScalarNode {
+		if e = plain(e); e.Kind != yaml.ScalarNode {
 			return nil, m.wrong(name, "must be a list of texts")
 		}
-		all = append(all, strings.TrimSpace(e.Value))
+		if e.Tag != "!!null" {
+			all = append(all, strings.TrimSpace(e.Value))
+		}
 	}
 	return all, nil
 }
@@ -411,7 +497,6 @@ func (m mapping) params(name string) (map[string]any, error) {
 	if v.Kind != yaml.MappingNode {
 		return nil, m.wrong(name, "must be a map: they are the values of a Helm chart")
 	}
-	asWritten(v)
 	var all map[string]any
 	if err := v.Decode(&all); err != nil {
 		return nil, m.wrong(name, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
@@ -480,7 +565,7 @@ func plainValue(v any) (any, error) {
 func (m mapping) others(known ...string) []string {
 	var all []string
 	for i := 0; i+1 < len(m.node.Content); i += 2 {
-		if name := m.node.Content[i].Value; !slices.Contains(known, name) {
+		if name := m.node.Content[i].Value; !slices.Contains(known, name) && m.node.Content[i].Tag != mergeTag {
 			all = append(all, name)
 		}
 	}
@@ -499,7 +584,7 @@ type Connection struct {
 	Insecure bool   // any certificate will do
 }
 
-var hostname = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)$`)
+var hostname = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?)$`)
 
 // ParseConnection reads a connection file. Errors are ErrInvalid, and don't
 // show what the file holds.
@@ -532,7 +617,7 @@ func ParseConnection(data []byte) (Connection, error) {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
-	if n, numErr := strconv.ParseUint(port, 10, 16); err != nil || numErr != nil || strconv.FormatUint(n, 10) != port || !hostname.MatchString(host) {
+	if _, numErr := strconv.ParseUint(port, 10, 16); err != nil || numErr != nil || !hostname.MatchString(host) {
 		return Connection{}, m.wrong("hostname", "must be host:port")
 	}
 	if c.Scheme != "" && c.Scheme != "https" && c.Scheme != "http" {

@@ -98,38 +98,20 @@ func TestDefaults(t *testing.T) {
 
 func TestWrong(t *testing.T) {
 	t.Parallel()
-	without := func(field string) string {
-		var lines []string
-		for l := range strings.SplitSeq(upf, "\n") {
-			if !strings.HasPrefix(l, field+":") {
-				lines = append(lines, l)
-			}
-		}
-		return strings.Join(lines, "\n")
-	}
 	for name, c := range map[string]struct {
 		files map[string]string
 		text  []string
 	}{
-		"no config":                {map[string]string{"a": ""}, []string{"osm_ops_config.yaml is missing"}},
-		"an empty config":          {map[string]string{"osm_ops_config.yaml": ""}, []string{"osm_ops_config.yaml: it is empty"}},
-		"no connection":            {map[string]string{"osm_ops_config.yaml": "targetDir: a"}, []string{"osm_ops_config.yaml:1: connectionFile is missing"}},
-		"a connection outside":     {map[string]string{"osm_ops_config.yaml": "connectionFile: a/../../b"}, []string{"is not in the repository"}},
-		"a target outside":         {map[string]string{"osm_ops_config.yaml": config + "targetDir: /a/../../b"}, []string{`targetDir: "/a/../../b" leaves the repository`}},
-		"a target that isn't":      {map[string]string{"osm_ops_config.yaml": config + "targetDir: a"}, []string{`there is no folder "a"`}},
-		"a target that is a file":  {map[string]string{"osm_ops_config.yaml": config + "targetDir: a", "a": ""}, []string{`there is no folder "a"`}},
-		"a blank target":           {map[string]string{"osm_ops_config.yaml": config + "targetDir: ' '"}, []string{"osm_ops_config.yaml:2: targetDir is blank"}},
-		"extensions that aren't":   {map[string]string{"osm_ops_config.yaml": config + "fileExtensions: .yaml"}, []string{"osm_ops_config.yaml:2: fileExtensions must be a list"}},
-		"no YAML":                  {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": "a: [\n"}, []string{"a.osmops.yaml: line "}},
-		"a list":                   {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": "- a"}, []string{"a.osmops.yaml:1: it holds no map"}},
-		"another kind":             {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": "kind: Pod"}, []string{`a.osmops.yaml:1: kind is "Pod"`}},
-		"a field twice":            {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": upf + "name: b\n"}, []string{"a.osmops.yaml:10: name is there twice"}},
-		"no name":                  {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": without("name")}, []string{"a.osmops.yaml:1: name is missing"}},
-		"params that are no map":   {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": strings.ReplaceAll(upf, "{replicaCount", "[{replicaCount") + "]"}, []string{"a.osmops.yaml:"}},
-		"params beyond JSON":       {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": strings.ReplaceAll(upf, "0.5", ".nan")}, []string{"a.osmops.yaml:9: kdu.params has a number that JSON can't say"}},
-		"no KDU":                   {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": strings.Split(upf, "kdu:")[0]}, []string{"kdu is missing"}},
-		"an unknown package":       {map[string]string{"osm_ops_config.yaml": config, "osm-pkgs/x/y": ""}, []string{"osm-pkgs/x: the name of a package's folder ends with _knf (VNF) or _ns (NS)"}},
-		"everything wrong at once": {map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": without("name"), "b.osmops.yaml": without("nsdName")}, []string{"a.osmops.yaml:1: name", "b.osmops.yaml:1: nsdName"}},
+		"no config":               {map[string]string{"a": ""}, []string{"osm_ops_config.yaml is missing"}},
+		"an empty config":         {map[string]string{"osm_ops_config.yaml": ""}, []string{"osm_ops_config.yaml: it is empty"}},
+		"no connection":           {map[string]string{"osm_ops_config.yaml": "targetDir: a"}, []string{"osm_ops_config.yaml:1: connectionFile is missing"}},
+		"a connection outside":    {map[string]string{"osm_ops_config.yaml": "connectionFile: a/../../b"}, []string{"is not in the repository"}},
+		"a target outside":        {map[string]string{"osm_ops_config.yaml": config + "targetDir: /a/../../b"}, []string{`targetDir: "/a/../../b" leaves the repository`}},
+		"a target that isn't":     {map[string]string{"osm_ops_config.yaml": config + "targetDir: a"}, []string{`there is no folder "a"`}},
+		"a target that is a file": {map[string]string{"osm_ops_config.yaml": config + "targetDir: a", "a": ""}, []string{`there is no folder "a"`}},
+		"a blank target":          {map[string]string{"osm_ops_config.yaml": config + "targetDir: ' '"}, []string{"osm_ops_config.yaml:2: targetDir is blank"}},
+		"extensions that aren't":  {map[string]string{"osm_ops_config.yaml": config + "fileExtensions: .yaml"}, []string{"osm_ops_config.yaml:2: fileExtensions must be a list"}},
+		"an unknown package":      {map[string]string{"osm_ops_config.yaml": config, "osm-pkgs/x/y": ""}, []string{"osm-pkgs/x: the name of a package's folder ends with _knf (VNF) or _ns (NS)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -146,6 +128,118 @@ func TestWrong(t *testing.T) {
 	}
 }
 
+// What is wrong with one file of an instance concerns that one only. What it
+// might have been about is kept.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	without := func(field string) string {
+		var lines []string
+		for l := range strings.SplitSeq(upf, "\n") {
+			if !strings.HasPrefix(l, field+":") {
+				lines = append(lines, l)
+			}
+		}
+		return strings.Join(lines, "\n")
+	}
+	for name, c := range map[string]struct {
+		file    string
+		text    string
+		keep    string // the instance that is kept
+		unnamed bool   // everything is
+	}{
+		"no YAML":                {"a: [\n", "a.osmops.yaml: line ", "", true},
+		"nothing":                {"# to be written\n", "a.osmops.yaml: it is empty", "", true},
+		"a list":                 {"- a", "a.osmops.yaml:1: it holds no map", "", true},
+		"another kind":           {"kind: Pod\nmetadata: {name: a}", `a.osmops.yaml:1: kind is "Pod"`, "", false},
+		"another kind, a name":   {strings.ReplaceAll(upf, "nsinstance", "NsInstanse"), `a.osmops.yaml:1: kind is "NsInstanse"`, "edge-upf-07", false},
+		"no kind":                {"metadata: {name: a}", `a.osmops.yaml:1: kind is ""`, "", true},
+		"a field twice":          {upf + "name: b\n", "a.osmops.yaml:10: name is there twice", "", true},
+		"no name":                {without("name"), "a.osmops.yaml:1: name is missing", "", true},
+		"no NSD":                 {without("nsdName"), "a.osmops.yaml:1: nsdName is missing", "edge-upf-07", false},
+		"no member":              {without("vnfName"), "a.osmops.yaml:1: vnfName is missing", "edge-upf-07", false},
+		"no VIM account":         {without("vimAccountName"), "a.osmops.yaml:1: vimAccountName is missing", "edge-upf-07", false},
+		"params that are a list": {strings.Split(upf, "  params:")[0] + "  params: [a]\n", "a.osmops.yaml:9: kdu.params must be a map", "edge-upf-07", false},
+		"params beyond JSON":     {strings.ReplaceAll(upf, "0.5", ".nan"), "a.osmops.yaml:9: kdu.params has a number that JSON can't say", "edge-upf-07", false},
+		"no KDU":                 {strings.Split(upf, "kdu:")[0], "kdu is missing", "edge-upf-07", false},
+		"a KDU without a name":   {strings.Split(upf, "kdu:")[0] + "kdu: {params: {}}", "kdu.name is missing", "edge-upf-07", false},
+		"too much":               {strings.Repeat("# x\n", 1<<20+1), "a.osmops.yaml: has more than 4 MiB", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := osmops.Read(repository(map[string]string{"osm_ops_config.yaml": config, "a.osmops.yaml": c.file, "b.osmops.yaml": strings.ReplaceAll(upf, "07", "08")}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Desired.Instances) != 1 || r.Desired.Instances[0].Name != "edge-upf-08" {
+				t.Errorf("the other file says %+v", r.Desired.Instances)
+			}
+			if len(r.Unread) != 1 || !errors.Is(r.Unread[0], tko.ErrInvalid) || !strings.Contains(r.Unread[0].Error(), c.text) {
+				t.Errorf("unread: %v", r.Unread)
+			}
+			var keep []string
+			if c.keep != "" {
+				keep = []string{"instance/" + c.keep}
+			}
+			if c.unnamed {
+				keep = []string{osm.KeepAll}
+			}
+			if diff := cmp.Diff(keep, r.Desired.Keep); diff != "" {
+				t.Errorf("kept: -want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// With extensions as wide as .yaml, files that were never meant have them, too.
+func TestAllYAML(t *testing.T) {
+	t.Parallel()
+	r, err := osmops.Read(repository(map[string]string{
+		"osm_ops_config.yaml":    config + "fileExtensions: [~, ' .yaml ']\n",
+		"a.yaml":                 upf,
+		"osm-pkgs/upf_ns/d.yaml": "nsd: {}",
+		"osm-pkgs/upf_knf/charts/templates/a.yaml": "{{ if .Values.a }}\n",
+		"osm-pkgs/upf_knf/b.yaml":                  strings.ReplaceAll(upf, "07", "08"),
+		"osm-pkgs/upf_knf/c.yaml":                  "kind: NsInstance\n",
+	}))
+	if err != nil || len(r.Desired.Instances) != 2 || len(r.Unread) != 1 || !strings.HasPrefix(r.Unread[0].Error(), "osm-pkgs/upf_knf/c.yaml:1: name is missing") {
+		t.Errorf("%v %+v", err, r)
+	}
+}
+
+// Maps may be merged, and be aliases, wherever they are.
+func TestMergedMaps(t *testing.T) {
+	t.Parallel()
+	r, err := osmops.Read(repository(map[string]string{"osm_ops_config.yaml": "x: &x {connectionFile: /a}\n<<: *x\n", "a.osmops.yaml": `
+site: &site {vimAccountName: site07, nsdName: other}
+when: &when 2024-01-02
+all: &all
+  <<: *site
+  kind: NsInstance
+  nsdName: upf_ns
+  kdu: &kdu {name: upf, params: &params {a: 1, since: *when, deep: {x: 1}}}
+<<: [*all, {vnfName: upf, nsdName: last}]
+name: edge-upf-07
+kdu:
+  <<: *kdu
+  params:
+    <<: *params
+    b: 2
+`, "b.osmops.yaml": "a: &a\n  <<: *a\nkind: NsInstance\n<<: *a\n"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []osm.Instance{{
+		Name: "edge-upf-07", NSD: "upf_ns", VIM: "site07", Source: "a.osmops.yaml",
+		VNFs: []osm.VNF{{Member: "upf", KDUs: []osm.KDU{{Name: "upf", Params: map[string]any{"a": 1, "b": 2, "since": "2024-01-02", "deep": map[string]any{"x": 1}}}}}},
+	}}
+	if diff := cmp.Diff(want, r.Desired.Instances); diff != "" || r.ConnectionFile != "/a" {
+		t.Errorf("%q, -want +got:\n%s", r.ConnectionFile, diff)
+	}
+	if len(r.Unread) != 1 {
+		t.Errorf("unread: %v", r.Unread)
+	}
+}
+
 func TestConnection(t *testing.T) {
 	t.Parallel()
 	const good = "hostname: nbi.example.com:9999\nuser: u\npassword: ' hunter2 '\nproject: p\n"
@@ -156,6 +250,8 @@ func TestConnection(t *testing.T) {
 	}{
 		"as it was":       {good, "nbi.example.com:9999", ""},
 		"port 80":         {strings.ReplaceAll(good, "9999", "80"), "http://nbi.example.com:80", ""},
+		"blanks":          {strings.ReplaceAll(good, "nbi.example.com:9999", "'  nbi.example.com:9999 '"), "nbi.example.com:9999", ""},
+		"a root domain":   {strings.ReplaceAll(good, ":9999", ".:09999"), "nbi.example.com.:09999", ""},
 		"plain":           {good + "scheme: http", "http://nbi.example.com:9999", ""},
 		"an IPv6 address": {strings.ReplaceAll(good, "nbi.example.com", "'[::1]") + "", "", ""},
 		"no port":         {strings.ReplaceAll(good, ":9999", ""), "", "hostname must be host:port"},

@@ -1,6 +1,7 @@
 package osmtest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"go.yaml.in/yaml/v3"
 )
 
 // An Operation is what the LCM is about to end.
@@ -180,16 +180,17 @@ var (
 		"nsName", "nsdId", "vimAccountId", "nsDescription", "k8s-namespace", "nsConfigTemplateId", "additionalParamsForNs", "additionalParamsForVnf",
 		"vnf", "vld", "wimAccountId", "ssh_keys", "timeout_ns_deploy", "config-units", "placement-engine", "lcmOperationType", "nsInstanceId", "netsliceInstanceId",
 	}
-	actionKeys = []string{
+	terminateKeys = []string{"autoremove", "timeout_ns_terminate", "skip_terminate_primitives", "lcmOperationType", "nsInstanceId"}
+	actionKeys    = []string{
 		"primitive", "primitive_params", "member_vnf_index", "kdu_name", "vdu_id", "vdu_count_index", "timeout_ns_action", "lcmOperationType", "nsInstanceId",
 	}
 )
 
-// body reads a JSON or YAML body with known keys.
+// read reads a JSON or YAML body with known keys.
 func (c *call) read(keys []string) (doc, answer, bool) {
-	var in doc
-	if err := yaml.Unmarshal(c.body, &in); err != nil || in == nil {
-		return nil, badRequest("Error decoding body: it is no map"), false
+	in, a, ok := c.decode()
+	if !ok {
+		return nil, a, false
 	}
 	for k := range in {
 		if !slices.Contains(keys, k) {
@@ -314,11 +315,18 @@ func (s *Server) operate(n doc, kind string, in doc, kdu string, begin func(), e
 		begin()
 		n["currentOperationID"] = id
 		s.later(s.options.Delay, func() {
-			failure := ""
+			failure, outcome := "", ""
+			op := Operation{ID: id, Type: kind, Instance: textOf(n["name"]), KDU: kdu, Params: mapOf(in["primitive_params"])}
 			if s.lcm != nil {
-				failure = s.lcm(Operation{ID: id, Type: kind, Instance: textOf(n["name"]), KDU: kdu, Params: mapOf(in["primitive_params"])})
+				failure = s.lcm(op)
 			}
-			failure = end(failure)
+			if s.outcome != nil {
+				outcome = s.outcome(op)
+			}
+			if failure = end(failure); failure == "" && outcome != "" {
+				o["detailed-status"] = "it was told to"
+				defer func() { o["operationState"] = outcome }()
+			}
 			n["currentOperation"], n["currentOperationID"] = "IDLE", nil
 			o["operationState"], o["statusEnteredTime"] = "COMPLETED", seconds(time.Now())
 			o["detailed-status"] = "Done"
@@ -350,16 +358,21 @@ func (s *Server) instantiate(c *call, n doc) answer {
 		return a
 	}
 	id := textOf(n["_id"])
-	if mapOf(n["_admin"])["nsState"] != "NOT_INSTANTIATED" || s.hasOperation(id, "instantiate") {
+	if mapOf(n["_admin"])["nsState"] != "NOT_INSTANTIATED" {
 		return conflict("ns_instance '%s' cannot be instantiated because it is already instantiated", id)
 	}
 	if vim := find(s.vims, textOf(in["vimAccountId"]), c.project); slices.Contains(s.options.NoCluster, textOf(vim["name"])) {
 		return badRequest("No k8scluster with requirements='{}' at vim_account='%v' found", in["vimAccountId"])
 	}
+	twice := false // the server accepts that, and the LCM finds out
 	op := s.operate(n, "instantiate", in, "", func() {
+		twice = mapOf(n["_admin"])["nsState"] == "INSTANTIATED"
 		mapOf(n["_admin"])["nsState"] = "INSTANTIATED"
 		n["nsState"], n["currentOperation"] = "BUILDING", "INSTANTIATING"
 	}, func(failure string) string {
+		if twice {
+			failure = "it is instantiated already"
+		}
 		s.install(n, in, c.project)
 		if failure != "" {
 			n["nsState"], n["errorDescription"], n["errorDetail"] = "BROKEN", "Operation: INSTANTIATING. Deploying KDUs", failure
@@ -370,12 +383,6 @@ func (s *Server) instantiate(c *call, n doc) answer {
 		return ""
 	})
 	return answer{status: 202, body: doc{"id": op}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
-}
-
-func (s *Server) hasOperation(instance, kind string) bool {
-	return slices.ContainsFunc(s.ops, func(o doc) bool {
-		return o["nsInstanceId"] == instance && o["lcmOperationType"] == kind && o["operationState"] == "PROCESSING"
-	})
 }
 
 // install deploys all KDUs of an instance. Parameters for what there isn't are lost.
@@ -392,8 +399,8 @@ func (s *Server) install(n, in doc, project string) {
 			if model == "" {
 				model = textOf(mapOf(k)["helm-chart"])
 			}
-			chart, version, found := strings.Cut(model, ":")
-			if !found {
+			chart, version := versioned(model)
+			if version == "" {
 				version = s.newest(chart)
 			}
 			s.initial[id][member+"/"+name] = params
@@ -420,6 +427,13 @@ func paramsFor(in doc, member, kdu string) (params map[string]any, model string)
 		}
 	}
 	return nil, ""
+}
+
+// versioned takes a chart's name apart, which may be a URL with a port.
+func versioned(model string) (chart, version string) {
+	slash := strings.LastIndexByte(model, '/')
+	name, version, _ := strings.Cut(model[slash+1:], ":")
+	return model[:slash+1] + name, version
 }
 
 func (s *Server) newest(chart string) string {
@@ -526,9 +540,15 @@ func (s *Server) upgrade(n doc, member, name string, params map[string]any, fail
 		return strings.EqualFold(text, "true"), ""
 	}
 	reset, problem := flag("kdu_reset_values")
-	for _, k := range []string{"kdu_atomic_upgrade", "kdu_reuse_values", "kdu_reset_then_reuse_values"} {
-		if _, p := flag(k); p != "" {
-			problem = p
+	exclusive := reset
+	for _, k := range []string{"kdu_reuse_values", "kdu_reset_then_reuse_values", "kdu_atomic_upgrade"} {
+		on, p := flag(k)
+		problem = cmp.Or(problem, p)
+		if on && k != "kdu_atomic_upgrade" {
+			if exclusive {
+				problem = "only one of the flags of values can be true"
+			}
+			exclusive = true
 		}
 	}
 	model := textOf(values["kdu_model"])
@@ -539,11 +559,11 @@ func (s *Server) upgrade(n doc, member, name string, params map[string]any, fail
 	case failure != "":
 		return failure
 	}
-	chart, version, found := strings.Cut(model, ":")
+	chart, version := versioned(model)
 	if model == "" {
 		chart = r.Chart
 	}
-	if !found {
+	if version == "" {
 		version = s.newest(chart)
 	}
 	if !reset {
@@ -593,9 +613,11 @@ func (s *Server) terminate(c *call, n doc, remove bool) answer {
 		return conflict("ns_instance '%s' cannot be 'terminate' because it is not instantiated", id)
 	}
 	if !remove {
-		var in struct{ Autoremove bool }
-		_ = yaml.Unmarshal(c.body, &in)
-		remove = in.Autoremove
+		in, a, ok := c.read(terminateKeys)
+		if !ok {
+			return a
+		}
+		remove, _ = in["autoremove"].(bool)
 	}
 	op := s.operate(n, "terminate", doc{"autoremove": remove}, "", func() {
 		n["nsState"], n["currentOperation"] = "TERMINATING", "TERMINATING"
@@ -606,7 +628,7 @@ func (s *Server) terminate(c *call, n doc, remove bool) answer {
 		}
 		delete(s.releases, id)
 		mapOf(n["_admin"])["nsState"], n["nsState"] = "NOT_INSTANTIATED", "NOT_INSTANTIATED"
-		if remove {
+		if remove && !s.forget {
 			s.drop(id)
 		}
 		return ""

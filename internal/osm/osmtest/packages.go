@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ type Package struct {
 	Revision int    // counts the archives that were sent
 	Edits    int    // counts the descriptors that were merged into it
 	Files    map[string][]byte
+	Keys     []string // of the descriptor, and OSM's own, sorted
 }
 
 // Package answers a package of a kind ("vnf" or "ns") by its descriptor's id.
@@ -35,7 +37,7 @@ func (s *Server) Package(kind, id string) (Package, bool) {
 		if d["id"] == id {
 			admin := mapOf(d["_admin"])
 			own := textOf(d["_id"])
-			return Package{ID: own, Revision: intOf(admin["revision"]), Edits: intOf(admin["edits"]), Files: maps.Clone(s.sent[own])}, true
+			return Package{ID: own, Revision: intOf(admin["revision"]), Edits: intOf(admin["edits"]), Files: maps.Clone(s.sent[own]), Keys: slices.Sorted(maps.Keys(d))}, true
 		}
 	}
 	return Package{}, false
@@ -119,9 +121,9 @@ func (s *Server) editPackage(c *call, kind, id string) answer {
 	if bytes.HasPrefix(c.body, []byte{0x1f, 0x8b}) {
 		return badRequest("Error decoding body: it is no YAML")
 	}
-	var tree doc
-	if err := yaml.Unmarshal(c.body, &tree); err != nil {
-		return badRequest("Error decoding body: %v", err)
+	tree, a, ok := c.decode()
+	if !ok {
+		return a
 	}
 	d, problem := descriptor(tree, kind)
 	if problem != "" {
@@ -204,6 +206,12 @@ func (s *Server) unpack(c *call, kind string) (d doc, files map[string][]byte, a
 	if a, ok := c.checksum(); !ok {
 		return nil, nil, a, false
 	}
+	switch {
+	case !slices.Contains([]string{"application/gzip", "application/zip", "application/octet-stream"}, c.contentType()):
+		return nil, nil, badRequest("Error decoding body: %q is read as YAML", c.contentType()), false
+	case c.header.Get("Content-Filename") == "":
+		return nil, nil, badRequest("Content-Filename is missing"), false
+	}
 	zip, err := gzip.NewReader(bytes.NewReader(c.body))
 	if err != nil {
 		return nil, nil, badRequest("file is not a gzip: %v", err), false
@@ -238,7 +246,11 @@ func (s *Server) unpack(c *call, kind string) (d doc, files map[string][]byte, a
 		return nil, nil, unprocessable("Found %d descriptor files at package descriptor tar.gz: there must be one", len(descriptors)), false
 	}
 	var tree doc
-	if err := yaml.Unmarshal(files[descriptors[0]], &tree); err != nil {
+	read := yaml.Unmarshal
+	if path.Ext(descriptors[0]) == ".json" {
+		read = json.Unmarshal
+	}
+	if err := read(files[descriptors[0]], &tree); err != nil {
 		return nil, nil, badRequest("Error decoding %s: %v", descriptors[0], err), false
 	}
 	d, trouble := descriptor(tree, kind)

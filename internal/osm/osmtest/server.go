@@ -52,6 +52,12 @@ const (
 	DropAfter        // the connection breaks, and it was done
 	Forbid           // 401, whatever the token
 	Busy             // 409
+	Reject           // 400, which is also what its own failures become
+	Missing          // 404
+	Fail             // 500, and nothing was done
+	FailAfter        // 500, and it was done
+	Empty            // 200, and an empty list
+	Nameless         // it was done, and the answer lacks the ID of what was made
 )
 
 // A Server is an NBI.
@@ -72,6 +78,8 @@ type Server struct {
 	fault    func(method, path string) Fault
 	slow     <-chan struct{}
 	lcm      func(Operation) string
+	outcome  func(Operation) string
+	forget   bool // terminated instances are not removed
 	requests map[string]int
 	total    int
 	in, out  int64
@@ -156,6 +164,22 @@ func (s *Server) LCM(f func(Operation) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lcm = f
+}
+
+// Outcomes gives operations that the LCM ends other states than COMPLETED and
+// FAILED: those for which f, if not nil, answers one.
+func (s *Server) Outcomes(f func(Operation) string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outcome = f
+}
+
+// Forget has the LCM leave instances where they are that it was to remove when
+// they are terminated.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget = true
 }
 
 // Counts are how much was asked since the last Reset.
@@ -268,13 +292,29 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		a = problem(401, "UNAUTHORIZED", "Authorization required")
 	case fault == Busy:
 		a = conflict("ns_instance cannot be 'action' because it is busy")
+	case fault == Reject:
+		a = badRequest("it was told to")
+	case fault == Missing:
+		a = missing("it was told to")
+	case fault == Fail:
+		a = problem(500, "INTERNAL_SERVER_ERROR", "it was told to")
+	case fault == Empty:
+		a = answer{status: 200, body: []any{}}
 	case !ok:
 		a = problem(405, "METHOD_NOT_ALLOWED", "URL does not exist")
 	default:
 		a = s.answer(&call{method: r.Method, parts: strings.Split(strings.Trim(path, "/"), "/"), query: r.URL.Query(), header: r.Header, body: body})
 	}
-	if fault == DropAfter {
+	switch fault {
+	case DropAfter:
 		panic(http.ErrAbortHandler)
+	case Nameless:
+		if a.status < 300 && a.body != nil {
+			a.body = doc{}
+		}
+	case FailAfter:
+		a = problem(500, "INTERNAL_SERVER_ERROR", "it was told to, and has done it")
+	default:
 	}
 	s.write(w, r, a)
 }
@@ -362,13 +402,12 @@ func (s *Server) answer(c *call) (a answer) {
 
 // login makes a token.
 func (s *Server) login(c *call) answer {
-	var in struct {
-		Username, Password string
-		Project            string `yaml:"project_id"`
+	body, a, ok := c.decode()
+	if !ok {
+		return a
 	}
-	if err := yaml.Unmarshal(c.body, &in); err != nil {
-		return badRequest("Error decoding body: %v", err)
-	}
+	var in struct{ Username, Password, Project string }
+	in.Username, in.Password, in.Project = textOf(body["username"]), textOf(body["password"]), textOf(body["project_id"])
 	s.mu.Lock()
 	last, before := s.logins[in.Username]
 	early := before && time.Since(last) < 2*time.Second
@@ -503,6 +542,25 @@ func valuesAt(v any, path []string) []any {
 		}
 		return []any{v}
 	}
+}
+
+func (c *call) contentType() string {
+	kind, _, _ := strings.Cut(c.header.Get("Content-Type"), ";")
+	return strings.TrimSpace(kind)
+}
+
+// decode reads a body: JSON if it says so, a stream if it says that, YAML otherwise.
+func (c *call) decode() (in doc, a answer, ok bool) {
+	switch kind := c.contentType(); {
+	case kind == "application/json" && !json.Valid(c.body):
+		return nil, badRequest("Error decoding body: it is no JSON"), false
+	case strings.Contains(kind, "zip"), strings.Contains(kind, "octet-stream"), strings.HasPrefix(kind, "text/"):
+		return nil, badRequest("Error decoding body: %q is a stream", kind), false
+	}
+	if err := yaml.Unmarshal(c.body, &in); err != nil || in == nil {
+		return nil, badRequest("Error decoding body: it is no map"), false
+	}
+	return in, answer{}, true
 }
 
 func (c *call) checksum() (answer, bool) {

@@ -44,6 +44,16 @@ func TestLife(t *testing.T) {
 	if n := w.gate.writes.Load(); n > 0 {
 		t.Errorf("%d writes though nothing changed: %v", n, w.gate.paths)
 	}
+	spread := map[time.Duration]bool{}
+	for range 10 {
+		again := w.look(a, b).Again
+		if spread[again] = true; again < 9*time.Minute || again > 11*time.Minute {
+			t.Errorf("a site where all is well is looked at again after %s", again)
+		}
+	}
+	if len(spread) < 5 {
+		t.Errorf("looks aren't spread: %v", spread)
+	}
 
 	before := w.must("ConfigMap", "other").Text("metadata", "resourceVersion")
 	a = deployment("a", configMap("plain", "2"), secret("s", "x"))
@@ -110,6 +120,28 @@ func TestWhoseObject(t *testing.T) {
 	same(t, "what is left", []string{}, w.there("ConfigMap"))
 }
 
+// A deployment moves from one site to another of the same cluster. The new site
+// may be looked at first: it comes soon after it was let go.
+func TestMovesWithinCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	d := deployment("a", configMap("x", "1"))
+	w.look(d)
+	from := w.site
+	w.site.ID += "-other"
+	r, err := w.schedule(t.Context(), d)
+	same(t, "said", "False Failed", said(r)["a"])
+	if err == nil || errors.Is(err, tko.ErrInvalid) || r.Again != 0 || !strings.Contains(err.Error(), "is still at site \""+string(from.ID)) {
+		t.Errorf("it isn't tried again soon: %v, after %s", err, r.Again)
+	}
+	to := w.site
+	w.site = from
+	same(t, "let go", []tko.DeploymentID{"a"}, w.look().Removed)
+	w.site = to
+	same(t, "said", "True Applied", said(w.look(d))["a"])
+	same(t, "what is there", []string{"x"}, w.there("ConfigMap"))
+}
+
 // What takes the place of an object can't come: the object stays meanwhile.
 func TestReplacementFails(t *testing.T) {
 	t.Parallel()
@@ -170,7 +202,7 @@ func TestBudget(t *testing.T) {
 	same(t, "what is there", 31, len(w.there("ConfigMap")))
 	same(t, "removed", nil, r.Removed)
 	text := r.Site.Scheduled.Message
-	if !strings.Contains(text, "30 of 31 objects would be removed") || !strings.Contains(text, "ConfigMap \""+w.ns+"/c29\"") {
+	if !strings.Contains(text, "30 of 30 objects would be removed") || !strings.Contains(text, "ConfigMap \""+w.ns+"/c29\"") {
 		t.Error(text)
 	}
 	_, digest, _ := strings.Cut(text, `spec.prune.approve: "`)
@@ -184,6 +216,41 @@ func TestBudget(t *testing.T) {
 	same(t, "what is there", []string{"new"}, w.there("ConfigMap"))
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
 	same(t, "said", "", r.Site.Scheduled.Status)
+}
+
+// What comes at the same time is no part of what the budget is of.
+func TestBudgetOfReplacement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	several := func(name string, n int) (all krm.Package) {
+		for i := range n {
+			all = append(all, configMap(fmt.Sprintf("%s%02d", name, i), "1"))
+		}
+		return all
+	}
+	w.look(deployment("a", several("old", 30)...))
+	r := w.look(deployment("a", several("new", 40)...))
+	same(t, "said", "WaitsForApproval", r.Site.Scheduled.Reason)
+	same(t, "what is there", 70, len(w.there("ConfigMap")))
+	if text := r.Site.Scheduled.Message; !strings.Contains(text, "30 of 30 objects would be removed") {
+		t.Error(text)
+	}
+	r = w.look(deployment("a", several("new", 41)...))
+	same(t, "still", "WaitsForApproval", r.Site.Scheduled.Reason)
+	r = w.look(deployment("a", append(several("new", 40), several("old", 30)...)...))
+	same(t, "nothing is to go but one", "", r.Site.Scheduled.Reason)
+
+	// Nor is it after a look at which not all of it could come.
+	r, err := w.schedule(t.Context(), deployment("a", append(several("newer", 100), configMap("Bad_Name", "1"))...))
+	same(t, "said", "False Invalid", said(r)["a"])
+	if err == nil {
+		t.Error("no error")
+	}
+	r = w.look(deployment("a", several("newer", 100)...))
+	same(t, "said", "WaitsForApproval", r.Site.Scheduled.Reason)
+	if text := r.Site.Scheduled.Message; !strings.Contains(text, "70 of 70 objects would be removed") {
+		t.Error(text)
+	}
 }
 
 // What an approval began needs no other for the rest of it.

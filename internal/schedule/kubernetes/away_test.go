@@ -2,8 +2,16 @@ package kubernetes_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -116,6 +124,46 @@ func TestServerRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "what is there", "2", krm.Resource(u.Object).Text("data", "key"))
+}
+
+// What the cluster doesn't let us read concerns only that: it stays as it is, and
+// the rest goes on.
+func TestForbidden(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	var forbidden atomic.Bool
+	guard := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if forbidden.Load() && strings.Contains(r.URL.Path, "/secrets") {
+			rw.Header().Set("Content-Type", "application/json")
+			rw.WriteHeader(http.StatusForbidden)
+			_, _ = rw.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "message": "secrets are not for you", "code": 403}`))
+			return
+		}
+		w.gate.Config.Handler.ServeHTTP(rw, r)
+	}))
+	defer guard.Close()
+	w.kubeconfig("edge.yaml", guard.URL, "")
+	a := func(value string) tko.Deployment {
+		return deployment("a", configMap("x", value), secret("one", "1"), secret("two", "1"))
+	}
+	w.look(a("1"), deployment("b", secret("three", "1"), configMap("y", "1")))
+	forbidden.Store(true)
+	r, err := w.schedule(t.Context(), a("2"), deployment("c", configMap("z", "1")))
+	same(t, "said", map[tko.DeploymentID]string{"a": "False Failed", "c": "True Applied"}, said(r))
+	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, "can't be looked at") || !strings.Contains(text, "secrets are not for you") {
+		t.Errorf("%v: %s", err, text)
+	}
+	same(t, "health", "Unhealthy", r.Deployments["a"].Healthy.Reason)
+	same(t, "changed", "2", w.must("ConfigMap", "x").Text("data", "key"))
+	same(t, "what is there", []string{"x", "z"}, w.there("ConfigMap"))
+	same(t, "nothing is forgotten", []string{"a ConfigMap x", "a Secret one", "a Secret two", "b Secret three", "c ConfigMap z"}, w.inventory())
+	r = w.look()
+	same(t, "said", "Removing", r.Site.Scheduled.Reason)
+	same(t, "nothing is forgotten", []string{"a Secret one", "a Secret two", "b Secret three"}, w.inventory())
+	forbidden.Store(false)
+	w.look()
+	same(t, "what is there", []string{}, w.there("Secret"))
+	same(t, "inventory", []string{}, w.inventory())
 }
 
 // Clusters that are away are tried a few at a time.
@@ -233,19 +281,119 @@ func TestSecretRunsNothing(t *testing.T) {
 	w.kubeconfig("management.yaml", w.gate.URL, "")
 	target := kubernetes.New(kubernetes.Options{Management: filepath.Join(w.dir, "management.yaml")})
 	defer target.Close()
-	for name, user := range map[string]string{
-		"program": "{exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/true, interactiveMode: Never}}",
-		"file":    "{tokenFile: /etc/hostname}",
+	for name, in := range map[string]struct{ user, cluster string }{
+		"program":       {user: "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/true, interactiveMode: Never}"},
+		"auth-provider": {user: "auth-provider: {name: gcp, config: {cmd-path: /bin/true}}"},
+		"token":         {user: "tokenFile: /etc/hostname"},
+		"certificate":   {user: "client-certificate: /etc/hostname"},
+		"key":           {user: "client-key: /etc/hostname"},
+		"authority":     {cluster: "certificate-authority: /etc/hostname"},
 	} {
 		s := resource("v1", "Secret", name)
-		s["stringData"] = map[string]any{"value": `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: u, user: ` + user + `}], contexts: [{name: c, context: {cluster: c, user: u}}]}`}
+		s["stringData"] = map[string]any{"value": `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://127.0.0.1:1", ` + in.cluster + `}}], users: [{name: u, user: {` + in.user + `}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`}
 		w.create(s)
 		w.set(map[string]any{"secret": map[string]any{"name": name, "namespace": w.ns}}, "kubeconfig")
 		_, err := target.Schedule(t.Context(), w.cluster, w.site, nil, nil)
-		if err == nil || !strings.Contains(err.Error(), "programs or files") {
+		if err == nil || !strings.Contains(err.Error(), "only c") || !strings.Contains(err.Error(), "in it are taken") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// A file of the operator may name a program that has the credentials.
+func TestFileRunsPrograms(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	got := make(chan string, 100)
+	guard := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		got <- r.Header.Get("Authorization")
+		r.Header.Del("Authorization")
+		w.gate.Config.Handler.ServeHTTP(rw, r)
+	}))
+	defer guard.Close()
+	program := filepath.Join(w.dir, "login")
+	script := "#!/bin/sh\necho '{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", \"status\": {\"token\": \"told\"}}'\n"
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "` + guard.URL + `", insecure-skip-tls-verify: true}}], contexts: [{name: c, context: {cluster: c, user: u}}],
+  users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: ./login, interactiveMode: Never}}}]}`
+	if err := os.WriteFile(filepath.Join(w.dir, "edge.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.look(deployment("a", configMap("x", "1")))
+	same(t, "authorization", "Bearer told", <-got)
+}
+
+// Whatever of a kubeconfig changes means a new connection.
+func TestKubeconfigChanges(t *testing.T) {
+	t.Parallel()
+	first, second := certificate(t, "first"), certificate(t, "second")
+	got := make(chan string, 100)
+	guard := func(name string) *httptest.Server {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			user, password, _ := r.BasicAuth()
+			as := ""
+			if all := r.TLS.PeerCertificates; len(all) > 0 {
+				as = all[0].Subject.CommonName
+			}
+			got <- strings.TrimSpace(strings.Join([]string{name, as, user, password, r.Header.Get("Impersonate-User")}, " "))
+			http.Error(rw, "no", http.StatusForbidden)
+		}))
+		s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		return s
+	}
+	a, b := guard("a"), guard("b")
+	dir := t.TempDir()
+	target := kubernetes.New(kubernetes.Options{Kubeconfigs: dir})
+	defer target.Close()
+	cluster := krm.Resource{"spec": map[string]any{"kubeconfig": map[string]any{"file": "edge.yaml"}}}
+	for _, step := range []struct {
+		server     *httptest.Server
+		user, want string
+	}{
+		{a, first, "a first"},
+		{b, first, "b first"},
+		{b, second, "b second"},
+		{b, "{username: u, password: p}", "b  u p"},
+		{b, "{username: u, password: q}", "b  u q"},
+		{b, "{username: v, password: q}", "b  v q"},
+		{b, "{username: v, password: q, as: w}", "b  v q w"},
+	} {
+		text := `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "` + step.server.URL + `", insecure-skip-tls-verify: true}}],
+  contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: ` + step.user + `}]}`
+		if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := target.Schedule(t.Context(), cluster, tko.Site{ID: "s"}, nil, nil); err == nil {
+			t.Error("no error")
+		}
+		same(t, "who asked where", step.want, <-got)
+	}
+}
+
+// certificate is a user of a kubeconfig with a certificate of this name.
+func certificate(t *testing.T, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(kind string, data []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}))
+	}
+	return "{client-certificate-data: " + text("CERTIFICATE", der) + ", client-key-data: " + text("PRIVATE KEY", secret) + "}"
 }
 
 func TestWhere(t *testing.T) {

@@ -1,5 +1,7 @@
 package kubernetes
 
+import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 // Soon is when to look again at what has just begun.
 const Soon = soon
 
@@ -25,4 +27,10 @@ func (t *Target) Watches() int {
 		n += int(s.open.Load())
 	}
 	return n
+}
+
+// HealthOf says how an object does, as a condition would.
+func HealthOf(r *unstructured.Unstructured) (reason, why string) {
+	h, why := healthOf(r)
+	return map[health]string{healthy: ReasonHealthy, inProgress: ReasonInProgress, failing: ReasonUnhealthy}[h], why
 }

@@ -286,7 +286,7 @@ func (l *look) keyOf(ctx context.Context, content map[string]any, namespace stri
 
 func (l *look) helm() *helm.Client {
 	return &helm.Client{
-		Host: l.conn.host, Transport: l.conn.client.Transport, Label: LabelDeployment, Timeout: l.target.options.ChartTimeout, Request: l.target.options.Timeout, Render: l.target.options.RenderTimeout,
+		Host: l.conn.host, Transport: l.conn.client.Transport, Label: LabelDeployment, Timeout: l.target.options.ChartTimeout, Request: l.target.options.Timeout, Renderer: l.target.renderer,
 		Keep: func(annotations map[string]string) bool { return annotations[AnnotationPrune] == krm.Never },
 	}
 }
@@ -305,7 +305,13 @@ func (l *look) deploy(ctx context.Context, o *object, s *state) error {
 	if err := l.makeRoom(ctx, o.Namespace); err != nil {
 		return err
 	}
-	state, err := l.helm().Deploy(ctx, helm.Release{
+	client := l.helm()
+	if len(l.spec.Ignore) > 0 {
+		client.Adjust = func(namespace string, object map[string]any) (map[string]any, error) {
+			return l.keepIgnored(ctx, namespace, object)
+		}
+	}
+	state, err := client.Deploy(ctx, helm.Release{
 		Name: o.Name, Namespace: o.Namespace, Owner: string(o.deployment), Digest: labelOf(o.digest),
 		Chart: c, Values: o.chart.values, Adopt: o.annotation(AnnotationAdopt) == "true",
 	}, func(owner string) bool { return owner == string(o.deployment) || l.hasRecorded(owner, o.key) })
@@ -326,6 +332,24 @@ func (l *look) deploy(ctx context.Context, o *object, s *state) error {
 	s.entry.Chart.Good, s.entry.Chart.Failed = true, bounded(failed.Reason)
 	s.problem = rolledBack(o, s.entry.Chart)
 	return nil
+}
+
+// keepIgnored has an object of a release with the fields that aren't ours as
+// they are in the cluster; nil if there are none, or the object isn't there.
+func (l *look) keepIgnored(ctx context.Context, namespace string, object map[string]any) (map[string]any, error) {
+	k, version, known, err := l.keyOf(ctx, object, namespace)
+	if err != nil || !known {
+		return nil, err
+	}
+	ignored := l.spec.ignored(k)
+	if len(ignored) == 0 {
+		return nil, nil
+	}
+	live, err := l.conn.get(ctx, k, version)
+	if err != nil || live == nil {
+		return nil, err
+	}
+	return withIgnored(object, live, ignored), nil
 }
 
 // labelOf is a digest as the value of a label, which knows fewer letters.

@@ -36,6 +36,7 @@ type entry struct {
 	Fields  string // hash of the fields that were ours when it was applied last; empty if it never was
 
 	Removing bool // somebody approved that it goes
+	New      bool // it came since it was clear what it takes the place of: budgets are not of it
 
 	Chart   chartState // of a HelmChart
 	Release key        // the HelmChart whose release it is in, if any
@@ -61,6 +62,7 @@ type line struct {
 	Digest    string `json:"digest,omitempty"`
 	Fields    string `json:"fields,omitempty"`
 	Removing  bool   `json:"removing,omitempty"`
+	New       bool   `json:"new,omitempty"`
 
 	Chart   chartState `json:"chart,omitzero"`
 	Release string     `json:"release,omitempty"` // NAMESPACE/NAME
@@ -77,7 +79,7 @@ func (i *inventory) encode() (string, error) {
 	var b strings.Builder
 	for _, k := range slices.SortedFunc(maps.Keys(i.entries), compareKeys) {
 		e := i.entries[k]
-		text, err := json.Marshal(line{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Removing, e.Chart, releaseName(e.Release)})
+		text, err := json.Marshal(line{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Removing, e.New, e.Chart, releaseName(e.Release)})
 		if err != nil {
 			return "", err
 		}
@@ -108,7 +110,7 @@ func decodeInventory(r *unstructured.Unstructured) (*inventory, error) {
 		if err := decoder.Decode(&l); err != nil || l.Kind == "" || l.Name == "" {
 			return nil, fmt.Errorf("ConfigMap %q, an inventory of TKO, is damaged: restore it, or delete it and what it names", r.GetNamespace()+"/"+r.GetName())
 		}
-		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Removing: l.Removing, Chart: l.Chart, Release: releaseKey(l.Release)}
+		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Removing: l.Removing, New: l.New, Chart: l.Chart, Release: releaseKey(l.Release)}
 	}
 	return i, nil
 }
@@ -126,6 +128,23 @@ func (all inventories) total() int {
 	for _, i := range all.mine {
 		for k := range i.entries {
 			seen[k] = true
+		}
+	}
+	return len(seen)
+}
+
+// settled is how many objects the site has beside new ones; of these, only those
+// that go count.
+func (all inventories) settled(going []removal) int {
+	seen := map[key]bool{}
+	for _, r := range going {
+		seen[r.key] = true
+	}
+	for _, i := range all.mine {
+		for k, e := range i.entries {
+			if !e.New {
+				seen[k] = true
+			}
 		}
 	}
 	return len(seen)

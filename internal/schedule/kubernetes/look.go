@@ -34,10 +34,13 @@ type look struct {
 	site        tko.Site
 	deployments []tko.Deployment
 	held        []tko.DeploymentID
+	management  bool // it is the management cluster that is looked at
 
 	recorded inventories
+	had      int // objects that the budget is of
 	wanted   wanted
 	live     map[key]*unstructured.Unstructured // of what is recorded, as it was observed
+	unseen   map[key]string                     // why what is recorded can't be observed: it stays as it is
 	blocked  map[tko.DeploymentID]string        // what a deployment waits for
 	removed  []tko.DeploymentID
 	leaving  []string // objects on their way out, or that can't go yet
@@ -71,7 +74,7 @@ type state struct {
 // do looks: an error says that it came to no end.
 func (l *look) do(ctx context.Context) error {
 	l.began = time.Now()
-	l.live, l.blocked, l.states = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]*state{}
+	l.live, l.blocked, l.states, l.unseen = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]*state{}, map[key]string{}
 	slices.SortFunc(l.deployments, func(a, b tko.Deployment) int { return compareIDs(a.ID, b.ID) })
 	var err error
 	if l.recorded, err = l.conn.readInventories(ctx, l.spec.Inventory, l.site.ID); err != nil {
@@ -116,7 +119,7 @@ func compareIDs(a, b tko.DeploymentID) int {
 // desire says what the cluster should hold.
 func (l *look) desire(ctx context.Context) error {
 	var failed error
-	l.wanted = want(l.deployments, l.spec.Namespace, func(gvk krm.GVK) scope {
+	l.wanted = want(l.deployments, l.spec.Namespace, l.management, func(gvk krm.GVK) scope {
 		k, known, err := l.conn.kindOf(ctx, gvk)
 		switch {
 		case err != nil:
@@ -140,8 +143,11 @@ func (l *look) desire(ctx context.Context) error {
 			if !ok || k.isNamespace() {
 				return false
 			}
-			l.wanted.problems[id] = append(l.wanted.problems[id], problemOf(k.String(), true,
-				"is deployment %q's of site %q in the same cluster: an object can be one deployment's only", other.deployment, other.site))
+			p := problemOf(k.String(), true, "is deployment %q's of site %q in the same cluster: an object can be one deployment's only", other.deployment, other.site)
+			if other.deployment == id { // it came from there: that site lets go of it soon
+				p = problemOf(k.String(), false, "is still at site %q in the same cluster, where this deployment comes from", other.site)
+			}
+			l.wanted.problems[id] = append(l.wanted.problems[id], p)
 			delete(l.wanted.objects, k)
 			return true
 		})
@@ -186,14 +192,17 @@ func (l *look) read(ctx context.Context, places map[place][]key) error {
 			if len(keys) > 1 {
 				found, err := l.list(ctx, krm.GVK{Group: at.group, Version: at.version, Kind: at.kind}, at.namespace, keys)
 				if err != nil {
-					return err
+					return l.miss(ctx, err, keys...)
 				}
 				missing = slices.DeleteFunc(slices.Clone(keys), func(k key) bool { return found[k] })
 			}
 			for _, k := range missing { // or somebody took its label off
 				r, err := l.conn.get(ctx, k, at.version)
 				if err != nil {
-					return err
+					if err := l.miss(ctx, err, k); err != nil {
+						return err
+					}
+					continue
 				}
 				l.see(k, r)
 			}
@@ -219,14 +228,32 @@ func (l *look) list(ctx context.Context, gvk krm.GVK, namespace string, keys []k
 	if err != nil {
 		return nil, fmt.Errorf("listing the objects of %s in namespace %q: %w", gvk, namespace, err)
 	}
+	ours := make(map[key]bool, len(keys))
+	for _, k := range keys {
+		ours[k] = true
+	}
 	for _, r := range all {
 		at := key{gvk.Group, gvk.Kind, r.GetNamespace(), r.GetName()}
-		if slices.Contains(keys, at) {
+		if ours[at] {
 			found[at] = true
 			l.see(at, r)
 		}
 	}
 	return found, nil
+}
+
+// miss is told that objects can't be read, which doesn't keep us from the others
+// unless the cluster is away.
+func (l *look) miss(ctx context.Context, err error, keys ...key) error {
+	if ctx.Err() != nil || isAway(err) {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range keys {
+		l.unseen[k] = "can't be looked at: " + bounded(err.Error())
+	}
+	return nil
 }
 
 func (l *look) see(k key, r *unstructured.Unstructured) {
@@ -242,6 +269,11 @@ func (l *look) decide() map[key]action {
 		e, recorded := l.entryOf(o)
 		actions[k] = actionOn(o, e, recorded, l.live[k], l.spec.Drift)
 		l.states[k] = &state{live: l.live[k], entry: e}
+		if why := l.unseen[k]; why != "" {
+			p := problemOf(k.String(), false, "%s", why)
+			actions[k], l.states[k].problem = leave, &p
+			continue
+		}
 		if !recorded || actions[k] == bring || actions[k] == await && e.Digest != o.digest {
 			// not known until it is applied; that it was once stays known
 			l.states[k].entry = entry{Version: o.version, Step: o.step, Fields: e.Fields}
@@ -287,8 +319,11 @@ func (l *look) intend(ctx context.Context, actions map[key]action) error {
 	return l.eachInventory(ctx, slices.Collect(maps.Keys(l.wanted.of)), func(i *inventory) map[key]entry {
 		next := maps.Clone(i.entries)
 		for _, k := range l.wanted.of[i.deployment] {
-			if _, there := next[k]; !there || actions[k] == bring {
-				next[k] = l.states[k].entry
+			was, there := next[k]
+			if !there || actions[k] == bring {
+				e := l.states[k].entry
+				e.New = !there || was.New
+				next[k] = e
 			}
 		}
 		return next

@@ -32,7 +32,7 @@ func (t *Target) provide(ctx context.Context, s spec, site tko.Site) (report.Rep
 	site.ID += " (management)"                         // no site is called so: it may be the site's own cluster, too
 	id := tko.DeploymentID(inventoryName(site.ID, "")) // a label's value, as the IDs of deployments are
 	l := &look{
-		target: t, conn: conn, site: site,
+		target: t, conn: conn, site: site, management: true,
 		spec: spec{Namespace: defaultNamespace, Inventory: s.Inventory, Drift: s.Drift, Ignore: s.Ignore, Approve: s.Approve},
 	}
 	if len(pkg) > 0 {

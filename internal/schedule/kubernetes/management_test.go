@@ -54,6 +54,13 @@ func TestNewSite(t *testing.T) {
 	w.look(d)
 	same(t, "writes though nothing changed", int64(0), w.gate.writes.Load())
 
+	// What is for the management cluster is the site's to say.
+	r, err = w.schedule(t.Context(), deployment("a", configMap("workload", "1"), here(configMap("of-a", "1"))))
+	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(r.Deployments["a"].Scheduled.Message, "put it into the site's package") {
+		t.Errorf("%v: %v", err, r.Deployments["a"].Scheduled)
+	}
+	same(t, "what is there", []string{"cluster", "workload"}, w.there("ConfigMap"))
+
 	// What it is made from has a problem: the workloads are looked after all the same.
 	w.site.Package[2] = here(configMap("Bad_Name", "1"))
 	r, err = w.schedule(t.Context(), deployment("a", configMap("workload", "2")))

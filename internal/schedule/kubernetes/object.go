@@ -106,8 +106,8 @@ type problem struct {
 
 // want gathers what deployments, in the order of their IDs, want. An object
 // that two of them have is the first one's; the second shares it if it says the
-// same.
-func want(deployments []tko.Deployment, namespace string, scopeOf func(krm.GVK) scope) wanted {
+// same. What is meant for the management cluster is only for that.
+func want(deployments []tko.Deployment, namespace string, management bool, scopeOf func(krm.GVK) scope) wanted {
 	w := wanted{objects: map[key]*object{}, of: map[tko.DeploymentID][]key{}, problems: map[tko.DeploymentID][]problem{}}
 	defined := definitions(deployments)
 	for _, d := range deployments {
@@ -120,6 +120,9 @@ func want(deployments []tko.Deployment, namespace string, scopeOf func(krm.GVK) 
 				o, problem = buildChart(r, d, namespace)
 			case r.GVK().Orchestration():
 				continue
+			case !management && r.Annotation(AnnotationTarget) == targetManagement:
+				p := problemOf(r.Identity().String(), true, "is meant for the management cluster, which gets nothing from deployments: put it into the site's package")
+				problem = &p
 			default:
 				at, known := defined[groupKind{r.GVK().Group, r.GVK().Kind}]
 				if !known {

@@ -19,7 +19,9 @@ import (
 // when what the one before removed is gone.
 func (l *look) prune(ctx context.Context) error {
 	l.pruning = unwanted(l.recorded, l.wanted, l.frozen, l.live)
-	l.pruning.charge(l.spec, l.recorded.total(), l.live)
+	l.spare()
+	l.had = l.recorded.settled(l.pruning.remove)
+	l.pruning.charge(l.spec, l.had, l.live)
 	if l.pruning.ask != "" || len(l.pruning.remove) == 0 {
 		return nil
 	}
@@ -41,6 +43,19 @@ func (l *look) prune(ctx context.Context) error {
 		rest = rest[n:]
 	}
 	return nil
+}
+
+// spare keeps what can't be looked at: nobody knows whose it is.
+func (l *look) spare() {
+	hidden := func(r removal) bool {
+		return l.unseen[r.key] != "" && len(r.from) > 0 && l.wanted.objects[r.key] == nil
+	}
+	for _, r := range l.pruning.drop {
+		if hidden(r) {
+			l.leaving = append(l.leaving, fmt.Sprintf("%s: %s", r.key, l.unseen[r.key]))
+		}
+	}
+	l.pruning.drop = slices.DeleteFunc(l.pruning.drop, hidden)
 }
 
 // mark records that a removal was approved, so that what is left of it needs no
@@ -219,8 +234,13 @@ func (l *look) record(ctx context.Context) error {
 	err := l.eachInventory(ctx, all, func(i *inventory) map[key]entry {
 		next := maps.Clone(i.entries)
 		maps.DeleteFunc(next, func(k key, _ entry) bool { return dropped[place{i.deployment, k}] })
+		// As long as what was there before stays for it.
+		unsettled := l.pruning.ask != "" || l.frozen(i.deployment)
 		for _, k := range l.wanted.of[i.deployment] {
-			next[k] = l.states[k].entry
+			was, there := i.entries[k]
+			e := l.states[k].entry
+			e.New = unsettled && (was.New || !there)
+			next[k] = e
 		}
 		return next
 	})

@@ -50,6 +50,7 @@ type Options struct {
 	MaxConnections int           // that are kept; 1,000 if 0
 	Idle           time.Duration // after which a connection is closed; 2 min if 0
 	Charts         string        // folder that Helm charts by path are in; there are none if empty
+	Logins         string        // file of credentials of chart repositories and registries; there are none if empty
 	ChartTimeout   time.Duration // after which a hook of a chart, or an upgrade that doesn't become healthy, has failed; 5 min if 0
 	RenderTimeout  time.Duration // of the templates of a chart; 30 s if 0
 	Log            *slog.Logger  // nowhere if nil
@@ -69,6 +70,7 @@ type Target struct {
 	options     Options
 	connections *connections
 	charts      *helm.Store
+	renderer    *helm.Renderer
 	watches     *watches
 	probes      chan struct{} // an element for each look at a cluster that was away
 }
@@ -99,9 +101,6 @@ func New(o Options) *Target {
 	if o.Idle == 0 {
 		o.Idle = 2 * time.Minute
 	}
-	if o.RenderTimeout == 0 {
-		o.RenderTimeout = 30 * time.Second
-	}
 	if o.ChartTimeout == 0 {
 		o.ChartTimeout = 5 * time.Minute
 	}
@@ -112,8 +111,9 @@ func New(o Options) *Target {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Target{
-		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts}),
-		watches: &watches{options: o, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
+		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins}),
+		renderer: helm.NewRenderer(helm.RendererOptions{Limit: o.RenderTimeout}),
+		watches:  &watches{options: o, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
 	}
 }
 

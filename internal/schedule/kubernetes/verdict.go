@@ -78,7 +78,7 @@ func (l *look) question() string {
 	}
 	return fmt.Sprintf("%d of %d objects would be removed, which is more than the budget allows (%d %%, %d objects): %s. "+
 		"To agree, set spec.prune.approve: %q in the Cluster resource",
-		len(names), l.recorded.total(), l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects), l.pruning.ask)
+		len(names), l.had, l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects), l.pruning.ask)
 }
 
 // deployment says how a deployment is.
@@ -105,6 +105,8 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		switch {
 		case s.live != nil:
 			h, why = healthOf(s.live)
+		case l.unseen[k] != "":
+			h, why = failing, l.unseen[k]
 		case l.blocked[id] != "":
 			h, why = inProgress, "is not there yet"
 		default:

@@ -195,6 +195,7 @@ func TestOneIsWrong(t *testing.T) {
 		"a wrong member":                   packages + instance("amf", 2),
 		"another package of the same id":   strings.ReplaceAll(packages, "hello", "good bye") + instance("upf", 2),
 		"a file that isn't in the package": strings.ReplaceAll(packages, "README.md", "../README.md") + instance("upf", 2),
+		"a field that isn't known":         packages + strings.Replace(instance("upf", 2), "params:", "values:", 1),
 		"something that isn't base64":      strings.ReplaceAll(packages, "iVBORw0KGgo=", "'%%%'") + instance("upf", 2),
 	} {
 		a, b := deployment(t, "a", packages+instance("upf", 1)), deployment(t, "b", text)
@@ -255,6 +256,7 @@ func TestTrigger(t *testing.T) {
 		"no credentials":     {func(s map[string]any) { delete(s, "credentials") }, tko.ErrInvalid, "username and passwordFile"},
 		"a file elsewhere":   {func(s map[string]any) { s["caFile"] = "../ca.pem" }, tko.ErrInvalid, "caFile"},
 		"no such file":       {func(s map[string]any) { s["caFile"] = "other.pem" }, nil, "can't be read"},
+		"an unknown field":   {func(s map[string]any) { s["vim"] = "x" }, tko.ErrInvalid, `unknown field "vim"`},
 		"a type":             {func(s map[string]any) { s["insecure"] = "yes" }, tko.ErrInvalid, "spec"},
 		"insecure with a CA": {func(s map[string]any) { s["insecure"] = true }, tko.ErrInvalid, "insecure"},
 		"nobody there":       {func(s map[string]any) { s["url"] = "https://127.0.0.1:1" }, tko.ErrUnavailable, "doesn't answer"},

@@ -1,6 +1,7 @@
 package osm
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -89,7 +90,9 @@ func into(from, to any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(data, to)
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields() // a slip of the pen would lose parameters
+	return d.Decode(to)
 }
 
 func (s spec) policy() osm.Policy {

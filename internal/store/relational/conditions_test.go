@@ -32,6 +32,9 @@ func TestConditionsAreReadAsWritten(t *testing.T) {
 		"words that look like letters": {why: "a word is never taken for a letter", conditions: []tko.Condition{{
 			Type: "P", Status: "T", Reason: "=", Message: "A",
 		}}, most: 40},
+		"managed by others": {why: "what a transport attached is kept", conditions: []tko.Condition{
+			prepared, {Type: "T", LastTransition: moment, Attached: `[{"manager":"a"}]`},
+		}, most: 400},
 		"long ago":                {why: "the zero time is none", conditions: []tko.Condition{{Type: "T", LastTransition: time.Time{}}}, most: 40},
 		"before 1970":             {why: "numbers may be negative", conditions: []tko.Condition{{Type: "T", LastTransition: time.Unix(-1, 5).UTC()}}, most: 40},
 		"out of what nanos reach": {why: "any time that can be set is kept", conditions: []tko.Condition{{Type: "T", LastTransition: moment.AddDate(900, 0, 0)}}, most: 300},

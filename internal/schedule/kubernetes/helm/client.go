@@ -2,6 +2,7 @@ package helm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,15 +11,20 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
 	chart "helm.sh/helm/v4/pkg/chart/v2"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
+	"helm.sh/helm/v4/pkg/engine"
 	"helm.sh/helm/v4/pkg/kube"
-	"helm.sh/helm/v4/pkg/release/common"
+	status "helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/release/v1/util"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -37,8 +43,13 @@ type Client struct {
 	Label     string            // of everything that is made: whose it is
 	Timeout   time.Duration     // of a hook
 	Request   time.Duration     // limit of a request; none if 0
-	Render    time.Duration     // limit of a chart's templates
+	Renderer  *Renderer         // of charts' templates
 	Keep      func(annotations map[string]string) bool
+
+	// Adjust answers what is to be applied of a release in a namespace instead of
+	// an object that its chart was rendered to; nil if just that. It is not asked
+	// if it is nil.
+	Adjust func(namespace string, object map[string]any) (map[string]any, error)
 }
 
 // A Release is what there should be.
@@ -122,9 +133,9 @@ func (s *session) history(name string) ([]*release.Release, error) {
 
 // good is the newest revision that was deployed, older than one.
 func good(all []*release.Release, before int) *release.Release {
-	for _, status := range []common.Status{common.StatusDeployed, common.StatusSuperseded} {
+	for _, was := range []status.Status{status.StatusDeployed, status.StatusSuperseded} {
 		for _, r := range all {
-			if r.Version < before && r.Info.Status == status {
+			if r.Version < before && r.Info.Status == was {
 				return r
 			}
 		}
@@ -177,7 +188,7 @@ func (s *session) deploy(ctx context.Context, r Release, owned func(string) bool
 	if len(all) > 0 && !owned(all[0].Labels[s.client.Label]) && !r.Adopt {
 		return nil, &FailedError{Invalid: true, Reason: "is there already, installed by somebody else: annotate the HelmChart with tko.nephio.org/adopt: \"true\" to take it over"}
 	}
-	if len(all) > 0 && all[0].Info.Status == common.StatusDeployed && all[0].Labels[LabelDigest] == r.Digest && owned(all[0].Labels[s.client.Label]) {
+	if len(all) > 0 && all[0].Info.Status == status.StatusDeployed && all[0].Labels[LabelDigest] == r.Digest && owned(all[0].Labels[s.client.Label]) {
 		return s.state(all)
 	}
 	if len(all) > 0 && owned(all[0].Labels[s.client.Label]) {
@@ -189,7 +200,7 @@ func (s *session) deploy(ctx context.Context, r Release, owned func(string) bool
 	if len(all) > 0 {
 		before = all[0].Version
 	}
-	if err := s.bring(ctx, r, before > 0); err != nil {
+	if err := s.bring(ctx, r, before); err != nil {
 		return nil, s.undo(ctx, r, before, err)
 	}
 	if all, err = s.history(r.Name); err != nil {
@@ -201,18 +212,18 @@ func (s *session) deploy(ctx context.Context, r Release, owned func(string) bool
 // tidy undoes what a process left that died: a release is deployed afterwards, or
 // isn't there.
 func (s *session) tidy(ctx context.Context, name string, all []*release.Release) ([]*release.Release, error) {
-	if len(all) == 0 || all[0].Info.Status == common.StatusDeployed {
+	if len(all) == 0 || all[0].Info.Status == status.StatusDeployed {
 		return all, nil
 	}
 	to := good(all, all[0].Version)
 	var err error
 	if all[0].Info.Status.IsPending() {
-		all[0].SetStatus(common.StatusFailed, "It was cut short")
+		all[0].SetStatus(status.StatusFailed, "It was cut short")
 		err = s.config.Releases.Update(all[0])
 	}
-	switch status := all[0].Info.Status; {
+	switch now := all[0].Info.Status; {
 	case err != nil:
-	case to == nil, status == common.StatusUninstalling, status == common.StatusUninstalled:
+	case to == nil, now == status.StatusUninstalling, now == status.StatusUninstalled:
 		err = s.uninstall(ctx, name)
 	default:
 		err = s.rollback(ctx, name, to.Version, "an upgrade was cut short")
@@ -223,54 +234,118 @@ func (s *session) tidy(ctx context.Context, name string, all []*release.Release)
 	return s.history(name)
 }
 
-// bring installs or upgrades.
-func (s *session) bring(ctx context.Context, r Release, there bool) error {
+// bring installs, or upgrades what is there in a revision.
+func (s *session) bring(ctx context.Context, r Release, before int) error {
 	loaded, err := r.Chart.load()
 	if err != nil {
 		return &FailedError{Invalid: true, Reason: err.Error()}
 	}
-	if _, ok := runaways.Load(r.Chart.Digest); ok {
-		return &FailedError{Invalid: true, Reason: "its templates don't come to an end: an earlier try still renders them"}
+	restore, err := s.render(ctx, r, loaded, before)
+	if err != nil {
+		return &FailedError{Invalid: errors.Is(err, tko.ErrInvalid), Reason: err.Error()}
 	}
-	var at atomic.Int32
+	rendered := false
 	mark := &marker{
-		labels: map[string]string{s.client.Label: r.Owner}, keep: s.client.Keep,
-		rendered: func() bool { return at.CompareAndSwap(rendering, rendered) },
+		labels: map[string]string{s.client.Label: r.Owner}, keep: s.client.Keep, adjust: s.adjust(r.Namespace),
+		rendered: func() {
+			restore() // what is stored is the chart as it is
+			rendered = true
+		},
 	}
-	ended := make(chan error, 1)
-	go func() {
-		defer runaways.Delete(r.Chart.Digest)
-		ended <- s.run(ctx, r, loaded, there, mark)
-	}()
-	late := time.NewTimer(s.client.Render)
-	defer late.Stop()
-	select {
-	case err = <-ended:
-	case <-late.C:
-		runaways.Store(r.Chart.Digest, true)
-		if at.CompareAndSwap(rendering, abandoned) && len(ended) == 0 {
-			return &FailedError{Invalid: true, Reason: fmt.Sprintf("rendering its templates takes longer than %s", s.client.Render)}
-		}
-		runaways.Delete(r.Chart.Digest) // it came to its end meanwhile
-		err = <-ended
+	if err := s.run(ctx, r, loaded, before > 0, mark); err != nil {
+		return &FailedError{Invalid: !rendered, Reason: err.Error()}
 	}
-	if err == nil {
-		return nil
-	}
-	return &FailedError{Invalid: at.Load() == rendering, Reason: err.Error()}
+	return nil
 }
 
-// How far an action is. Nothing can end a template that doesn't end by itself:
-// the action is abandoned then, and does nothing more when it comes to its end.
-const (
-	rendering = iota
-	rendered
-	abandoned
-)
+// adjust is the client's, for a release.
+func (s *session) adjust(namespace string) func(map[string]any) (map[string]any, error) {
+	if s.client.Adjust == nil {
+		return nil
+	}
+	return func(object map[string]any) (map[string]any, error) { return s.client.Adjust(namespace, object) }
+}
 
-// runaways are the digests of charts that are still being rendered by actions
-// that were abandoned.
-var runaways sync.Map
+// render renders a chart, so that the library has plain texts to deal with.
+func (s *session) render(ctx context.Context, r Release, loaded *chart.Chart, before int) (restore func(), err error) {
+	values, err := json.Marshal(r.Values)
+	if err != nil {
+		return nil, err
+	}
+	capabilities, err := s.capabilities()
+	if err != nil {
+		return nil, err
+	}
+	apis := []string(capabilities.APIVersions)
+	if before == 0 {
+		apis = append(slices.Clone(apis), definedBy(loaded)...) // they come before the rest
+	}
+	files, err := s.client.Renderer.render(ctx, r.Chart, task{
+		Archive: r.Chart.archive, Files: r.Chart.files, Values: values, Name: r.Name, Namespace: r.Namespace,
+		Revision: before + 1, Upgrade: before > 0, Kubernetes: capabilities.KubeVersion.Version, APIs: apis,
+	}, s.lookup)
+	if err != nil {
+		return nil, err
+	}
+	if err := chartutil.ProcessDependencies(loaded, r.Values); err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%s", err)
+	}
+	return prerendered(loaded, files), nil
+}
+
+// capabilities are what templates can ask about the cluster.
+func (s *session) capabilities() (*common.Capabilities, error) {
+	client, err := s.at.ToDiscoveryClient()
+	if err != nil {
+		return nil, err
+	}
+	version, err := client.ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("asking for the cluster's version: %w", err)
+	}
+	apis, err := action.GetVersionSet(client)
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, fmt.Errorf("asking for the cluster's APIs: %w", err)
+	}
+	s.config.Capabilities = &common.Capabilities{
+		APIVersions: apis, HelmVersion: common.DefaultCapabilities.HelmVersion,
+		KubeVersion: common.KubeVersion{Version: version.GitVersion, Major: version.Major, Minor: version.Minor},
+	}
+	return s.config.Capabilities, nil
+}
+
+// definedBy are the APIs of a chart's own definitions.
+func definedBy(c *chart.Chart) []string {
+	var all []string
+	for _, crd := range c.CRDObjects() {
+		for _, text := range util.SplitManifests(string(crd.File.Data)) {
+			var d struct {
+				Spec struct {
+					Group    string
+					Names    struct{ Kind string }
+					Versions []struct{ Name string }
+				}
+			}
+			if yaml.Unmarshal([]byte(text), &d) != nil {
+				continue // the API server says what is wrong
+			}
+			for _, v := range d.Spec.Versions {
+				at := d.Spec.Group + "/" + v.Name
+				all = append(all, at, at+"/"+d.Spec.Names.Kind)
+			}
+		}
+	}
+	return all
+}
+
+// lookup answers what a template looks for in the cluster.
+func (s *session) lookup(l lookup) (map[string]any, error) {
+	config, err := s.at.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewLookupFunction(config)(l.APIVersion, l.Kind, l.Namespace, l.Name)
+}
 
 func (s *session) run(ctx context.Context, r Release, loaded *chart.Chart, there bool, mark *marker) error {
 	labels := map[string]string{s.client.Label: r.Owner, LabelDigest: r.Digest}
@@ -279,14 +354,14 @@ func (s *session) run(ctx context.Context, r Release, loaded *chart.Chart, there
 		a.Namespace, a.Labels, a.PostRenderer = r.Namespace, labels, mark
 		a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
 		a.ServerSideApply, a.ForceConflicts, a.TakeOwnership = "true", true, r.Adopt
-		a.ResetValues, a.MaxHistory, a.DisableOpenAPIValidation = true, maxHistory, true
+		a.ResetValues, a.MaxHistory, a.DisableOpenAPIValidation, a.SkipSchemaValidation = true, maxHistory, true, true
 		_, err := a.Run(r.Name, loaded, r.Values)
 		return err
 	}
 	a := action.NewInstall(s.config)
 	a.ReleaseName, a.Namespace, a.Labels, a.PostRenderer = r.Name, r.Namespace, labels, mark
 	a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
-	a.ForceConflicts, a.TakeOwnership, a.DisableOpenAPIValidation = r.Adopt, r.Adopt, true
+	a.ForceConflicts, a.TakeOwnership, a.DisableOpenAPIValidation, a.SkipSchemaValidation = r.Adopt, r.Adopt, true, true
 	_, err := a.Run(loaded, r.Values)
 	return err
 }
@@ -345,7 +420,7 @@ func (c *Client) Rollback(ctx context.Context, namespace, name string, from, to 
 		return nil, err
 	}
 	all, err := s.history(name)
-	if err == nil && (len(all) == 0 || all[0].Version <= from || all[0].Info.Status != common.StatusDeployed) {
+	if err == nil && (len(all) == 0 || all[0].Version <= from || all[0].Info.Status != status.StatusDeployed) {
 		if err = s.rollback(ctx, name, to, why); err == nil {
 			all, err = s.history(name)
 		}
@@ -367,7 +442,7 @@ func (c *Client) Look(ctx context.Context, namespace, name string) (*State, erro
 	}
 	all, err := s.history(name)
 	if err == nil {
-		if i := slices.IndexFunc(all, func(r *release.Release) bool { return r.Info.Status == common.StatusDeployed }); i > 0 {
+		if i := slices.IndexFunc(all, func(r *release.Release) bool { return r.Info.Status == status.StatusDeployed }); i > 0 {
 			all = all[i:]
 		}
 		return s.state(all)

@@ -7,8 +7,6 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/kio"
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
-
-	"github.com/tko-orchestrator/tko"
 )
 
 const maxManifests = 16 << 20 // bytes that a chart may render to
@@ -31,17 +29,13 @@ func (b *body) Close() error {
 type marker struct {
 	labels   map[string]string
 	keep     func(annotations map[string]string) bool
-	rendered func() bool // is told that rendering came to its end, and says whether anybody still waits
+	adjust   func(object map[string]any) (map[string]any, error) // if not nil
+	rendered func()                                              // is told that rendering came to its end
 }
 
 // Run marks a stream of resources.
 func (m *marker) Run(in *bytes.Buffer) (*bytes.Buffer, error) {
-	if !m.rendered() {
-		return nil, tko.Errorf(tko.ErrInvalid, "rendering took too long")
-	}
-	if in.Len() > maxManifests {
-		return nil, tko.Errorf(tko.ErrInvalid, "it renders to more than %d MiB", maxManifests>>20)
-	}
+	m.rendered()
 	all, err := kio.ParseAll(in.String())
 	if err != nil {
 		return nil, fmt.Errorf("it renders to what is no YAML: %w", err)
@@ -65,7 +59,30 @@ func (m *marker) mark(r *kyaml.RNode) error {
 		}
 	}
 	if m.keep(r.GetAnnotations()) {
-		return r.PipeE(kyaml.SetAnnotation("helm.sh/resource-policy", "keep"))
+		if err := r.PipeE(kyaml.SetAnnotation("helm.sh/resource-policy", "keep")); err != nil {
+			return err
+		}
 	}
+	if m.adjust == nil {
+		return nil
+	}
+	return m.change(r)
+}
+
+// change adjusts a resource, if that changes anything.
+func (m *marker) change(r *kyaml.RNode) error {
+	old, err := r.Map()
+	if err != nil {
+		return err
+	}
+	object, err := m.adjust(old)
+	if err != nil || object == nil {
+		return err
+	}
+	changed, err := kyaml.FromMap(object)
+	if err != nil {
+		return err
+	}
+	r.SetYNode(changed.YNode())
 	return nil
 }

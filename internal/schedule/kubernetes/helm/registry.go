@@ -38,7 +38,11 @@ func (s *Store) fromRegistry(ctx context.Context, r Reference) ([]byte, error) {
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%q is not the name of a chart in a registry", "oci://"+r.oci())
 	}
-	at.Client = &auth.Client{Client: s.options.Client, Cache: auth.NewCache(), ClientID: "tko-meta-scheduler"}
+	credential, err := s.forRegistry(reference)
+	if err != nil {
+		return nil, err
+	}
+	at.Client = &auth.Client{Client: s.options.Client, Cache: auth.NewCache(), ClientID: "tko-meta-scheduler", Credential: credential}
 	at.PlainHTTP = isLoopback(reference.Host())
 	at.MaxMetadataBytes = maxManifest
 	tag := reference.Reference

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -45,6 +46,11 @@ type StoreOptions struct {
 	Folder  string        // charts by path are in it; there are none if empty
 	Timeout time.Duration // of a download; 1 min if 0
 	Client  *http.Client  // for downloads; one that doesn't reach link-local addresses if nil
+
+	// Credentials is a config.json as docker login writes it: what registries and
+	// repositories get, by their host, or what is below a path there. Nobody gets
+	// any if it is empty.
+	Credentials string
 }
 
 // A Store reads charts. It is safe for concurrent use, and holds nothing that
@@ -133,7 +139,16 @@ func NewStore(o StoreOptions) *Store {
 		}
 		o.Client = &http.Client{Transport: transport}
 	}
-	return &Store{options: o, known: map[Reference]resolved{}, kept: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
+	s := &Store{options: o, known: map[Reference]resolved{}, kept: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
+	if o.Folder != "" {
+		if absolute, err := filepath.Abs(o.Folder); err == nil {
+			s.options.Folder = absolute
+		}
+	}
+	client := *o.Client
+	client.CheckRedirect = s.redirect
+	s.options.Client = &client
+	return s
 }
 
 // notNextDoor refuses addresses that only machines next to this one should
@@ -149,10 +164,23 @@ func notNextDoor(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
+// within makes a whole path relative, if it leads into the folder of charts:
+// people write such paths.
+func (s *Store) within(r Reference) Reference {
+	if r.Repository != "" || s.options.Folder == "" || !filepath.IsAbs(r.Chart) {
+		return r
+	}
+	if relative, err := filepath.Rel(s.options.Folder, r.Chart); err == nil && filepath.IsLocal(relative) {
+		r.Chart = relative
+	}
+	return r
+}
+
 // Digest tells, without any request, whether what a reference leads to changed:
 // it is empty for charts that are fetched, for they don't. Errors are
 // tko.ErrInvalid if the reference is wrong.
 func (s *Store) Digest(r Reference) (string, error) {
+	r = s.within(r)
 	at, err := r.place()
 	if err != nil || at != inFolder {
 		return "", err
@@ -168,6 +196,7 @@ func (s *Store) Digest(r Reference) (string, error) {
 // fetched once. Errors name the reference; they are tko.ErrInvalid if only a
 // change of the reference helps.
 func (s *Store) Get(ctx context.Context, r Reference) (*Chart, error) {
+	r = s.within(r)
 	at, err := r.place()
 	if err != nil {
 		return nil, err
@@ -200,7 +229,8 @@ func (s *Store) Get(ctx context.Context, r Reference) (*Chart, error) {
 func (s *Store) fetch(ctx context.Context, at place, r Reference) ([]byte, error) {
 	switch at {
 	case inRegistry:
-		return s.fromRegistry(ctx, r)
+		data, err := s.fromRegistry(ctx, r)
+		return data, explain(err)
 	case inRepository:
 		return s.fromRepository(ctx, r)
 	default:
@@ -261,13 +291,16 @@ func (s *Store) download(ctx context.Context, location string, limit int64) ([]b
 		return nil, tko.Errorf(tko.ErrInvalid, "%q is no URL: %s", location, err)
 	}
 	request.Header.Set("User-Agent", "tko-meta-scheduler")
+	if err := s.authorize(request); err != nil {
+		return nil, err
+	}
 	response, err := s.options.Client.Do(request)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", location, response.Status)
+		return nil, fmt.Errorf("%s answers %s%s", location, response.Status, refused(response.StatusCode))
 	}
 	return readBounded(response.Body, limit)
 }

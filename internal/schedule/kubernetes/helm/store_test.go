@@ -239,6 +239,7 @@ func TestFolder(t *testing.T) {
 		wantErr   string
 	}{
 		"a folder":            {why: "it is there", path: "releases/v1/web"},
+		"a whole path":        {why: "it leads into the folder", path: filepath.Join(folder, "releases/v1/web")},
 		"through a link":      {why: "it stays in the folder", path: "current/web"},
 		"parent":              {why: "it leads out", path: "../" + filepath.Base(outside), wantErr: "is not below"},
 		"parent within":       {why: "it leads out", path: "current/../../x", wantErr: "is not below"},

@@ -63,6 +63,8 @@ type Server struct {
 	charts map[string]map[string][]byte // name, version
 	asked  map[string]int
 	lies   bool
+	user   string // who may ask; anybody if empty
+	pass   string
 }
 
 // Serve starts a server, which ends with the test.
@@ -89,6 +91,13 @@ func (s *Server) Lie() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lies = true
+}
+
+// Require lets nobody ask who doesn't give a user and a password.
+func (s *Server) Require(user, password string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.user, s.pass = user, password
 }
 
 // Asked is how often anything was asked for, since Asked was asked last.
@@ -138,6 +147,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked[r.URL.Path]++
+	if user, password, _ := r.BasicAuth(); s.user != "" && (user != s.user || password != s.pass) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="charts"`)
+		http.Error(w, `{"errors": [{"code": "UNAUTHORIZED"}]}`, http.StatusUnauthorized)
+		return
+	}
 	rest, isRepository := strings.CutPrefix(r.URL.Path, "/charts/")
 	name, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/oci/"), "/")
 	switch {

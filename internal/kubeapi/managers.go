@@ -1,0 +1,187 @@
+package kubeapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// A status has no revisions, so its managers are kept with each condition that
+// they manage: as entries of managed fields, each about that condition only.
+
+const statusSubresource = "status"
+
+// unmanaged is attached to conditions that nobody manages and that were written
+// here all the same.
+const unmanaged = "[]"
+
+// beforeApply is the manager, to Kubernetes, of all that there is at the first
+// apply, if nobody is: of what TKO says, nobody is.
+const beforeApply = "before-first-apply"
+
+// conditionOf is the type of the condition that a managed field is of.
+func conditionOf(field fieldpath.Path) (typ string, ok bool) {
+	name := func(i int) string {
+		if field[i].FieldName == nil {
+			return ""
+		}
+		return *field[i].FieldName
+	}
+	if len(field) < 3 || name(0) != "status" || name(1) != "conditions" || field[2].Key == nil {
+		return "", false
+	}
+	for _, key := range *field[2].Key {
+		if key.Name == "type" && key.Value.IsString() {
+			return key.Value.AsString(), true
+		}
+	}
+	return "", false
+}
+
+// byCondition takes the managers of a status apart.
+func byCondition(entries []metav1.ManagedFieldsEntry) (map[string][]metav1.ManagedFieldsEntry, error) {
+	managers := map[string][]metav1.ManagedFieldsEntry{}
+	for _, e := range entries {
+		if e.Subresource != statusSubresource || e.FieldsV1 == nil || e.Manager == beforeApply {
+			continue
+		}
+		var fields fieldpath.Set
+		if err := fields.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "managed fields of %q: %w", e.Manager, err)
+		}
+		parts := map[string]*fieldpath.Set{}
+		fields.Iterate(func(field fieldpath.Path) {
+			typ, ok := conditionOf(field)
+			if !ok {
+				return
+			}
+			if parts[typ] == nil {
+				parts[typ] = &fieldpath.Set{}
+			}
+			parts[typ].Insert(field.Copy())
+		})
+		for typ, part := range parts {
+			own, err := withFields(e, part)
+			if err != nil {
+				return nil, err
+			}
+			managers[typ] = append(managers[typ], own)
+		}
+	}
+	for _, list := range managers {
+		slices.SortFunc(list, func(a, b metav1.ManagedFieldsEntry) int {
+			return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.APIVersion, b.APIVersion))
+		})
+	}
+	return managers, nil
+}
+
+func withFields(e metav1.ManagedFieldsEntry, fields *fieldpath.Set) (metav1.ManagedFieldsEntry, error) {
+	text, err := fields.ToJSON()
+	e.FieldsV1 = new(metav1.FieldsV1)
+	e.FieldsV1.SetRawBytes(text)
+	return e, err
+}
+
+// statusManagers puts together what byCondition took apart.
+func statusManagers(conditions []tko.Condition) ([]metav1.ManagedFieldsEntry, error) {
+	var managers []metav1.ManagedFieldsEntry
+	var fields []*fieldpath.Set
+	for _, c := range conditions {
+		if c.Attached == "" || c.Attached == unmanaged {
+			continue
+		}
+		var entries []metav1.ManagedFieldsEntry
+		if err := json.Unmarshal([]byte(c.Attached), &entries); err != nil {
+			return nil, fmt.Errorf("read the managers of the condition %q: %w", c.Type, err)
+		}
+		for _, e := range entries {
+			part := &fieldpath.Set{}
+			if err := part.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
+				return nil, fmt.Errorf("read the managers of the condition %q: %w", c.Type, err)
+			}
+			i := slices.IndexFunc(managers, func(m metav1.ManagedFieldsEntry) bool {
+				return m.Manager == e.Manager && m.Operation == e.Operation && m.APIVersion == e.APIVersion
+			})
+			if i < 0 {
+				managers, fields = append(managers, e), append(fields, part)
+				continue
+			}
+			fields[i] = fields[i].Union(part)
+			if managers[i].Time.Before(e.Time) {
+				managers[i].Time = e.Time
+			}
+		}
+	}
+	for i := range managers {
+		var err error
+		if managers[i], err = withFields(managers[i], fields[i]); err != nil {
+			return nil, fmt.Errorf("write managed fields: %w", err)
+		}
+	}
+	return managers, nil
+}
+
+// changedConditions are those of a list that differ, they or their managers,
+// from those that there are, as they are shown; and the types of those that are
+// no longer there.
+func changedConditions(are []tko.Condition, shown, list []metav1.Condition, managers map[string][]metav1.ManagedFieldsEntry) (changed []tko.Condition, gone []string, err error) {
+	for i, c := range fromConditions(list) {
+		at := slices.IndexFunc(shown, func(s metav1.Condition) bool { return s.Type == c.Type })
+		attached, before := "", ""
+		if at >= 0 {
+			before = are[at].Attached
+		}
+		if entries := managers[c.Type]; len(entries) > 0 {
+			text, err := json.Marshal(entries)
+			if err != nil {
+				return nil, nil, tko.Errorf(tko.ErrInvalid, "managed fields: %w", err)
+			}
+			if attached = string(text); sameManagers(before, entries) {
+				attached = before
+			}
+		}
+		if at >= 0 && attached == before && sameCondition(shown[at], list[i]) {
+			continue
+		}
+		if c.Attached = attached; attached == "" {
+			c.Attached = unmanaged
+		}
+		changed = append(changed, c)
+	}
+	for _, s := range shown {
+		if !slices.ContainsFunc(list, func(c metav1.Condition) bool { return c.Type == s.Type }) {
+			gone = append(gone, s.Type)
+		}
+	}
+	return changed, gone, nil
+}
+
+// sameCondition says whether two conditions of a type say the same, but for
+// times, which TKO keeps.
+func sameCondition(a, b metav1.Condition) bool {
+	a.LastTransitionTime = b.LastTransitionTime
+	return a == b
+}
+
+// sameManagers says whether nothing but times differs.
+func sameManagers(before string, now []metav1.ManagedFieldsEntry) bool {
+	var was []metav1.ManagedFieldsEntry
+	if before == "" || json.Unmarshal([]byte(before), &was) != nil {
+		return false
+	}
+	return slices.EqualFunc(was, now, func(a, b metav1.ManagedFieldsEntry) bool {
+		return a.Manager == b.Manager && a.Operation == b.Operation && a.APIVersion == b.APIVersion && a.FieldsV1.Equal(*b.FieldsV1)
+	})
+}
+
+// ofTheRest are the managers of what isn't the status.
+func ofTheRest(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == statusSubresource })
+}

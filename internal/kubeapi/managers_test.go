@@ -1,0 +1,180 @@
+package kubeapi_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// managers are those of an object's managed fields, what they do and to what.
+func (o obj) managers() []string {
+	managers := []string{}
+	entries, _ := o.at("metadata.managedFields").([]any)
+	for _, e := range entries {
+		m, _ := e.(map[string]any)
+		managers = append(managers, obj(m).text("manager")+" "+obj(m).text("operation")+" "+obj(m).text("subresource"))
+	}
+	return managers
+}
+
+// conditions are the types and reasons of an object's.
+func (o obj) conditions() string {
+	var all []string
+	conditions, _ := o.at("status.conditions").([]any)
+	for _, c := range conditions {
+		m, _ := c.(map[string]any)
+		all = append(all, obj(m).text("type")+"="+obj(m).text("reason"))
+	}
+	return strings.Join(all, " ")
+}
+
+func condition(typ, reason string) string {
+	return fmt.Sprintf("{type: %s, status: 'True', reason: %s, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}", typ, reason)
+}
+
+func status(conditions ...string) string {
+	return "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s}\nstatus: {conditions: [" + strings.Join(conditions, ", ") + "]}\n"
+}
+
+// What a manager no longer applies goes, if nobody else manages it.
+func TestConditionsBelongToManagers(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.SetConditions(t.Context(), tko.KindSite, "s", []tko.Condition{{Type: "Own", Status: tko.ConditionTrue, Reason: "TKO"}}); err != nil {
+		t.Fatal(err)
+	}
+	applied := func(manager, says string, conditions ...string) obj {
+		t.Helper()
+		got := w.must("PATCH", "sites/s/status?fieldManager="+manager, status(conditions...), "Content-Type", apply)
+		if got.conditions() != says {
+			t.Fatalf("%s applied, and there are %s, want %s", manager, got.conditions(), says)
+		}
+		return got
+	}
+	applied("a", "A1=x A2=x Own=TKO", condition("A1", "x"), condition("A2", "x"))
+	applied("b", "A1=x A2=x B=x Own=TKO", condition("B", "x"))
+	got := applied("a", "A1=x B=x Own=TKO", condition("A1", "x"))
+	if diff := cmp.Diff(got, w.must("GET", "sites/s", nil)); diff != "" {
+		t.Errorf("what is answered is what is read: %s", diff)
+	}
+	version := w.appliedLongAgo("s", "A1")
+	if again := applied("a", "A1=x B=x Own=TKO", condition("A1", "x")); again.text("metadata.resourceVersion") != version {
+		t.Errorf("what changes nothing writes nothing: %s, %s", version, again.text("metadata.resourceVersion"))
+	}
+
+	// Who shares a condition keeps it.
+	shared := fmt.Sprintf("{type: A1, status: 'True', reason: x, message: '', lastTransitionTime: '%s'}", lastTransition(got, "A1"))
+	got = applied("b", "A1=x B=x Own=TKO", condition("B", "x"), shared)
+	if got.text("metadata.resourceVersion") == version {
+		t.Error("that somebody else manages it, too, is kept")
+	}
+	applied("a", "A1=x B=x Own=TKO")
+	applied("b", "B=x Own=TKO", condition("B", "x"))
+
+	// Updates say all there is, but for what TKO says, and are by managers, too.
+	current := w.must("GET", "sites/s", nil)
+	c := obj{"type": "C", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+	got = w.must("PUT", "sites/s/status?fieldManager=c&dryRun=All", current.set("status.conditions", []any{c}))
+	if got.conditions() != "C=x Own=TKO" {
+		t.Errorf("updating would leave %s", got.conditions())
+	}
+	got = w.must("PUT", "sites/s/status?fieldManager=c", current.set("status.conditions", []any{c}))
+	if diff := cmp.Diff([]string{"c Update status"}, got.managers()); diff != "" || got.conditions() != "C=x Own=TKO" {
+		t.Errorf("updated to %s: %s", got.conditions(), diff)
+	}
+	w.fails(409, `"c"`, "PATCH", "sites/s/status?fieldManager=a", status(condition("C", "z")), "Content-Type", apply)
+	got = w.must("PATCH", "sites/s/status", `{"status":{"conditions":null},"metadata":{"managedFields":[{}]}}`, "Content-Type", merge)
+	if got.conditions() != "Own=TKO" || len(got.managers()) != 0 {
+		t.Errorf("nothing is left of others: %s, %v", got.conditions(), got.managers())
+	}
+
+	// Strategic patches say what changes, by type.
+	strategic := func(condition string) string {
+		t.Helper()
+		return w.must("PATCH", "sites/s/status", `{"status":{"conditions":[`+condition+`]}}`, "Content-Type", "application/strategic-merge-patch+json").conditions()
+	}
+	for _, typ := range []string{"E", "F"} {
+		strategic(`{"type":"` + typ + `","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}`)
+	}
+	if got := strategic(`{"type":"E","reason":"z"}`); got != "E=z F=x Own=TKO" {
+		t.Errorf("patched to %s", got)
+	}
+	if got := strategic(`{"$patch":"delete","type":"E"},{"$patch":"delete","type":"F"}`); got != "Own=TKO" {
+		t.Errorf("patched to %s", got)
+	}
+
+	// What is written here goes though nobody manages it any more.
+	d := `{"status":{"conditions":[{"type":"D","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]},"metadata":{"managedFields":[{}]}}`
+	if got = w.must("PATCH", "sites/s/status", d, "Content-Type", merge); got.conditions() != "D=x Own=TKO" || len(got.managers()) != 0 {
+		t.Errorf("%s, by %v", got.conditions(), got.managers())
+	}
+	if got = w.must("PATCH", "sites/s/status", `{"status":{"conditions":[]}}`, "Content-Type", merge); got.conditions() != "Own=TKO" {
+		t.Errorf("what nobody manages stays: %s", got.conditions())
+	}
+
+	// Who changes what TKO says manages it, until TKO says it again.
+	got = w.must("PATCH", "sites/s/status?fieldManager=a&force=true", status(condition("Own", "other")), "Content-Type", apply)
+	if got.conditions() != "Own=other" || len(got.managers()) != 1 {
+		t.Errorf("%s, by %v", got.conditions(), got.managers())
+	}
+	if err := w.SetConditions(t.Context(), tko.KindSite, "s", []tko.Condition{{Type: "Own", Status: tko.ConditionTrue, Reason: "TKO"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.must("GET", "sites/s", nil); got.conditions() != "Own=TKO" || len(got.managers()) != 0 {
+		t.Errorf("%s, by %v", got.conditions(), got.managers())
+	}
+	applied("a", "Own=TKO")
+
+	// The rest and the status have managers of their own, and keep those of the other.
+	w.must("PATCH", "sites/s/status?fieldManager=a", status(condition("A", "x")), "Content-Type", apply)
+	w.must("PATCH", "sites/s?fieldManager=r", "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s, labels: {a: b}}\n", "Content-Type", apply)
+	got = w.must("PATCH", "sites/s", `{"metadata":{"annotations":{"a":"b"}}}`, "Content-Type", merge)
+	if diff := cmp.Diff([]string{"r Apply ", "Go-http-client Update ", "a Apply status"}, got.managers()); diff != "" {
+		t.Error(diff)
+	}
+	w.must("PATCH", "sites/s/status?fieldManager=a", status(), "Content-Type", apply)
+	if got := w.must("GET", "sites/s", nil); got.conditions() != "Own=TKO" || len(got.managers()) != 2 {
+		t.Errorf("%s, by %v", got.conditions(), got.managers())
+	}
+}
+
+// appliedLongAgo makes a condition of a site one that was applied long ago, and
+// answers the resourceVersion.
+func (w *world) appliedLongAgo(site, typ string) string {
+	w.t.Helper()
+	s, err := w.Site(w.t.Context(), tko.SiteID(site), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	at := slices.IndexFunc(s.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == typ })
+	c := s.Stamp.Conditions[at]
+	before := c.Attached
+	if c.Attached = regexp.MustCompile(`"time":"[^"]*"`).ReplaceAllString(before, `"time":"2020-01-01T00:00:00Z"`); c.Attached == before {
+		w.t.Fatalf("it has no time: %s", before)
+	}
+	r, err := w.PutConditions(w.t.Context(), catalog.Key{Kind: tko.KindSite, ID: site}, []tko.Condition{c}, nil, catalog.Requirement{}, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strconv.FormatInt(r.Position, 10)
+}
+
+func lastTransition(o obj, typ string) string {
+	conditions, _ := o.at("status.conditions").([]any)
+	for _, c := range conditions {
+		if m, _ := c.(map[string]any); m["type"] == typ {
+			return obj(m).text("lastTransitionTime")
+		}
+	}
+	return ""
+}

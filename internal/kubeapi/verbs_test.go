@@ -1,0 +1,278 @@
+package kubeapi_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// deployment is a new one.
+func deployment(spec obj) obj {
+	return obj{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "spec": spec}
+}
+
+// prepare says that a deployment is prepared.
+func (w *world) prepare(name string) {
+	w.t.Helper()
+	d, err := w.Deployment(w.t.Context(), tko.DeploymentID(name), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resource, err := d.Package.Deployment()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resource.SetAnnotation("nephio.org/prepared", "true")
+	if _, err := w.CommitDeployment(w.t.Context(), tko.DeploymentCommit{ID: d.ID, Revision: d.Stamp.Revision, Package: d.Package}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A late catalog lets something happen between the look at what is to be
+// approved and the approval.
+type late struct {
+	kubeapi.Catalog
+	meanwhile func()
+}
+
+func (l *late) PutApproval(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
+	l.meanwhile()
+	return l.Catalog.PutApproval(ctx, key, require, dryRun)
+}
+
+// What is approved is what was read; a dry run says what an approval would come
+// to, and approves nothing.
+func TestApproval(t *testing.T) {
+	l := late{meanwhile: func() {}}
+	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { l.Catalog = s; return &l })
+	name := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
+	path := "deployments/" + name + "/approval"
+	w.fails(422, "not prepared", "PATCH", path+"?dryRun=All", `{"status":{"approved":true}}`, "Content-Type", merge)
+	w.prepare(name)
+	w.fails(422, "status.approved", "PATCH", path, `{"status":{"approved":false}}`, "Content-Type", merge)
+
+	prepared := w.must("GET", "deployments/"+name, nil)
+	dry := w.must("PATCH", path+"?dryRun=All", `{"status":{"approved":true}}`, "Content-Type", merge)
+	conditions, _ := dry.at("status.conditions").([]any)
+	if dry.at("status.approved") != true || len(conditions) != 2 {
+		t.Errorf("it would be approved, and say so: %v", dry["status"])
+	}
+	if diff := cmp.Diff(prepared, w.must("GET", "deployments/"+name, nil)); diff != "" {
+		t.Errorf("a dry run changes nothing: %s", diff)
+	}
+
+	change := func(value string) func() {
+		return sync.OnceFunc(func() {
+			w.must("PATCH", "deployments/"+name, `{"metadata":{"labels":{"v":"`+value+`"}}}`, "Content-Type", merge)
+		})
+	}
+	l.meanwhile = change("1")
+	w.fails(409, "was changed", "PUT", path, prepared.set("status.approved", true))
+	if got := w.must("GET", "deployments/"+name, nil); got.at("status.approved") != false {
+		t.Errorf("what was changed meanwhile is approved: %v", got["status"])
+	}
+	l.meanwhile = change("2")
+	if got := w.must("PATCH", path, `{"status":{"approved":true}}`, "Content-Type", merge); got.at("status.approved") != true || got.text("metadata.labels.v") != "2" {
+		t.Errorf("whoever patches what there is approves what there is: %v", got)
+	}
+}
+
+// A deployment that was applied once can be made anew, and only apply is
+// refused to make one.
+func TestAppliedDeploymentsCanBeMadeAgain(t *testing.T) {
+	w := newWorld(t)
+	applied := deployment(nil).set("metadata.annotations", obj{lastApplied: "{}"}).set("metadata.name", "any")
+	for manager, made := range map[string]bool{"kubectl-create": true, "kubectl-replace": true, "kubectl-client-side-apply": false, "other": false} {
+		if code, answer := w.do("POST", "deployments?fieldManager="+manager, applied); (code == 201) != made {
+			t.Errorf("%s: %d %v", manager, code, answer["message"])
+		}
+	}
+	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Deployment\nmetadata: {name: any}\n"
+	for _, name := range []string{"any", strings.Repeat("a", 27)} {
+		answer := w.fails(404, "apply never creates", "PATCH", "deployments/"+name+"?fieldManager=x", strings.Replace(text, "any", name, 1), "Content-Type", apply)
+		if answer.text("reason") != "NotFound" {
+			t.Errorf("it is %v", answer)
+		}
+	}
+}
+
+// Patches say what they change: of a deployment, too, without saying what it
+// was before.
+func TestPatchWithoutVersion(t *testing.T) {
+	w := newWorld(t)
+	made := w.must("POST", "deployments", deployment(nil))
+	path := "deployments/" + made.text("metadata.name")
+	for i, typ := range []string{merge, "application/strategic-merge-patch+json"} {
+		patch := `{"metadata":{"resourceVersion":null,"labels":{"v":"` + strings.Repeat("i", i) + `"}}}`
+		if got := w.must("PATCH", path, patch, "Content-Type", typ); got.text("metadata.labels.v") != strings.Repeat("i", i) {
+			t.Errorf("patched to %v", got["metadata"])
+		}
+	}
+	w.must("PATCH", path, `[{"op":"remove","path":"/metadata/resourceVersion"}]`, "Content-Type", "application/json-patch+json")
+	w.fails(409, "was changed", "PATCH", path, `{"metadata":{"resourceVersion":"`+made.text("metadata.resourceVersion")+`"}}`, "Content-Type", merge)
+	w.fails(422, "metadata.resourceVersion", "PUT", path, made.set("metadata.resourceVersion", nil))
+}
+
+// kubectl waits for conditions of the newest generation: what is prepared and
+// approved in it.
+func TestConditionsAreOfTheNewestGeneration(t *testing.T) {
+	w := newWorld(t)
+	name := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
+	w.prepare(name)
+	w.must("PATCH", "deployments/"+name+"/approval", `{"status":{"approved":true}}`, "Content-Type", merge)
+	if err := w.SetConditions(t.Context(), tko.KindDeployment, name, []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	got := w.must("PATCH", "deployments/"+name, `{"metadata":{"labels":{"v":"1"}}}`, "Content-Type", merge)
+	generation, _ := got.at("metadata.generation").(float64)
+	want := map[string]float64{"Prepared": generation, "Approved": generation, "Scheduled": generation - 1}
+	observed := map[string]float64{}
+	conditions, _ := got.at("status.conditions").([]any)
+	for _, c := range conditions {
+		condition, _ := c.(map[string]any)
+		observed[obj(condition).text("type")], _ = condition["observedGeneration"].(float64)
+	}
+	if diff := cmp.Diff(want, observed); diff != "" || generation != 4 {
+		t.Errorf("generation %v: %s", generation, diff)
+	}
+}
+
+// A list with a resourceVersion and a limit is of that moment, as informers
+// have it that list in pages.
+func TestListsInPagesAreOfTheirVersion(t *testing.T) {
+	w := newWorld(t)
+	version := w.must("POST", "templates", template("a", nil)).text("metadata.resourceVersion")
+	w.must("POST", "templates", template("b", nil))
+	for query, want := range map[string]string{
+		"limit=5&resourceVersion=" + version:                                   "a",
+		"limit=5&resourceVersionMatch=NotOlderThan&resourceVersion=" + version: "a b",
+		"limit=5&resourceVersion=0":                                            "a b",
+		"resourceVersion=" + version:                                           "a b",
+		"resourceVersionMatch=Exact&resourceVersion=" + version:                "a",
+	} {
+		if got := strings.Join(w.must("GET", "templates?"+query, nil).names(), " "); got != want {
+			t.Errorf("%s lists %s, want %s", query, got, want)
+		}
+	}
+}
+
+// Deletions of many take pages, and leave what isn't of the page.
+func TestDeletionInPages(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		w.must("POST", "templates", template(id, obj{"of": id[:1]}))
+	}
+	first := w.must("DELETE", "templates?limit=1&labelSelector=of!=a", nil)
+	if got := strings.Join(first.names(), " "); got != "b" || first.text("metadata.continue") == "" || first.text("metadata.resourceVersion") == "" {
+		t.Errorf("the first page is %s, %v", got, first["metadata"])
+	}
+	w.must("DELETE", "templates?labelSelector=of!=a&dryRun=All", nil)
+	second := w.must("DELETE", "templates?limit=1&labelSelector=of!=a&continue="+first.text("metadata.continue"), nil)
+	if got := strings.Join(append(second.names(), w.must("GET", "templates", nil).names()...), " "); got != "c a d" {
+		t.Errorf("the second page, and what is left: %s", got)
+	}
+}
+
+// Descendants are never left behind: who asks for that is told so.
+func TestOrphans(t *testing.T) {
+	w := newWorld(t)
+	parent := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
+	child := w.must("POST", "deployments", deployment(obj{"parentDeploymentId": parent})).text("metadata.name")
+	w.fails(422, "1 descendants", "DELETE", "deployments/"+parent+"?propagationPolicy=Orphan", nil)
+	w.fails(422, "1 descendants", "DELETE", "deployments/"+parent, obj{"orphanDependents": true})
+	w.fails(404, "not found", "DELETE", "deployments/"+strings.Repeat("a", 27)+"?propagationPolicy=Orphan", nil)
+	w.must("DELETE", "deployments/"+child+"?propagationPolicy=Orphan", nil)
+	w.must("DELETE", "deployments/"+parent+"?propagationPolicy=Foreground", nil)
+	if left := w.must("GET", "deployments", nil).names(); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// The base of a generated name stays with the object.
+func TestGenerateName(t *testing.T) {
+	w := newWorld(t)
+	made := w.must("POST", "templates", template("", nil).set("metadata.generateName", "some-"))
+	name := made.text("metadata.name")
+	changed := w.must("PATCH", "templates/"+name, `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", merge)
+	for _, o := range []obj{made, changed, w.must("GET", "templates/"+name, nil)} {
+		if o.text("metadata.generateName") != "some-" {
+			t.Errorf("%v", o["metadata"])
+		}
+	}
+}
+
+// However many patch the same at the same time, whoever doesn't say what must
+// have been there gets through.
+func TestManyPatch(t *testing.T) {
+	w := newWorld(t)
+	w.must("POST", "sites", obj{"kind": "Site", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"siteId": "s"}})
+	name, other := w.must("POST", "deployments", deployment(nil)).text("metadata.name"), w.must("POST", "deployments", deployment(nil)).text("metadata.name")
+	condition := `{"type":"%d","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}`
+	ways := map[string]func(i int) (path, typ, body string){
+		"merge": func(i int) (string, string, string) {
+			return "deployments/" + name, merge, fmt.Sprintf(`{"metadata":{"labels":{"merge%d":""}}}`, i)
+		},
+		"unversioned": func(i int) (string, string, string) {
+			return "deployments/" + other, merge, fmt.Sprintf(`{"metadata":{"resourceVersion":null,"labels":{"merge%d":""}}}`, i)
+		},
+		"json": func(i int) (string, string, string) {
+			return "sites/s", "application/json-patch+json", fmt.Sprintf(`[{"op":"add","path":"/spec/package/resources","value":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"%d"}}]}]`, i)
+		},
+		"apply": func(i int) (string, string, string) {
+			return fmt.Sprintf("templates/new?fieldManager=m%d", i), apply, fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: new, labels: {apply%d: ''}}\n", i)
+		},
+		"status": func(i int) (string, string, string) {
+			return fmt.Sprintf("sites/s/status?fieldManager=m%d", i), apply,
+				"apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s}\nstatus: {conditions: [" + fmt.Sprintf(condition, i) + "]}\n"
+		},
+	}
+	const n = 6
+	var wait sync.WaitGroup
+	for way, request := range ways {
+		for i := range n {
+			wait.Go(func() {
+				path, typ, body := request(i)
+				if code, answer := w.do("PATCH", path, body, "Content-Type", typ); code != 200 && code != 201 {
+					t.Errorf("%s %d: %d %v", way, i, code, answer["message"])
+				}
+			})
+		}
+	}
+	wait.Wait()
+	for path, at := range map[string]string{"deployments/" + name: "metadata.labels", "deployments/" + other: "metadata.labels", "templates/new": "metadata.labels", "sites/s": "status.conditions"} {
+		got := 0
+		switch all := w.must("GET", path, nil).at(at).(type) {
+		case map[string]any:
+			got = len(all)
+		case []any:
+			got = len(all)
+		}
+		if got != n {
+			t.Errorf("%s has %d of %d in %s", path, got, n, at)
+		}
+	}
+}
+
+// What other APIs may write, large as it may be, can be written back here.
+func TestLargeObjects(t *testing.T) {
+	w := newWorld(t)
+	large := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"k": strings.Repeat("x", 5<<20)}}}
+	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "t", Package: large}); err != nil {
+		t.Fatal(err)
+	}
+	got := w.must("GET", "templates/t", nil)
+	w.must("PUT", "templates/t", got.set("metadata.labels", obj{"a": "b"}))
+	w.must("PATCH", "templates/t?fieldManager=x&force=true", got.set("metadata", obj{"name": "t", "labels": obj{"a": "c"}}), "Content-Type", apply)
+	w.fails(413, "too large", "PUT", "templates/t", strings.Repeat(" ", 73<<20))
+}

@@ -1,0 +1,48 @@
+package kubernetes_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+)
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	const job = "{apiVersion: batch/v1, kind: Job, metadata: {name: x, generation: 1}, spec: {completions: 1, parallelism: 1}, "
+	const own = "{apiVersion: example.com/v1, kind: Thing, metadata: {name: x, generation: 2}, "
+	tests := map[string]struct{ why, object, reason, says string }{
+		"plain":               {"what has no status is well", "{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "Healthy", ""},
+		"a job that began":    {"it isn't done", job + "status: {}}", "InProgress", "Job"},
+		"a job that is done":  {"it is what it should be", job + `status: {succeeded: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: Complete, status: "True"}]}}`, "Healthy", ""},
+		"a job that failed":   {"somebody must look", job + `status: {failed: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: Failed, status: "True", message: no room}]}}`, "Unhealthy", "Job Failed"},
+		"own, without status": {"its controller may say nothing", own + "spec: {}}", "Healthy", ""},
+		"own, not seen yet":   {"what its controller says is of before", own + `status: {observedGeneration: 1, conditions: [{type: Ready, status: "True"}]}}`, "InProgress", "generation"},
+		"own, not ready":      {"it may come", own + `status: {observedGeneration: 2, conditions: [{type: Ready, status: "False", reason: Wait, message: waits for a disk}]}}`, "InProgress", "waits for a disk"},
+		"own, ready":          {"it says so", own + `status: {observedGeneration: 2, conditions: [{type: Ready, status: "True"}]}}`, "Healthy", ""},
+		"own, stalled":        {"it won't come by itself", own + `status: {observedGeneration: 2, conditions: [{type: Stalled, status: "True", message: bad values}]}}`, "Unhealthy", "bad values"},
+		"on its way out":      {"it isn't what is wanted", `{apiVersion: v1, kind: ConfigMap, metadata: {name: x, deletionTimestamp: "2026-01-01T00:00:00Z"}}`, "InProgress", "is being removed"},
+		"a broken status":     {"nobody knows", own + "status: {conditions: 5}}", "Unhealthy", "can't be read"},
+		"a very long message": {"conditions stay readable", own + `status: {observedGeneration: 2, conditions: [{type: Stalled, status: "True", message: "` + strings.Repeat("x", 10_000) + `"}]}}`, "Unhealthy", "x…"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text, err := yaml.YAMLToJSON([]byte(test.object))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r unstructured.Unstructured
+			if err := r.UnmarshalJSON(text); err != nil {
+				t.Fatal(err)
+			}
+			reason, says := kubernetes.HealthOf(&r)
+			if reason != test.reason || !strings.Contains(says, test.says) || len(says) > 400 {
+				t.Errorf("%s: %s, %q", test.why, reason, says)
+			}
+		})
+	}
+}

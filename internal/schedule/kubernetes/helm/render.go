@@ -1,0 +1,242 @@
+package helm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+const (
+	// again is when a chart is rendered again, with the same values, that came to
+	// no end.
+	again = time.Hour
+	// grace is what a renderer has for all but rendering, on a busy machine.
+	grace = 30 * time.Second
+
+	maxHopeless = 10_000
+)
+
+// A Renderer renders charts' templates, which are programs: nothing in the same
+// process could end one that doesn't end, or bound its memory. So each is
+// rendered by a process of its own, which is this program again. It is safe for
+// concurrent use.
+type Renderer struct {
+	limit  time.Duration
+	memory int64
+	slots  chan struct{} // an element for each process
+
+	mu       sync.Mutex
+	hopeless map[string]hopeless // by chart and values
+}
+
+// hopeless is what came to no end.
+type hopeless struct {
+	reason string
+	until  time.Time // when it may be tried again
+}
+
+// RendererOptions are the settings of a Renderer. The zero value works.
+type RendererOptions struct {
+	Limit  time.Duration // of rendering a chart; 30 s if 0
+	Memory int64         // bytes that it may use; 512 MiB if 0
+}
+
+// NewRenderer makes a Renderer. It holds nothing that needs to be closed.
+func NewRenderer(o RendererOptions) *Renderer {
+	r := &Renderer{limit: o.Limit, memory: o.Memory, slots: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), hopeless: map[string]hopeless{}}
+	if r.limit == 0 {
+		r.limit = 30 * time.Second
+	}
+	if r.memory == 0 {
+		r.memory = 512 << 20
+	}
+	return r
+}
+
+// A task is what a renderer is asked to render.
+type task struct {
+	Archive         []byte // the chart's, or
+	Files           []*archive.BufferedFile
+	Values          []byte // JSON
+	Name, Namespace string
+	Revision        int
+	Upgrade         bool
+	Kubernetes      string // version
+	APIs            []string
+}
+
+// A message is what a renderer says: what it looks for, or what it has rendered,
+// or why it hasn't.
+type message struct {
+	Lookup *lookup
+	Files  map[string]string
+	Error  string
+}
+
+// A lookup is the template function of this name.
+type lookup struct{ APIVersion, Kind, Namespace, Name string }
+
+// found is the answer to a lookup.
+type found struct {
+	Object []byte // JSON
+	Error  string
+}
+
+// render answers what a chart's templates say, by their names. Errors are
+// tko.ErrInvalid if it is the chart or its values.
+func (r *Renderer) render(ctx context.Context, c *Chart, t task, look func(lookup) (map[string]any, error)) (map[string]string, error) {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s", c.Digest, t.Values))
+	id := string(sum[:])
+	r.mu.Lock()
+	known, ok := r.hopeless[id]
+	r.mu.Unlock()
+	if ok && time.Now().Before(known.until) {
+		return nil, tko.Errorf(tko.ErrInvalid, "%s", known.reason)
+	}
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	files, err := r.start(ctx, t, look)
+	if limit, ok := errors.AsType[*limitError](err); ok {
+		known = hopeless{reason: limit.Error() + fmt.Sprintf("; the same isn't tried again within %s", again), until: time.Now().Add(again)}
+		r.mu.Lock()
+		if len(r.hopeless) >= maxHopeless {
+			clear(r.hopeless)
+		}
+		r.hopeless[id] = known
+		r.mu.Unlock()
+		return nil, tko.Errorf(tko.ErrInvalid, "%s", known.reason)
+	}
+	return files, err
+}
+
+// A limitError says what a chart exceeded.
+type limitError struct{ what string }
+
+func (e *limitError) Error() string { return e.what }
+
+// start has a process render, and answers its lookups.
+func (r *Renderer) start(ctx context.Context, t task, look func(lookup) (map[string]any, error)) (map[string]string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.limit+grace, r.late())
+	defer cancel()
+	self, err := executable()
+	if err != nil {
+		return nil, fmt.Errorf("starting to render: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, self) //nolint:gosec // it is this program
+	cmd.Args, cmd.Env, cmd.Dir = []string{rendererName, r.limit.String(), strconv.FormatInt(r.memory, 10)}, []string{}, "/"
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting to render: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting to render: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting to render: %w", err)
+	}
+	answers, said := gob.NewEncoder(in), gob.NewDecoder(out)
+	err = answers.Encode(t)
+	for err == nil {
+		var m message
+		if err = said.Decode(&m); err != nil {
+			break
+		}
+		if m.Lookup == nil {
+			cancel() // it has nothing more to do
+			_ = cmd.Wait()
+			if m.Error != "" {
+				return nil, tko.Errorf(tko.ErrInvalid, "%s", m.Error)
+			}
+			return m.Files, nil
+		}
+		err = answers.Encode(answer(look(*m.Lookup)))
+	}
+	waitErr := cmd.Wait()
+	switch cause := context.Cause(ctx); {
+	case cause != nil:
+		return nil, cause
+	case cmd.ProcessState.ExitCode() == exitLate:
+		return nil, r.late()
+	case cmd.ProcessState.ExitCode() == exitLarge:
+		return nil, &limitError{fmt.Sprintf("rendering its templates takes more than %d MiB of memory", r.memory>>20)}
+	default:
+		return nil, fmt.Errorf("rendering its templates was cut short: %w", errors.Join(err, waitErr))
+	}
+}
+
+func (r *Renderer) late() error {
+	return &limitError{fmt.Sprintf("rendering its templates takes longer than %s", r.limit)}
+}
+
+// executable is this program, also if its file was replaced meanwhile.
+func executable() (string, error) {
+	const self = "/proc/self/exe"
+	if _, err := os.Stat(self); err == nil {
+		return self, nil
+	}
+	return os.Executable()
+}
+
+func answer(object map[string]any, err error) found {
+	if err != nil {
+		return found{Error: err.Error()}
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return found{Error: err.Error()}
+	}
+	return found{Object: text}
+}
+
+// prerendered makes the templates of a chart, whose dependencies were processed,
+// plain texts: what they were rendered to. Call restore to have them back.
+func prerendered(c *chart.Chart, files map[string]string) (restore func()) {
+	was := map[*common.File][]byte{}
+	var visit func(*chart.Chart)
+	visit = func(c *chart.Chart) {
+		own := make([]*common.File, 0, len(c.Templates)) // a chart under two names has them twice
+		for _, file := range c.Templates {
+			if file == nil {
+				continue
+			}
+			plain := *file
+			plain.Data = nil
+			if text := files[path.Join(c.ChartFullPath(), file.Name)]; text != "" {
+				plain.Data = []byte("{{ " + strconv.Quote(text) + " }}")
+			}
+			own = append(own, &plain)
+			was[&plain] = file.Data
+		}
+		c.Templates = own
+		for _, d := range c.Dependencies() {
+			visit(d)
+		}
+	}
+	visit(c)
+	return func() {
+		for file, data := range was { // the library may have copied the chart, but not these
+			file.Data = data
+		}
+	}
+}
