@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -71,12 +72,11 @@ func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller,
 	if len(specs) == 0 && !c.FollowsFlux() {
 		return nil, nil, nil
 	}
-	keys, err := ageKeys(c.AgeKeys)
-	if err != nil {
+	if _, err := sops.FileKeys(c.AgeKeys, c.PGPKeys); err != nil { // said at the start, not at the first file that needs one
 		return nil, nil, err
 	}
 	for i := range specs {
-		specs[i].From = decrypting{specs[i].From, keys}
+		specs[i].From = decrypting{Fetcher: specs[i].From, age: c.AgeKeys, pgp: c.PGPKeys}
 	}
 	tree.Sweep(c.Dir)
 	log := s.log.With("role", config.RoleGitOps)
@@ -97,36 +97,20 @@ func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller,
 	return engine, sources, err
 }
 
-// decrypting reads revisions in which files may be encrypted.
+// decrypting reads revisions in which files may be encrypted, for keys in
+// files, which may change.
 type decrypting struct {
 	gitops.Fetcher
-	keys *sops.Keys
+	age, pgp string
 }
 
-// Fetch gets the files of a revision, which are decrypted when they are read.
-func (d decrypting) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
-	files, err := d.Fetcher.Fetch(ctx, revision)
+// Open decrypts files when they are read.
+func (d decrypting) Open(_ context.Context, files *tree.Tree, _ string) (fs.FS, error) {
+	keys, err := sops.FileKeys(d.age, d.pgp)
 	if err != nil {
 		return nil, err
 	}
-	files.FS = sops.FS(files.FS, d.keys, flux.Others)
-	return files, nil
-}
-
-// ageKeys reads the keys of a file; there are none without one.
-func ageKeys(file string) (*sops.Keys, error) {
-	if file == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(file) //nolint:gosec // the operator names the file
-	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "--gitops-age-keys: %w", err)
-	}
-	keys, err := sops.ParseKeys(text)
-	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "--gitops-age-keys %s: %w", file, err)
-	}
-	return keys, nil
+	return sops.FS(files, keys, gitops.Others), nil
 }
 
 // serveHooks serves webhooks until the context ends.

@@ -18,6 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 )
 
 // errChanges says that a plan changes something, to scripts that asked for that.
@@ -56,7 +57,7 @@ var sourceView = view[tko.Source]{
 func sourceMessage(s tko.Source) string {
 	for _, c := range s.Status.Conditions {
 		if c.Type == tko.ConditionReady && c.Status != tko.ConditionTrue {
-			return c.Message
+			return onOneLine(c.Message)
 		}
 	}
 	if len(s.Status.Messages) > 0 {
@@ -64,6 +65,9 @@ func sourceMessage(s tko.Source) string {
 	}
 	return ""
 }
+
+// onOneLine is a text of which each line is about something else.
+func onOneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
 // shortRevision is a revision for people: its name, and the start of its hash.
 func shortRevision(revision string) string {
@@ -157,7 +161,7 @@ func (a *app) printSource(s tko.Source, wide bool) error {
 		text("Source", s.Name), text("Kind", s.Status.Kind), text("URL", s.Status.URL), text("Applied", s.Status.Applied), text("Attempted", s.Status.Attempted),
 	}
 	for _, c := range s.Status.Conditions {
-		facts = append(facts, text(c.Type, fmt.Sprintf("%s (%s) %s", c.Status, c.Reason, c.Message)))
+		facts = append(facts, text(c.Type, fmt.Sprintf("%s (%s) %s", c.Status, c.Reason, onOneLine(c.Message))))
 	}
 	for _, message := range s.Status.Messages {
 		facts = append(facts, text("Note", message))
@@ -273,7 +277,7 @@ func (w *sourceWait) settled(ctx context.Context, s *session, names []string) er
 		if c := readiness(source); c.Status == tko.ConditionTrue {
 			s.app.notice("source %q is ready at %s", name, shortRevision(source.Status.Applied))
 		} else {
-			trouble = append(trouble, fmt.Sprintf("source %q is not ready: %s", name, strings.Trim(c.Reason+": "+c.Message, ": ")))
+			trouble = append(trouble, fmt.Sprintf("source %q is not ready: %s", name, strings.Trim(c.Reason+": "+onOneLine(c.Message), ": ")))
 		}
 	}
 	if len(trouble) > 0 {
@@ -377,7 +381,7 @@ var plannedView = view[planned]{
 }
 
 func (a *app) gitopsPlan() *cobra.Command {
-	var dir, name, connection string
+	var dir, name, connection, ageKeys, pgpKeys string
 	var exitCode bool
 	o := gitops.PreviewOptions{}
 	cmd := &cobra.Command{
@@ -407,12 +411,18 @@ A tree that is wrong is 2, as the input of every command.`,
 				}
 				o.Name = filepath.Base(absolute)
 			}
+			if o.Keys, err = sops.FileKeys(ageKeys, pgpKeys); err != nil {
+				return tko.Errorf(errUsage, "%w", err)
+			}
 			if connection != "" {
 				o.Connection = func() ([]byte, error) { return os.ReadFile(connection) } //nolint:gosec // the user names the file
 			}
 			preview, err := callLong(ctx, s, func(ctx context.Context) (*gitops.Preview, error) { return gitops.Look(ctx, s, root.FS(), o) })
 			if err != nil {
-				return err
+				return a.wrongTree(err, o.Name, preview)
+			}
+			if preview.New {
+				a.notice("there is no source %q yet: this is what a new one would do (--name says which source is meant)", o.Name)
 			}
 			return a.printPreview(ctx, s, preview, exitCode)
 		}),
@@ -424,9 +434,39 @@ A tree that is wrong is 2, as the input of every command.`,
 	f.BoolVar(&o.Prune, "prune", true, "the source removes what left it")
 	f.BoolVar(&o.Adopt, "adopt", false, "the source takes over what is there already")
 	f.StringVar(&connection, "connection", "", "connection `file` of the Open Source MANO that the tree is for")
+	f.StringVar(&ageKeys, "age-keys", "", "`file` of age keys for what is encrypted with SOPS")
+	f.StringVar(&pgpKeys, "pgp-keys", "", "`file` of private PGP keys for what is encrypted with SOPS")
 	f.BoolVar(&exitCode, "exit-code", false, "exit with 7 if something would change")
 	return cmd
 }
+
+// wrongTree tells what is wrong with a working tree, each on a line of its own.
+func (a *app) wrongTree(err error, name string, preview *gitops.Preview) error {
+	const most = 50
+	told := err
+	if lines := strings.Split(err.Error(), "\n"); len(lines) > 1 {
+		for _, line := range lines[:min(most, len(lines))] {
+			fmt.Fprintln(a.streams.Err, printable(line))
+		}
+		told = &summary{err: err, text: fmt.Sprintf("%d things are wrong with the tree", len(lines))}
+	}
+	switch {
+	case errors.Is(err, sops.ErrNoKey):
+		return &hintedError{err: told, hint: "give --age-keys or --pgp-keys"}
+	case preview != nil && preview.New:
+		return &hintedError{err: told, hint: fmt.Sprintf("there is no source %q yet: --name says which one is meant", name)}
+	}
+	return told
+}
+
+// A summary is an error of which the parts were told before.
+type summary struct {
+	err  error
+	text string
+}
+
+func (s *summary) Error() string { return s.text }
+func (s *summary) Unwrap() error { return s.err }
 
 func (a *app) printPreview(ctx context.Context, s *session, preview *gitops.Preview, exitCode bool) error {
 	var rows []planned
@@ -457,6 +497,10 @@ func (a *app) printPreview(ctx context.Context, s *session, preview *gitops.Prev
 	}
 	for _, message := range preview.Plan.Messages {
 		a.notice("%s", message)
+	}
+	if len(rows) == 0 && len(refused) == 0 && (a.format() == formatTable || a.format() == formatWide) {
+		a.notice("nothing would change")
+		return nil
 	}
 	if err := list(ctx, s, plannedView, func(context.Context) iter.Seq2[planned, error] { return sequence(rows) }); err != nil {
 		return err

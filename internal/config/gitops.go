@@ -40,6 +40,7 @@ type GitOps struct {
 
 	FluxNoCrossNamespaceRefs bool
 	AgeKeys                  string // file of keys for repositories that are polled
+	PGPKeys                  string // the same
 
 	Webhook       string // host:port, or "" for none
 	WebhookSecret string // file
@@ -70,6 +71,7 @@ func (g *GitOps) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&g.FluxArtifacts, "flux-artifacts", "", "host:port where artifacts are fetched, in place of what source-controller says: for a server outside of the cluster")
 	flags.BoolVar(&g.FluxNoCrossNamespaceRefs, "no-cross-namespace-refs", false, "refuse GitOps objects that refer to other namespaces")
 	flags.StringVar(&g.AgeKeys, "gitops-age-keys", "", "file of age keys that decrypt what SOPS encrypted in the repositories that --git and --gitops-sources name; GitOps objects name a Secret")
+	flags.StringVar(&g.PGPKeys, "gitops-pgp-keys", "", "file of private PGP keys without passphrases that do the same, as gpg --export-secret-keys --armor writes it")
 	flags.StringVar(&g.Webhook, "listen-webhook", "", "address of webhooks, POST /hook/NAME, that have a source looked at at once (port 50058 by convention); empty for none")
 	flags.StringVar(&g.WebhookSecret, "webhook-secret-file", "", "file with the secret that webhooks are signed with")
 }

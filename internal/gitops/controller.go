@@ -2,14 +2,17 @@ package gitops
 
 import (
 	"context"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/work"
@@ -46,6 +49,18 @@ type Fetcher interface {
 	// Fetch gets the files of a revision, which are the caller's to close.
 	Fetch(ctx context.Context, revision string) (*tree.Tree, error)
 }
+
+// An Opener is a Fetcher whose files are not read as they are. It is asked at
+// each look that reads any, before it does, so that keys may have changed, and
+// may refuse.
+type Opener interface {
+	// Open answers the files of a revision that was fetched before.
+	Open(ctx context.Context, files *tree.Tree, revision string) (fs.FS, error)
+}
+
+// Others says whether an encrypted file is somebody else's, by its apiVersion,
+// such as a Secret of Kubernetes in a repository that is applied by others, too.
+func Others(apiVersion string) bool { return !strings.HasPrefix(apiVersion, manifest.Group+"/") }
 
 // A Spec is a source as somebody asked for it.
 type Spec struct {
@@ -264,10 +279,31 @@ func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 	defer s.looking.Unlock()
 	l := &look{controller: c, source: s, spec: spec, claim: item, log: c.log.With("source", spec.Name)}
 	result := l.do(tko.WithClaim(ctx, item))
+	if l.freed() {
+		c.callDependents(ctx, spec.Name)
+	}
 	if spec.Report != nil && s.record.Version != 0 {
 		spec.Report(ctx, s.record)
 	}
 	return result
+}
+
+// callDependents has those looked at that wait for a source.
+func (c *Controller) callDependents(ctx context.Context, name string) {
+	c.mu.Lock()
+	var waiting []string
+	for _, s := range c.sources {
+		if slices.Contains(s.spec.DependsOn, name) && s.spec.Name != name {
+			waiting = append(waiting, s.spec.Name)
+		}
+	}
+	c.mu.Unlock()
+	if len(waiting) == 0 {
+		return
+	}
+	if err := c.Call(ctx, waiting...); err != nil && ctx.Err() == nil {
+		c.log.WarnContext(ctx, "those that wait for a source could not be called for: they look by themselves", "source", name, "err", err)
+	}
 }
 
 // around spreads looks, so that they don't come together.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"strings"
@@ -45,8 +46,10 @@ type look struct {
 	claim      tko.WorkItem
 	log        *slog.Logger
 
+	before tko.SourceStatus
 	status tko.SourceStatus
 	state  kept
+	files  fs.FS // of the revision, as they are read
 }
 
 // do looks, keeps how it went, and says when to look again.
@@ -117,7 +120,7 @@ func (l *look) load(ctx context.Context) error {
 	default:
 		s.record = now
 	}
-	l.status = s.record.Status
+	l.before, l.status = s.record.Status, s.record.Status
 	l.status.Items = slices.Clone(l.status.Items)
 	l.status.Conditions = slices.Clone(l.status.Conditions)
 	l.status.Kind, l.status.URL, l.status.Ref, l.status.Path = l.spec.Kind, l.spec.URL, l.spec.Ref, l.spec.Path
@@ -179,21 +182,22 @@ func (l *look) reconcile(ctx context.Context) (again time.Duration, err error) {
 		l.say(tko.ConditionUnknown, ReasonSuspended, "the source is suspended")
 		return around(l.spec.Interval), l.save(ctx)
 	}
-	if err := l.dependencies(ctx); err != nil {
-		return 0, err
-	}
 	revision, err := l.spec.From.Revision(ctx)
 	if err != nil {
 		return 0, l.fetchFailed(ctx, err)
 	}
+	if err := l.dependencies(ctx, revision); err != nil {
+		return 0, err
+	}
 	if l.settled(ctx, revision) {
 		return around(l.spec.Interval), l.save(ctx)
 	}
-	if err := l.at(ctx, revision); err != nil {
+	r, err := l.read(ctx, revision)
+	if err != nil {
 		return 0, l.fetchFailed(ctx, err)
 	}
 	l.status.Attempted = revision
-	return l.apply(ctx, revision)
+	return l.apply(ctx, revision, r)
 }
 
 // fetchFailed is a failure to read the source. Somebody who stops us is none.
@@ -224,21 +228,40 @@ type AgainError struct {
 func (e *AgainError) Error() string { return e.Err.Error() }
 func (e *AgainError) Unwrap() error { return e.Err }
 
-// dependencies says what must be ready first.
-func (l *look) dependencies(ctx context.Context) error {
+// dependencies says what must be ready first: at the same revision, if it is of
+// the same place.
+func (l *look) dependencies(ctx context.Context, revision string) error {
 	for _, name := range l.spec.DependsOn {
 		s, err := l.controller.client.SourceUnless(ctx, name, 0)
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return err
 		}
-		ready := slices.ContainsFunc(s.Status.Conditions, func(c tko.Condition) bool {
-			return c.Type == tko.ConditionReady && c.Status == tko.ConditionTrue
-		})
-		if !ready {
-			return &conditionError{reason: ReasonDependency, err: fmt.Errorf("source %q isn't ready", name), wait: dependencyWait}
+		var problem string
+		switch {
+		case name == l.spec.Name:
+			problem = "it depends on itself"
+		case err != nil:
+			problem = fmt.Sprintf("source %q isn't there", name)
+		case !ready(s.Status):
+			problem = fmt.Sprintf("source %q isn't ready", name)
+		case s.Status.Kind == l.spec.Kind && s.Status.URL == l.spec.URL && s.Status.Ref == l.spec.Ref && s.Status.Applied != revision:
+			problem = fmt.Sprintf("source %q isn't at revision %s yet", name, revision)
+		default:
+			continue
 		}
+		return &conditionError{reason: ReasonDependency, err: errors.New(problem), wait: dependencyWait}
 	}
 	return nil
+}
+
+// freed says whether those that depend on the source may go on since this look.
+func (l *look) freed() bool {
+	now := l.source.record.Status
+	return ready(now) && (!ready(l.before) || l.before.Applied != now.Applied)
+}
+
+func ready(s tko.SourceStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionReady && c.Status == tko.ConditionTrue })
 }
 
 // dependencyWait is how soon a dependency is looked at again.
@@ -282,18 +305,49 @@ func (l *look) at(ctx context.Context, revision string) error {
 	return nil
 }
 
+// A reading is what a revision holds, or what is wrong with it.
+type reading struct {
+	manifests []manifest.Manifest
+	osm       *osmWanted
+	wrong     error
+}
+
+// read reads a revision. The error is a failure to get it. What was read while
+// others removed its files, as those do who clean folders of temporary files,
+// doesn't count: it would seem to have left the source.
+func (l *look) read(ctx context.Context, revision string) (r reading, err error) {
+	for range 2 {
+		if err := l.at(ctx, revision); err != nil {
+			return r, err
+		}
+		l.files = l.source.tree
+		if o, ok := l.spec.From.(Opener); ok {
+			if l.files, err = o.Open(ctx, l.source.tree, revision); err != nil {
+				return r, err
+			}
+		}
+		r = reading{}
+		if !l.spec.OSMOnly {
+			r.manifests, r.wrong = manifest.Read(l.files, l.spec.Path)
+		}
+		osm, osmErr := l.readOSM()
+		r.osm, r.wrong = osm, errors.Join(r.wrong, osmErr)
+		if l.source.tree.Whole() {
+			return r, nil
+		}
+		l.source.forget()
+	}
+	return r, errors.New("somebody removes the files of the revision while they are read: name a folder that nobody cleans, --gitops-dir")
+}
+
 // rounds bounds how often a revision is looked at again because something was
 // found half done.
 const rounds = 3
 
-func (l *look) apply(ctx context.Context, revision string) (again time.Duration, err error) {
-	var manifests []manifest.Manifest
-	if !l.spec.OSMOnly {
-		manifests, err = manifest.Read(l.source.tree, l.spec.Path)
-	}
-	osm, osmErr := l.readOSM()
-	if err := errors.Join(err, osmErr); err != nil {
-		return 0, l.invalid(err)
+func (l *look) apply(ctx context.Context, revision string, r reading) (again time.Duration, err error) {
+	manifests, osm := r.manifests, r.osm
+	if r.wrong != nil {
+		return 0, l.invalid(r.wrong)
 	}
 	if l.spec.OSMOnly && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil {
 		l.say(tko.ConditionTrue, ReasonNothing, "the revision holds nothing for TKO")

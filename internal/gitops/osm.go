@@ -74,7 +74,7 @@ type osmWanted struct {
 
 // readOSM reads and checks what the revision holds for an OSM; nil for nothing.
 func (l *look) readOSM() (*osmWanted, error) {
-	fsys := l.source.tree
+	fsys := l.files
 	if !osmops.Holds(fsys) {
 		return nil, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 )
@@ -29,6 +30,9 @@ type PreviewOptions struct {
 	Path  string // of the manifests
 	Prune bool
 	Adopt bool
+	// Keys decrypt what is encrypted with SOPS; without any, what is of TKO must be
+	// plain.
+	Keys *sops.Keys
 	// Connection, if not nil, reads the connection file of an OSM, which then is
 	// asked, too.
 	Connection func() ([]byte, error)
@@ -38,17 +42,22 @@ type PreviewOptions struct {
 type Preview struct {
 	Plan *plan.Plan
 	OSM  *osm.Plan // nil if no OSM was asked
+	// New says that there is no such source yet.
+	New bool
 	// Unasked says that the revision is for an OSM that was not asked.
 	Unasked bool
 }
 
 // Look says what files would change if they were a source's revision. What is
-// wrong with them is an ErrInvalid.
+// wrong with them is an ErrInvalid, of which each line is about something else;
+// with it, it is answered whether the source is New, if that is known.
 func Look(ctx context.Context, client PreviewClient, fsys fs.FS, o PreviewOptions) (*Preview, error) {
 	source, err := client.Source(ctx, o.Name)
 	if err != nil && !errors.Is(err, tko.ErrNotFound) {
 		return nil, err
 	}
+	fsys = sops.FS(fsys, o.Keys, Others)
+	p := &Preview{New: source.Version == 0}
 	manifests, err := manifest.Read(fsys, o.Path)
 	var repository *osmops.Repository
 	if osmops.Holds(fsys) {
@@ -59,13 +68,12 @@ func Look(ctx context.Context, client PreviewClient, fsys fs.FS, o PreviewOption
 		err = errors.Join(err, osmErr)
 	}
 	if err != nil {
-		return nil, err
+		return p, err
 	}
-	p := &Preview{}
 	if p.Plan, err = plan.Make(ctx, client, manifests, source.Status.Items, plan.Policy{
 		Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved,
 	}); err != nil {
-		return nil, err
+		return p, err
 	}
 	if err := p.Plan.Explain(ctx); err != nil || repository == nil {
 		return p, err

@@ -200,6 +200,7 @@ func TestHooks(t *testing.T) {
 		why, path, header, value, method string
 		want                             int
 	}{
+		"Bitbucket":      {"as Bitbucket signs", "/hook/fleet", "X-Hub-Signature", good, "", 202},
 		"GitHub":         {"as GitHub signs", "/hook/fleet", "X-Hub-Signature-256", good, "", 202},
 		"generic":        {"as anybody can", "/hook/fleet", "X-Signature", good, "", 202},
 		"GitLab":         {"as GitLab says", "/hook/fleet", "X-Gitlab-Token", "secret", "", 202},

@@ -1,6 +1,7 @@
 package gitops
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -21,8 +22,9 @@ const maxHook = 25 << 20
 // Hooks serves webhooks, so that sources needn't be waited for: POST /hook/NAME
 // has the source looked at now. What isn't signed with the secret is refused,
 // and so is a source that isn't known. The signature is GitHub's
-// (X-Hub-Signature-256), GitLab's (X-Gitlab-Token), or anybody's (X-Signature:
-// sha256=…, of the body).
+// (X-Hub-Signature-256), which Gitea sends, too, GitLab's (X-Gitlab-Token),
+// Bitbucket's (X-Hub-Signature), or anybody's (X-Signature: sha256=…, of the
+// body).
 func Hooks(secret func() (config.Secret, error), names func() []string, call func(ctx context.Context, names ...string) error, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /hook/{name...}", func(w http.ResponseWriter, r *http.Request) {
@@ -63,10 +65,7 @@ func signed(r *http.Request, w http.ResponseWriter, secret string) bool {
 	if token := r.Header.Get("X-Gitlab-Token"); token != "" {
 		return subtle.ConstantTimeCompare([]byte(token), []byte(secret)) == 1
 	}
-	signature := r.Header.Get("X-Hub-Signature-256")
-	if signature == "" {
-		signature = r.Header.Get("X-Signature")
-	}
+	signature := cmp.Or(r.Header.Get("X-Hub-Signature-256"), r.Header.Get("X-Signature"), r.Header.Get("X-Hub-Signature"))
 	text, ok := strings.CutPrefix(signature, "sha256=")
 	sum, err := hex.DecodeString(text)
 	return ok && err == nil && hmac.Equal(sum, mac.Sum(nil))

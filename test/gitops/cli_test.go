@@ -36,7 +36,19 @@ func TestCommand(t *testing.T) {
 	}
 	write(map[string]string{"sites.yaml": aSite("lagos") + many.String()})
 	commit()
-	server := process.StartServer(t, "--store=sqlite::memory:", "--git=fleet=file://"+dir, "--git-interval=1s", "--retry=50ms", "--retry-max=500ms")
+	keys := filepath.Join(root, "keys")
+	install := func(name string) { // keys, as an operator does while the server runs
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join("../../internal/gitops/sops/testdata", name))
+		if err == nil {
+			err = os.WriteFile(keys, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	install("other.txt")
+	server := process.StartServer(t, "--store=sqlite::memory:", "--gitops-age-keys="+keys, "--git=fleet=file://"+dir, "--git-interval=1s", "--retry=50ms", "--retry-max=500ms")
 	until := func(says string, args ...string) string {
 		t.Helper()
 		var out, errs string
@@ -63,7 +75,10 @@ func TestCommand(t *testing.T) {
 	run(3, "not found", "gitops", "sync", "other")
 
 	// A tree that would change nothing, something, and one that is wrong.
-	run(0, "", "gitops", "plan", "--dir", dir, "--exit-code")
+	run(0, "nothing would change", "gitops", "plan", "--dir", dir, "--exit-code", "-o", "table")
+	run(2, "hint: there is no source \"flete\" yet", "gitops", "plan", "--dir", dir, "--name", "flete")
+	run(2, "\ntko: 26 things are wrong with the tree\n", "gitops", "plan", "--dir", dir, "--name", "flete")
+	run(0, "there is no source \"other\" yet", "gitops", "plan", "--dir", t.TempDir(), "--name", "other")
 	write(map[string]string{"sites.yaml": strings.Replace(aSite("lagos"), "spec:", "metadata: {labels: {tier: edge}}\nspec:", 1) + many.String(), "new.yaml": aSite("accra")})
 	run(0, "\n    metadata.tier: (none) → \"edge\"\n", "gitops", "plan", "--dir", dir, "-o", "table")
 	run(7, "create", "gitops", "plan", "--dir", dir, "--name", "fleet", "--exit-code", "-o", "table")
@@ -83,4 +98,20 @@ func TestCommand(t *testing.T) {
 	run(4, "doesn't ask", "gitops", "approve", "fleet", "0000")
 	run(0, "approved", strings.Fields(regexp.MustCompile(`gitops approve fleet [0-9a-f]+`).FindString(out))...)
 	until(`^lagos\n$`, "site", "list", "-o", "bare")
+
+	// What is encrypted, and keys that come later.
+	encrypted, err := os.ReadFile("../../internal/gitops/flux/testdata/template.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(map[string]string{"secret.yaml": string(encrypted)})
+	run(6, "secret.yaml is encrypted with SOPS, and no key is given", "gitops", "plan", "--dir", dir)
+	run(6, "hint: give --age-keys", "gitops", "plan", "--dir", dir)
+	run(6, "other keys", "gitops", "plan", "--dir", dir, "--age-keys", keys)
+	commit()
+	run(1, "other keys", "gitops", "sync", "fleet", "--wait")
+	install("key.txt")
+	run(0, "create", "gitops", "plan", "--dir", dir, "--age-keys", keys, "-o", "table")
+	run(0, "is ready", "gitops", "sync", "fleet", "--wait")
+	until(`^secret\n$`, "template", "list", "-o", "bare")
 }

@@ -482,7 +482,7 @@ func (c *Controller) lookAtGitOps(ctx context.Context, r reference) error {
 	}
 	requested := u.GetAnnotations()[AnnotationRequested]
 	s.Generation = fmt.Sprintf("%s/%d/%s/%s", u.GetUID(), u.GetGeneration(), requested, artifact.Digest)
-	origin := &from{controller: c, ref: source, timeout: duration(o.Spec.Timeout, 0), retry: duration(o.Spec.RetryInterval, c.options.Wait)}
+	origin := &from{controller: c, ref: source, owner: u, timeout: duration(o.Spec.Timeout, 0), retry: duration(o.Spec.RetryInterval, c.options.Wait)}
 	if d := o.Spec.Decryption; d != nil {
 		origin.keys = c.keys(r.namespace, d.SecretRef)
 	}

@@ -321,33 +321,50 @@ func TestNotify(t *testing.T) {
 	repository.Commit(map[string]string{"a.yaml": template("a", "1")})
 	a := w.Publish(t, source, repository)
 	w.gitOps("fleet", source)
-	w.eventually("it was told of", func() bool { mu.Lock(); defer mu.Unlock(); return len(told) == 1 })
+	w.eventually("it was told of", func() bool { mu.Lock(); defer mu.Unlock(); return len(told) == 2 })
 	object, _ := told[0]["involvedObject"].(map[string]any)
 	uid := w.Kubectl(t, "-n", w.namespace, "get", "gitrepository", "fleet", "-o", "jsonpath={.metadata.uid}")
 	if object["kind"] != "GitRepository" || object["name"] != "fleet" || object["namespace"] != w.namespace || object["uid"] != uid || object["apiVersion"] != "source.toolkit.fluxcd.io/v1" {
 		t.Errorf("it is about %v", object)
 	}
 	const prefix = "source.toolkit.fluxcd.io/"
-	want := map[string]any{
-		prefix + "revision": a.Revision, prefix + "digest": a.Digest, prefix + "checksum": a.Digest, prefix + "commit_status": "update", prefix + "summary": "TKO",
+	want := map[string]any{prefix + "revision": a.Revision, prefix + "digest": a.Digest, prefix + "checksum": a.Digest, prefix + "gitops": w.namespace + "/fleet"}
+	for i, more := range []map[string]any{{}, {prefix + "commit_status": "update", prefix + "token": "commit_status"}} {
+		maps.Copy(want, more)
+		for key, value := range maps.Clone(want) {
+			want["tko.nephio.org/"+strings.TrimPrefix(key, prefix)] = value
+		}
+		for key := range want {
+			if strings.HasPrefix(key, "tko.nephio.org/tko.nephio.org/") {
+				delete(want, key)
+			}
+		}
+		if diff := cmp.Diff(want, told[i]["metadata"]); diff != "" {
+			t.Errorf("metadata of event %d, of which the first is for people and the second for the commit:\n%s", i, diff)
+		}
+		if told[i]["severity"] != "info" || told[i]["reason"] != "ReconciliationSucceeded" || told[i]["reportingController"] != "tko-gitops" || told[i]["timestamp"] == nil ||
+			told[i]["message"] != "GitOps "+w.namespace+"/fleet: applied revision "+a.Revision {
+			t.Errorf("%v", told[i])
+		}
 	}
-	for key, value := range maps.Clone(want) {
-		want["tko.nephio.org/"+strings.TrimPrefix(key, prefix)] = value
-	}
-	if diff := cmp.Diff(want, told[0]["metadata"]); diff != "" {
-		t.Errorf("metadata:\n%s", diff)
-	}
-	if told[0]["severity"] != "info" || told[0]["reason"] != "ReconciliationSucceeded" || told[0]["reportingController"] != "tko-gitops" || told[0]["timestamp"] == nil ||
-		told[0]["message"] != "GitOps "+w.namespace+"/fleet: applied revision "+a.Revision {
-		t.Errorf("%v", told[0])
+	failed := func(n int, a fluxtest.Artifact) {
+		t.Helper()
+		w.eventually("the failure was told of", func() bool { mu.Lock(); defer mu.Unlock(); return len(told) == n })
+		for _, one := range told[n-2:] {
+			if metadata, _ := one["metadata"].(map[string]any); one["severity"] != "error" || metadata[prefix+"revision"] != a.Revision {
+				t.Errorf("%v", one)
+			}
+		}
 	}
 	repository.Commit(map[string]string{"a.yaml": "kind: Template\napiVersion: tko.nephio.org/v1alpha1\nspec: {wrong: 1}\n"})
 	a = w.Publish(t, source, repository)
-	w.eventually("the failure was told of", func() bool { mu.Lock(); defer mu.Unlock(); return len(told) == 2 })
-	metadata, _ := told[1]["metadata"].(map[string]any)
-	if told[1]["severity"] != "error" || metadata[prefix+"revision"] != a.Revision {
-		t.Errorf("%v", told[1])
-	}
+	failed(4, a)
+	// What can't be got is not the fault of the revision that was tried before it.
+	commit := repository.Commit(map[string]string{"a.yaml": template("a", "2")})
+	a = w.Keep(source, "main@sha1:"+commit, repository.Archive(commit))
+	a.Digest = "sha256:" + strings.Repeat("0", 64)
+	w.Say(t, source, a)
+	failed(6, a)
 }
 
 // The API server refuses what makes no sense.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops"
 )
 
 // reporter is who says so, in events.
@@ -97,23 +98,49 @@ func (e *events) run(ctx context.Context) {
 // notify tells notification-controller. The object that it is about is the
 // source: alerts can be made for Flux's kinds only. It takes from metadata what
 // begins with that object's group; other receivers of such events look for ours.
+//
+// It is told twice: what is for a commit's status is for git hosts only, and is
+// kept from people.
 func (e *events) notify(ctx context.Context, ev event) {
-	severity := "info"
-	if ev.failed {
-		severity = "error"
+	metadata := ev.metadata()
+	e.tell(ctx, ev, metadata)
+	if metadata["revision"] == "" || ev.reason == gitops.ReasonDependency {
+		return
 	}
-	s := ev.report.source.Status
-	metadata := map[string]string{"commit_status": "update"}
-	for key, value := range map[string]string{"revision": s.Attempted, "summary": "TKO"} {
-		if value != "" {
-			metadata[key] = value
-		}
+	metadata["commit_status"] = "update"
+	metadata["token"] = "commit_status" // with another message of the same it would count as heard already
+	e.tell(ctx, ev, metadata)
+}
+
+// metadata are of the revision that an event is about.
+func (ev event) metadata() map[string]string {
+	s, a := ev.report.source.Status, ev.report.artifact
+	metadata := map[string]string{}
+	revision := s.Attempted
+	switch ev.reason {
+	case gitops.ReasonFetchFailed, gitops.ReasonDenied, gitops.ReasonDependency: // it wasn't even begun
+		revision = a.Revision
 	}
-	if a := ev.report.artifact; a.Revision == s.Attempted && a.Revision != "" {
+	if revision != "" {
+		metadata["revision"] = revision
+	}
+	if a.Revision == revision && revision != "" {
 		metadata["digest"], metadata["checksum"] = a.Digest, a.Digest
 		if origin := a.Origin(); origin != "" {
 			metadata["originRevision"] = origin
 		}
+	}
+	if ev.object.Kind == Kind {
+		metadata["gitops"] = ev.object.Namespace + "/" + ev.object.Name
+	}
+	return metadata
+}
+
+// tell tells notification-controller of an event.
+func (e *events) tell(ctx context.Context, ev event, metadata map[string]string) {
+	severity := "info"
+	if ev.failed && ev.reason != gitops.ReasonDependency {
+		severity = "error"
 	}
 	n := notification{
 		InvolvedObject: ev.source, Severity: severity, Timestamp: meta.Now(), Reason: ev.reason, Metadata: map[string]string{},
@@ -175,7 +202,7 @@ func (c *Controller) announce(r reference, said report) {
 	switch {
 	case s.Version == 0 || s.Version == before.Version || s.Status.Holder != c.options.Worker:
 		return // nothing new, or told by somebody else
-	case ready.Status == tko.ConditionUnknown || ready.Status == "" || ready.Reason == "NothingForUs":
+	case ready.Status == tko.ConditionUnknown || ready.Status == "" || ready.Reason == gitops.ReasonNothing:
 		return
 	case known && was.Status == ready.Status && was.Reason == ready.Reason && was.Message == ready.Message && before.Status.Applied == s.Status.Applied:
 		return

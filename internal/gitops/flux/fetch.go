@@ -2,6 +2,7 @@ package flux
 
 import (
 	"archive/tar"
+	"bufio"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -258,9 +259,9 @@ func unnamed(dir string) (*os.File, error) {
 // unpack reads the regular files of an archive. Links and all else are passed
 // over.
 func unpack(ctx context.Context, archive io.Reader, dir string, limits tree.Limits) (_ *tree.Tree, err error) {
-	unzipped, err := gzip.NewReader(archive)
+	unzipped, err := unzip(archive)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "the artifact is no gzipped archive: %w", err)
+		return nil, tko.Errorf(tko.ErrInvalid, "the artifact is no archive: %w", err)
 	}
 	w, err := tree.Create(dir, limits)
 	if err != nil {
@@ -295,6 +296,17 @@ func unpack(ctx context.Context, archive io.Reader, dir string, limits tree.Limi
 			}
 		}
 	}
+}
+
+// unzip reads what may be gzipped. An OCIRepository whose layer is copied as it
+// is may offer a plain archive.
+func unzip(archive io.Reader) (io.Reader, error) {
+	buffered := bufio.NewReader(archive)
+	const at, magic = 257, "ustar"
+	if start, err := buffered.Peek(at + len(magic)); err == nil && string(start[at:]) == magic {
+		return buffered, nil
+	}
+	return gzip.NewReader(buffered)
 }
 
 func unreadable(err error) error {

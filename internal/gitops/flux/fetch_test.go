@@ -81,18 +81,27 @@ func TestFetch(t *testing.T) {
 	good := archive(t, member{name: "./", typ: tar.TypeDir}, member{name: "a/b.yaml", content: "x: 1\n"},
 		member{name: "c", content: "c"}, member{name: "link", link: "/etc/passwd", typ: tar.TypeSymlink},
 		member{name: "hard", link: "../../etc/passwd", typ: tar.TypeLink}, member{name: "pipe", typ: tar.TypeFifo})
+	unzipped, err := gzip.NewReader(bytes.NewReader(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := io.ReadAll(unzipped)
+	if err != nil {
+		t.Fatal(err)
+	}
 	tests := map[string]struct {
 		why, digest string
+		data        []byte
 	}{
-		"sha256": {why: "the default", digest: sha(good)},
-		"sha384": {why: "some must", digest: fmt.Sprintf("sha384:%x", sha512.Sum384(good))},
-		"sha512": {why: "some must", digest: fmt.Sprintf("sha512:%x", sha512.Sum512(good))},
-		"blake3": {why: "source-controller can", digest: fmt.Sprintf("blake3:%x", blake3.Sum256(good))},
+		"sha256": {why: "the default", digest: sha(good), data: good},
+		"sha384": {why: "some must", digest: fmt.Sprintf("sha384:%x", sha512.Sum384(good)), data: good},
+		"sha512": {why: "some must", digest: fmt.Sprintf("sha512:%x", sha512.Sum512(good)), data: good},
+		"blake3": {why: "source-controller can", digest: fmt.Sprintf("blake3:%x", blake3.Sum256(good)), data: good},
+		"plain":  {why: "layers of OCI may be, and are copied as they are", digest: sha(plain), data: plain},
 	}
-	url := serving(t, good)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir, url := t.TempDir(), serving(t, test.data)
 			f := flux.NewFetcher(flux.FetchOptions{Dir: dir})
 			defer f.Close()
 			files, err := f.Fetch(t.Context(), flux.Artifact{URL: url, Digest: test.digest})
@@ -135,7 +144,8 @@ func TestFetchRefuses(t *testing.T) {
 		"other digest":  {why: "somebody did change it", data: good, digest: sha(nil), want: "not what its source says"},
 		"md5":           {why: "is no protection", data: good, digest: "md5:00", want: "md5"},
 		"short digest":  {why: "matches too much", data: good, digest: sha(good)[:20], want: "no sha256"},
-		"no archive":    {why: "a page of a proxy", data: []byte("<html>"), digest: sha([]byte("<html>")), want: "no gzipped archive"},
+		"no archive":    {why: "a page of a proxy", data: []byte("<html>"), digest: sha([]byte("<html>")), want: "no archive"},
+		"empty":         {why: "everything would seem to have gone", digest: sha(nil), want: "no archive"},
 		"cut":           {why: "half of it is not it", data: good[:len(good)-20], digest: sha(good[:len(good)-20]), want: "no archive"},
 		"too long":      {why: "memory and disk end", data: bytes.Repeat([]byte("x"), 3000), digest: sha(bytes.Repeat([]byte("x"), 3000)), want: "more than 2000 bytes"},
 		"too big":       {why: "it grows as it is unpacked", data: bomb, digest: sha(bomb), limits: tree.Limits{Bytes: 1000, Files: 3}, want: "bytes"},

@@ -5,16 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
@@ -24,8 +24,9 @@ import (
 type from struct {
 	controller *Controller
 	ref        reference
-	timeout    time.Duration // of fetching; no other if 0
-	retry      time.Duration // until a source that isn't there is looked for again
+	owner      *unstructured.Unstructured // the GitOps object; nil for a source by itself
+	timeout    time.Duration              // of fetching; no other if 0
+	retry      time.Duration              // until a source that isn't there is looked for again
 	keys       func(ctx context.Context) (*sops.Keys, error)
 	denied     error
 	osmOps     bool // what isn't for OSM is nothing
@@ -78,12 +79,6 @@ func (f *from) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the artifact could not be got within %s, which is spec.timeout", f.timeout))
 		defer cancel()
 	}
-	var keys *sops.Keys
-	if f.keys != nil {
-		if keys, err = f.keys(ctx); err != nil {
-			return nil, fmt.Errorf("spec.decryption: %w", err)
-		}
-	}
 	files, err := f.controller.fetcher.Fetch(ctx, a)
 	if errors.Is(err, tko.ErrNotFound) {
 		return nil, f.gone(ctx, a, err)
@@ -94,13 +89,52 @@ func (f *from) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
 	if f.osmOps && !osmops.Holds(files) {
 		return nothing(files, f.controller.options.Fetch)
 	}
-	files.FS = sops.FS(files.FS, keys, Others)
 	return files, nil
 }
 
-// Others says whether an encrypted file is somebody else's, by its apiVersion,
-// such as a Secret of Kubernetes in a repository that is applied by others, too.
-func Others(apiVersion string) bool { return !strings.HasPrefix(apiVersion, manifest.Group+"/") }
+// Open decrypts what is read, if the cluster says now what we heard from it last.
+// What we heard may be old, where we lost the connection and another replica
+// didn't: then nothing must be done.
+func (f *from) Open(ctx context.Context, files *tree.Tree, revision string) (fs.FS, error) {
+	if err := f.current(ctx, revision); err != nil {
+		f.controller.log.InfoContext(ctx, "the cluster is heard out first", "object", f.ref.String(), "revision", revision, "err", err)
+		return nil, &gitops.AgainError{After: f.controller.options.Wait, Quiet: true, Err: err}
+	}
+	var keys *sops.Keys
+	if f.keys != nil {
+		var err error
+		if keys, err = f.keys(ctx); err != nil {
+			return nil, fmt.Errorf("spec.decryption: %w", err)
+		}
+	}
+	return sops.FS(files, keys, gitops.Others), nil
+}
+
+// current asks whether the objects are as we know them.
+func (f *from) current(ctx context.Context, revision string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if f.owner != nil {
+		now, err := f.controller.dynamic.Resource(gitOpsResource).Namespace(f.owner.GetNamespace()).Get(ctx, f.owner.GetName(), meta.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if now.GetUID() != f.owner.GetUID() || now.GetGeneration() != f.owner.GetGeneration() || now.GetDeletionTimestamp() != nil {
+			return errors.New("the GitOps object has changed")
+		}
+	}
+	now, err := f.controller.dynamic.Resource(sourceResource(f.ref.kind)).Namespace(f.ref.namespace).Get(ctx, f.ref.name, meta.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if a, _ := artifactOf(now); a.Revision != revision {
+		return fmt.Errorf("the source is at revision %q", a.Revision)
+	}
+	return nil
+}
+
+// askTimeout bounds questions to the cluster.
+const askTimeout = 10 * time.Second
 
 // nothing is a revision that holds nothing for us.
 func nothing(files *tree.Tree, o FetchOptions) (*tree.Tree, error) {

@@ -59,6 +59,7 @@ const (
 	maxEntries  = 1000
 	maxMessages = 50
 	maxText     = 1000
+	maxStatus   = 200 // of one entry: all of them have to fit into an object
 	maxHistory  = 5
 )
 
@@ -201,7 +202,7 @@ func statusOf(before status, said report) status {
 	if len(s.Items) > 0 {
 		next.Inventory = &inventory{Count: len(s.Items)}
 		for _, i := range s.Items[:min(maxEntries, len(s.Items))] {
-			next.Inventory.Entries = append(next.Inventory.Entries, entry{Kind: i.Kind, Name: i.Name, ID: i.ID, Status: short(i.Status)})
+			next.Inventory.Entries = append(next.Inventory.Entries, entry{Kind: i.Kind, Name: i.Name, ID: i.ID, Status: gitops.Short(i.Status, maxStatus)})
 		}
 	}
 	next.History = historyOf(before, next, said)

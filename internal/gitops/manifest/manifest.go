@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -129,6 +130,9 @@ func readFile(fsys fs.FS, name string) ([]Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	if bytes.HasPrefix(data, []byte(pointer)) {
+		return nil, tko.Errorf(tko.ErrInvalid, "%s: it is kept in Git LFS, and only its pointer is here: keep manifests in git itself", name)
+	}
 	if !bytes.Contains(data, []byte(Group)) {
 		return nil, nil
 	}
@@ -137,6 +141,9 @@ func readFile(fsys fs.FS, name string) ([]Manifest, error) {
 		if !ours(data) {
 			return nil, nil // a Helm template, say, that mentions us
 		}
+		return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
+	}
+	if resources, err = unlisted(resources); err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
 	}
 	var manifests []Manifest
@@ -160,15 +167,33 @@ func readFile(fsys fs.FS, name string) ([]Manifest, error) {
 	return manifests, errors.Join(wrong...)
 }
 
-// ours says whether a file has a manifest of ours at its margin.
-func ours(data []byte) bool {
-	for line := range bytes.Lines(data) {
-		line = bytes.TrimPrefix(bytes.TrimSpace(bytes.ReplaceAll(line, []byte(`"`), nil)), []byte("- "))
-		if bytes.HasPrefix(line, []byte("apiVersion: "+Group+"/")) {
-			return true
+// pointer is how a file begins whose content is kept in Git LFS.
+const pointer = "version https://git-lfs.github.com/spec/"
+
+// ours says whether a file that can't be read looks as if a manifest of ours
+// were in it: passing it over would remove what it is of.
+func ours(data []byte) bool { return apiVersion.Match(data) }
+
+var apiVersion = regexp.MustCompile(`(^|[\s{,"'-])apiVersion["']?\s*:\s*["']?` + regexp.QuoteMeta(Group) + `/`)
+
+// unlisted are resources, and those in lists of Kubernetes, as kubectl prints
+// them.
+func unlisted(resources []krm.Resource) (all []krm.Resource, err error) {
+	for _, r := range resources {
+		items, ok := r["items"].([]any)
+		if gvk := r.GVK(); !ok || gvk.APIVersion() != "v1" || gvk.Kind != "List" {
+			all = append(all, r)
+			continue
+		}
+		for i, item := range items {
+			of, ok := item.(map[string]any)
+			if !ok {
+				return nil, fmt.Errorf("items[%d] of the List is no map: write a resource, with apiVersion and kind", i)
+			}
+			all = append(all, krm.Resource(of))
 		}
 	}
-	return false
+	return all, nil
 }
 
 // read reads a manifest; nil for one of the group that is for somebody else.

@@ -32,6 +32,9 @@ func TestRead(t *testing.T) {
 		"a/b.yml":     head + "Plugin\nmetadata: {name: schedule-007cx}\nspec: {executor: command, arguments: [a, b], properties: {k: v}, triggers: [{group: g, version: v1, kind: K}]}\n",
 		"a/t.yaml":    head + "Template\nspec: {templateId: 'demo/x:v1', package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}]}}\nstatus: {}\n",
 		"a/gitops.md": head + "Nonsense\n",
+		"list.yaml":   "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(head, "\n", "\n  ") + "Site\n  metadata: {name: kano, creationTimestamp: null}\n- {apiVersion: v1, kind: ConfigMap}\n",
+		"mark.yaml":   "\ufeffapiVersion: tko.nephio.org/v1alpha1\r\nkind: Site\r\nspec: {siteId: windows}\r\n",
+		"chart.yaml":  "# about tko.nephio.org/v1alpha1\nkind: {{ .Values.kind }}\nvalue: {{\n",
 		"own.yaml":    "apiVersion: tko.nephio.org/v1beta1\nkind: GitOps\nmetadata: {name: fleet}\n",
 	})
 	if err != nil {
@@ -43,7 +46,9 @@ func TestRead(t *testing.T) {
 			Triggers: []krm.GVK{{Group: "g", Version: "v1", Kind: "K"}},
 		}}},
 		{File: "a/t.yaml", Name: "demo/x:v1", Put: tko.Put{Kind: tko.KindTemplate, ID: "demo/x:v1", Package: krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "x"}}}}},
+		{File: "list.yaml", Name: "kano", Put: tko.Put{Kind: tko.KindSite, ID: "kano"}},
 		{File: "z.yaml", Name: "lagos/1", Adopt: true, Keep: true, Put: tko.Put{Kind: tko.KindSite, ID: "lagos/1", Template: "t"}},
+		{File: "mark.yaml", Name: "windows", Put: tko.Put{Kind: tko.KindSite, ID: "windows"}},
 		{File: "z.yaml", Name: "one", Put: tko.Put{Kind: tko.KindDeployment, Template: "t", Site: "s", Parent: "p", Metadata: map[string]string{"a/b": "c-d"}}},
 	}
 	digests := map[string]bool{}
@@ -54,7 +59,7 @@ func TestRead(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if len(digests) != 4 {
+	if len(digests) != 6 {
 		t.Errorf("the digests are %v", digests)
 	}
 }
@@ -114,6 +119,11 @@ func TestWrong(t *testing.T) {
 		"plugin metadata":  {head + "Plugin\nmetadata: {labels: {a: b}}\nspec: {type: schedule, pluginId: x, arguments: [x]}\n", "labels"},
 		"trigger":          {head + "Plugin\nspec: {type: schedule, pluginId: x, triggers: [{grope: g}]}\n", "grope"},
 		"broken but ours":  {head + "Site\nspec: {\n", "a.yaml"},
+		"broken in braces": {"{apiVersion: tko.nephio.org/v1alpha1, kind: Site\n", "a.yaml"},
+		"broken in quotes": {"'apiVersion':  'tko.nephio.org/v1alpha1'\nkind: {\n", "a.yaml"},
+		"broken as JSON":   {"{\"apiVersion\":\"tko.nephio.org/v1alpha1\",", "a.yaml"},
+		"broken list":      {"apiVersion: v1\nkind: List\nitems: [tko.nephio.org]\n", "items[0]"},
+		"in LFS":           {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "Git LFS"},
 		"outside":          {"", ""},
 		"there is nothing": {"", ""},
 	}

@@ -183,6 +183,11 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 	limit := 10 * r.options.Timeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not end within %s", limit))
 	defer cancel()
+	if r.options.Dir != "" {
+		if err := os.MkdirAll(r.options.Dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
 	dir, err := os.MkdirTemp(r.options.Dir, "tko-gitops-objects-")
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 // Package sops reads YAML and JSON files that were encrypted with SOPS for age
-// keys: in memory, and only if they are as they were written. It is a reader of
-// the format and not SOPS itself, which is 60 MB of clients for many key
-// services. Start reading at [FS].
+// or PGP keys: in memory, and only if they are as they were written. It is a
+// reader of the format and not SOPS itself, which is 60 MB of clients for many
+// key services. Start reading at [FS].
 //
 // The format, as far as it matters here: values are replaced by
 // ENC[AES256_GCM,data:…,iv:…,tag:…,type:…], encrypted with the file's data key

@@ -30,6 +30,9 @@ type metadata struct {
 		Recipient string `yaml:"recipient"`
 		Encrypted string `yaml:"enc"`
 	} `yaml:"age"`
+	PGP []struct {
+		Encrypted string `yaml:"enc"`
+	} `yaml:"pgp"`
 	KeyGroups    []any  `yaml:"key_groups"`
 	LastModified string `yaml:"lastmodified"`
 	MAC          string `yaml:"mac"`
@@ -47,6 +50,10 @@ const (
 	field   = "sops"
 	maxFile = 32 << 20
 )
+
+// ErrNoKey says that a file is encrypted, and that there is no key at all. It is
+// an ErrDenied.
+var ErrNoKey = tko.Errorf(tko.ErrDenied, "encrypted with SOPS, and no key is given: name the age or PGP keys that it is for")
 
 // Encrypted says whether a YAML or JSON file was encrypted by SOPS. One that
 // can't be read wasn't.
@@ -71,7 +78,7 @@ func Decrypt(name string, data []byte, keys *Keys) ([]byte, error) {
 		return data, nil
 	}
 	if keys == nil {
-		return nil, tko.Errorf(tko.ErrDenied, "%s is encrypted with SOPS, and no key is given: name the age keys that it is for", name)
+		return nil, fmt.Errorf("%s is %w", name, ErrNoKey)
 	}
 	documents, err := parse(name, data)
 	if err != nil {
@@ -215,8 +222,8 @@ func newWalk(m metadata) (*walk, error) {
 		return nil, errors.New("its comments say what is encrypted, which isn't supported: use a rule for keys")
 	case len(m.KeyGroups) > 0:
 		return nil, errors.New("it needs several keys at once (key_groups), which isn't supported")
-	case len(m.Age) == 0:
-		return nil, errors.New("it is encrypted for no age key, and only those are supported")
+	case len(m.Age)+len(m.PGP) == 0:
+		return nil, errors.New("it is encrypted for no age or PGP key, and only those are supported")
 	}
 	w := &walk{metadata: m, hash: sha512.New()}
 	if m.MACOnlyEncrypted {

@@ -1,28 +1,39 @@
 package sops
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
 	"filippo.io/age"
 	"filippo.io/age/armor"
+	"github.com/ProtonMail/go-crypto/openpgp"
+	pgparmor "github.com/ProtonMail/go-crypto/openpgp/armor"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
 
 	"github.com/tko-orchestrator/tko"
 )
 
-// Suffix is that of the names under which age keys are kept in a Secret of
-// Kubernetes, as Flux wants it.
-const Suffix = ".agekey"
+// The suffixes of the names under which keys are kept in a Secret of
+// Kubernetes, as Flux wants them.
+const (
+	SuffixAge = ".agekey"
+	SuffixPGP = ".asc"
+)
 
-// Keys are the age keys that files can be decrypted with. They can't be
+// Keys are the age and PGP keys that files can be decrypted with. They can't be
 // printed.
-type Keys struct{ identities []age.Identity }
+type Keys struct {
+	identities []age.Identity
+	ring       openpgp.EntityList
+}
 
 // ParseKeys reads a file of age keys, as age-keygen writes it: one on each line,
 // beside comments. The error is an ErrInvalid and shows no key.
@@ -31,27 +42,102 @@ func ParseKeys(data []byte) (*Keys, error) {
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "the age keys can't be read: give what age-keygen writes") // it might show one
 	}
-	return &Keys{identities}, nil
+	return &Keys{identities: identities}, nil
+}
+
+// ParsePGPKeys reads a file of private PGP keys without passphrases, as
+// gpg --export-secret-keys --armor writes it. The error is an ErrInvalid and
+// shows no key.
+func ParsePGPKeys(data []byte) (*Keys, error) {
+	keys := &Keys{}
+	for in := bufio.NewReader(bytes.NewReader(data)); ; {
+		block, err := pgparmor.Decode(in)
+		if errors.Is(err, io.EOF) && len(keys.ring) > 0 {
+			return keys, nil
+		}
+		if err != nil || block.Type != openpgp.PrivateKeyType {
+			return nil, tko.Errorf(tko.ErrInvalid, "the PGP keys can't be read: give what gpg --export-secret-keys --armor writes")
+		}
+		entities, err := openpgp.ReadKeyRing(block.Body)
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "the PGP keys can't be read: give what gpg --export-secret-keys --armor writes")
+		}
+		for _, e := range entities {
+			if locked(e) {
+				return nil, tko.Errorf(tko.ErrInvalid, "the PGP key %X has a passphrase: export it without one", e.PrimaryKey.Fingerprint)
+			}
+		}
+		keys.ring = append(keys.ring, entities...)
+	}
+}
+
+// locked says whether no key of one can be used.
+func locked(e *openpgp.Entity) bool {
+	private := []*packet.PrivateKey{e.PrivateKey}
+	for _, sub := range e.Subkeys {
+		private = append(private, sub.PrivateKey)
+	}
+	return !slices.ContainsFunc(private, func(k *packet.PrivateKey) bool { return k != nil && !k.Dummy() && !k.Encrypted })
 }
 
 // SecretKeys reads the keys in a Secret: all that are under names that end with
-// [Suffix]. None is an ErrInvalid.
+// [SuffixAge] or [SuffixPGP]. None is an ErrInvalid.
 func SecretKeys(data map[string][]byte) (*Keys, error) {
-	all := &Keys{}
+	var all *Keys
 	for _, name := range slices.Sorted(maps.Keys(data)) {
-		if !strings.HasSuffix(name, Suffix) {
+		parse := ParseKeys
+		switch {
+		case strings.HasSuffix(name, SuffixPGP):
+			parse = ParsePGPKeys
+		case !strings.HasSuffix(name, SuffixAge):
 			continue
 		}
-		keys, err := ParseKeys(data[name])
+		keys, err := parse(data[name])
 		if err != nil {
 			return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
 		}
-		all.identities = append(all.identities, keys.identities...)
+		all = all.With(keys)
 	}
-	if len(all.identities) == 0 {
-		return nil, tko.Errorf(tko.ErrInvalid, "there is no age key: it has to be under a name that ends with %s", Suffix)
+	if all == nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "there is no key: it has to be under a name that ends with %s (age) or %s (PGP)", SuffixAge, SuffixPGP)
 	}
 	return all, nil
+}
+
+// FileKeys reads a file of age keys and one of PGP keys; either may be "", and
+// without both there are none: nil. The error is an ErrInvalid, names the file,
+// and shows no key.
+func FileKeys(ageFile, pgpFile string) (*Keys, error) {
+	var all *Keys
+	for _, file := range []struct {
+		name  string
+		parse func([]byte) (*Keys, error)
+	}{{ageFile, ParseKeys}, {pgpFile, ParsePGPKeys}} {
+		if file.name == "" {
+			continue
+		}
+		text, err := os.ReadFile(file.name)
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "the keys: %w", err)
+		}
+		keys, err := file.parse(text)
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", file.name, err)
+		}
+		all = all.With(keys)
+	}
+	return all, nil
+}
+
+// With are these keys and others; either may be nil.
+func (k *Keys) With(others *Keys) *Keys {
+	switch {
+	case k == nil:
+		return others
+	case others == nil:
+		return k
+	}
+	return &Keys{identities: slices.Concat(k.identities, others.identities), ring: slices.Concat(k.ring, others.ring)}
 }
 
 // Format hides them, whatever the verb.
@@ -69,18 +155,32 @@ var errNotForUs = errors.New("it is encrypted for other keys than the ones that 
 
 // dataKey is the key of a file.
 func (k *Keys) dataKey(m metadata) ([]byte, error) {
-	if len(m.Age) > maxRecipients {
+	if len(m.Age)+len(m.PGP) > maxRecipients {
 		return nil, errors.New("it has too many recipients")
 	}
 	for _, r := range m.Age {
-		plain, err := age.Decrypt(armor.NewReader(strings.NewReader(r.Encrypted)), k.identities...)
-		if err != nil {
+		if plain, err := age.Decrypt(armor.NewReader(strings.NewReader(r.Encrypted)), k.identities...); err == nil {
+			if key, ok := readKey(plain); ok {
+				return key, nil
+			}
+		}
+	}
+	for _, r := range m.PGP {
+		block, err := pgparmor.Decode(strings.NewReader(r.Encrypted))
+		if err != nil || len(k.ring) == 0 {
 			continue
 		}
-		key, err := io.ReadAll(io.LimitReader(plain, dataKeySize+1))
-		if err == nil && len(key) == dataKeySize {
-			return key, nil
+		if message, err := openpgp.ReadMessage(block.Body, k.ring, nil, nil); err == nil {
+			if key, ok := readKey(message.UnverifiedBody); ok {
+				return key, nil
+			}
 		}
 	}
 	return nil, errNotForUs
+}
+
+// readKey reads to the end: what guards it is checked there.
+func readKey(plain io.Reader) (key []byte, ok bool) {
+	key, err := io.ReadAll(io.LimitReader(plain, dataKeySize+1))
+	return key, err == nil && len(key) == dataKeySize
 }

@@ -79,6 +79,64 @@ func TestDecrypt(t *testing.T) {
 	}
 }
 
+// Keys of either kind will do, as Flux has them in a Secret.
+func TestPGP(t *testing.T) {
+	secret := map[string][]byte{"identity.asc": file(t, "key.asc"), "age.agekey": file(t, "key.txt")}
+	all, err := sops.SecretKeys(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgp, err := sops.SecretKeys(map[string][]byte{"identity.asc": secret["identity.asc"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := sops.ParsePGPKeys(append(file(t, "other.asc"), secret["identity.asc"]...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := sops.ParsePGPKeys(file(t, "other.asc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		why, name string
+		keys      *sops.Keys
+		fails     bool
+	}{
+		"its key":          {"as gpg wrote it", "pgp.yaml", pgp, false},
+		"both kinds":       {"each file has its own", "pgp.yaml", all, false},
+		"among others":     {"a file may hold several", "pgp.yaml", two, false},
+		"either":           {"SOPS takes the first that works", "agepgp.yaml", pgp, false},
+		"either, by age":   {"SOPS takes the first that works", "agepgp.yaml", keys(t), false},
+		"age key for PGP":  {"nobody can", "pgp.yaml", keys(t), true},
+		"another PGP key":  {"nobody can", "pgp.yaml", other, true},
+		"PGP key for age":  {"nobody can", "all.yaml", pgp, true},
+		"age file with it": {"what there was before goes on", "all.yaml", all, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := sops.Decrypt(test.name, file(t, test.name), test.keys)
+			if test.fails {
+				if !errors.Is(err, tko.ErrDenied) {
+					t.Errorf("%s: %v", test.why, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", test.why, err)
+			}
+			if diff := cmp.Diff(values(t, "plain.yaml", file(t, "plain.yaml")), values(t, test.name, got)); diff != "" {
+				t.Errorf("plain (-) and decrypted (+):\n%s", diff)
+			}
+		})
+	}
+	for name, want := range map[string]string{"locked.asc": "has a passphrase", "key.txt": "PGP keys can't be read", "pgp.yaml": "PGP keys can't be read"} {
+		if _, err := sops.ParsePGPKeys(file(t, name)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestRefuse(t *testing.T) {
 	replace := func(name, old, new string) []byte {
 		data := file(t, name)
@@ -174,7 +232,7 @@ func TestFS(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	k, err := sops.SecretKeys(map[string][]byte{"age" + sops.Suffix: file(t, "other.txt"), "b" + sops.Suffix: file(t, "key.txt"), "else": []byte("?")})
+	k, err := sops.SecretKeys(map[string][]byte{"age" + sops.SuffixAge: file(t, "other.txt"), "b" + sops.SuffixAge: file(t, "key.txt"), "else": []byte("?")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,13 +253,13 @@ func TestKeys(t *testing.T) {
 		t.Errorf("no key under a right name: %v", err)
 	}
 	wrong := "AGE-SECRET-KEY-1WRONG"
-	if _, err := sops.SecretKeys(map[string][]byte{"a" + sops.Suffix: []byte(wrong)}); !errors.Is(err, tko.ErrInvalid) || strings.Contains(err.Error(), wrong) {
+	if _, err := sops.SecretKeys(map[string][]byte{"a" + sops.SuffixAge: []byte(wrong)}); !errors.Is(err, tko.ErrInvalid) || strings.Contains(err.Error(), wrong) {
 		t.Errorf("a wrong key: %v", err)
 	}
 }
 
 func FuzzDecrypt(f *testing.F) {
-	for _, name := range []string{"all.yaml", "all.json", "mac.yaml", "groups.yaml", "plain.yaml"} {
+	for _, name := range []string{"all.yaml", "all.json", "mac.yaml", "groups.yaml", "plain.yaml", "pgp.yaml"} {
 		f.Add(file(f, name))
 	}
 	k := keys(f)

@@ -35,8 +35,10 @@ func (l Limits) OrDefault() Limits {
 // A Tree is a revision's files. Whoever gets one closes it.
 type Tree struct {
 	fs.FS
-	dir  string
-	root *os.Root
+	dir   string
+	root  *os.Root
+	files int
+	bytes int64
 }
 
 // Close forgets the files.
@@ -44,12 +46,30 @@ func (t *Tree) Close() error {
 	return errors.Join(t.root.Close(), os.RemoveAll(t.dir))
 }
 
+// Whole says whether all the files are still there: others may clean up the
+// folder that they are in. It notes that they are in use, for Sweep.
+func (t *Tree) Whole() bool {
+	now := time.Now()
+	_ = os.Chtimes(t.dir, now, now)
+	files, bytes := 0, int64(0)
+	err := fs.WalkDir(t.root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			files++
+			bytes += info.Size()
+		}
+		return err
+	})
+	return err == nil && files == t.files && bytes == t.bytes
+}
+
 // A Writer makes a tree.
 type Writer struct {
 	tree   *Tree
 	limits Limits
-	bytes  int64
-	files  int
 }
 
 // prefix is that of the folders of trees.
@@ -80,7 +100,7 @@ func (w *Writer) Add(name string, content io.Reader) error {
 	if !filepath.IsLocal(name) || name == "." {
 		return tko.Errorf(tko.ErrInvalid, "the file %.100q leads out of the revision", name)
 	}
-	if w.files++; w.files > w.limits.Files {
+	if w.tree.files++; w.tree.files > w.limits.Files {
 		return tko.Errorf(tko.ErrInvalid, "the revision has more than %d files", w.limits.Files)
 	}
 	if err := w.tree.root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
@@ -90,13 +110,13 @@ func (w *Writer) Add(name string, content io.Reader) error {
 	if err != nil {
 		return tko.Errorf(tko.ErrInvalid, "the revision's file %.100q can't be kept: %w", name, err)
 	}
-	left := w.limits.Bytes - w.bytes
+	left := w.limits.Bytes - w.tree.bytes
 	n, err := io.Copy(file, io.LimitReader(content, left+1))
 	err = errors.Join(err, file.Close())
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if w.bytes += n; n > left {
+	if w.tree.bytes += n; n > left {
 		return tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", w.limits.Bytes)
 	}
 	return nil
