@@ -458,7 +458,7 @@ func (w *world) blamed(t *testing.T, kind tko.Kind, id, condition, typ, name str
 			}
 			if time.Since(registered) > 15*time.Second {
 				registered = time.Now()
-				w.registerPlugin(t, typ, name, append(b.arguments(), time.Now().String()))
+				w.registerPlugin(t, typ, name, append(b.arguments(), time.Now().String())) //nolint:contextcheck // it has a deadline of its own
 			}
 		}
 		return false, fmt.Sprint(conditions, err)
