@@ -2,6 +2,8 @@ package gitops
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -119,6 +121,7 @@ type Controller struct {
 type source struct {
 	looking sync.Mutex // a look at it: one at a time, also when a claim was lost
 	spec    Spec       // guarded by the controller's mu
+	looked  string     // the generation at which we looked last; guarded by the controller's mu
 
 	record   tko.Source // as it is kept, at Version
 	tree     *tree.Tree
@@ -231,24 +234,44 @@ func (c *Controller) close() {
 	}
 }
 
-// announce has every source be looked at by somebody.
+// confirmAfter is when it is found out whether somebody has looked who knows
+// what was called for.
+const confirmAfter = 5 * time.Second
+
+// A call is one for a look at a source at a generation.
+type call struct {
+	generation string
+	confirm    time.Time // zero if somebody has looked who knows that generation
+}
+
+// announce has every source be looked at by somebody. Who looks may not have
+// heard yet of what is new: then it is called for again.
 func (c *Controller) announce(ctx context.Context) {
-	known := map[string]string{} // generations that were called for
+	calls := map[string]call{}
 	for {
 		var fresh []string
 		names := c.Names()
 		for _, name := range names {
 			_, spec := c.find(name)
-			if generation := spec.Generation + "."; known[name] != generation {
-				known[name] = generation
-				fresh = append(fresh, name)
+			last, called := calls[name]
+			if called && last.generation == spec.Generation {
+				if last.confirm.IsZero() || time.Now().Before(last.confirm) {
+					continue
+				}
+				heard, due := c.heard(ctx, name, spec.Generation)
+				if heard {
+					calls[name] = call{generation: spec.Generation}
+					continue
+				}
+				if due {
+					calls[name] = call{spec.Generation, time.Now().Add(confirmAfter)}
+					continue
+				}
 			}
+			calls[name] = call{spec.Generation, time.Now().Add(confirmAfter)}
+			fresh = append(fresh, name)
 		}
-		for name := range known {
-			if !slices.Contains(names, name) {
-				delete(known, name)
-			}
-		}
+		maps.DeleteFunc(calls, func(name string, _ call) bool { return !slices.Contains(names, name) })
 		err := c.client.CallSources(ctx, names, true, "")
 		if err == nil && len(fresh) > 0 {
 			err = c.client.CallSources(ctx, fresh, false, "")
@@ -256,8 +279,13 @@ func (c *Controller) announce(ctx context.Context) {
 		wait := announceAgain
 		if err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "sources could not be called for", "err", err)
-			clear(known)
-			wait = 5 * time.Second
+			clear(calls)
+			wait = confirmAfter
+		}
+		for _, last := range calls {
+			if !last.confirm.IsZero() {
+				wait = min(wait, max(time.Until(last.confirm), 0))
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -266,6 +294,25 @@ func (c *Controller) announce(ctx context.Context) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// heard says whether we have looked at a source at a generation, or somebody
+// else has applied it; if not, due says whether a look is still to come, or to
+// end.
+func (c *Controller) heard(ctx context.Context, name, generation string) (heard, due bool) {
+	c.mu.Lock()
+	s := c.sources[name]
+	heard = s == nil || s.looked == generation
+	c.mu.Unlock()
+	if heard {
+		return true, false
+	}
+	now, err := c.client.SourceUnless(ctx, name, 0)
+	if err != nil {
+		return false, false
+	}
+	var state kept
+	return json.Unmarshal(now.State, &state) == nil && state.Generation == generation, now.Called
 }
 
 // do looks at a source.
@@ -279,6 +326,11 @@ func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 	defer s.looking.Unlock()
 	l := &look{controller: c, source: s, spec: spec, claim: item, log: c.log.With("source", spec.Name)}
 	result := l.do(tko.WithClaim(ctx, item))
+	if !errors.Is(result.Err, errClaim) && ctx.Err() == nil {
+		c.mu.Lock()
+		s.looked = spec.Generation
+		c.mu.Unlock()
+	}
 	if l.freed() {
 		c.callDependents(ctx, spec.Name)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
 
 // A paused client is that of a process that stands still in the middle of a
@@ -335,5 +336,74 @@ func TestUnchangedAsksNothing(t *testing.T) {
 		if after := look(); after != before {
 			t.Fatalf("%d questions were asked by a look at what hasn't changed", after-before)
 		}
+	}
+}
+
+// A told fetcher has the revision that it was told of.
+type told struct {
+	t        testing.TB
+	revision string
+	asks     chan struct{} // gets an element whenever it is asked, if there is room
+}
+
+func (f *told) Revision(context.Context) (string, error) {
+	select {
+	case f.asks <- struct{}{}:
+	default:
+	}
+	return f.revision, nil
+}
+
+func (f *told) Fetch(_ context.Context, revision string) (*tree.Tree, error) {
+	w, err := tree.Create(f.t.TempDir(), tree.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	return w.Tree(), w.Add("a.yaml", strings.NewReader(template("t", revision)))
+}
+
+// A gated client claims nothing before its gate opens.
+type gated struct {
+	*client.Client
+	gate chan struct{}
+}
+
+func (g *gated) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, error) {
+	select {
+	case <-g.gate:
+		return g.Client.ClaimWork(ctx, claim)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// What one replica has heard of is applied, also if one looks first that hasn't.
+func TestReplicaThatHearsNothing(t *testing.T) {
+	t.Parallel()
+	c := data(t)
+	asked := func(f *told, generation string) gitops.Spec {
+		return gitops.Spec{Name: "fleet", Kind: "told", From: f, Interval: time.Hour, Resync: time.Hour, Prune: true, Generation: generation}
+	}
+	deaf, good := &told{t: t, revision: "1", asks: make(chan struct{}, 1)}, &told{t: t, revision: "2"}
+	w := start(t, c, gitops.Options{Worker: "deaf", Sources: []gitops.Spec{asked(deaf, "1")}})
+	w.until("fleet", "applied", func(s tko.Source) bool { return s.Status.Applied == "1" && !s.Called })
+	<-deaf.asks
+
+	gate := make(chan struct{})
+	controller := gitops.New(&gated{Client: c, gate: gate}, gitops.Options{Worker: "good", Sources: []gitops.Spec{asked(good, "2")}})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- controller.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	<-deaf.asks // it looks first, and knows nothing
+	close(gate)
+	w.until("fleet", "applied", func(s tko.Source) bool { return s.Status.Applied == "2" })
+	if got, err := c.Template(t.Context(), "t", 0); err != nil || got.Package[0].Text("data", "key") != "2" {
+		t.Errorf("%v, %v: want what revision 2 has", got.Package, err)
 	}
 }

@@ -42,19 +42,20 @@ func (s *Store) retry(ctx context.Context, run func() error) error {
 
 // retryUntil is retry with a time after which nothing is begun again.
 func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() error) error {
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(limit) {
-		limit = deadline
-	}
+	deadline, hasDeadline := ctx.Deadline()
 	pause := minPause
 	for {
+		began := time.Now()
 		err := run()
+		took := time.Since(began)
 		unknown := (*UnknownOutcomeError)(nil)
 		if !errors.As(err, &unknown) && (err == nil || errors.Is(err, tko.ErrUnavailable) || !s.db.Transient(err)) {
 			return err
 		}
 		wait := pause/2 + rand.N(pause/2) //nolint:gosec // jitter is no secret
-		// One that will not be begun again says so while the caller listens.
-		if time.Until(limit) < wait || !sleep(ctx, wait) {
+		// One that won't come to its end in time says so while the caller listens.
+		late := hasDeadline && time.Until(deadline) <= wait+took
+		if late || time.Until(limit) < wait || !sleep(ctx, wait) {
 			return away(err)
 		}
 		pause = min(2*pause, maxPause)
