@@ -10,7 +10,6 @@ import (
 	"net/http/cgi"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
+	"github.com/tko-orchestrator/tko/internal/source/gittest"
 )
 
 // patience is how long a test waits for what should happen soon.
@@ -42,17 +42,7 @@ type repo struct {
 	away     atomic.Bool
 }
 
-func git(t testing.TB, dir string, arguments ...string) string {
-	t.Helper()
-	cmd := exec.Command("git", arguments...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@x")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("git %s: %v\n%s", strings.Join(arguments, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
+var git = gittest.Run
 
 func newRepo(t testing.TB) *repo {
 	t.Helper()

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/source/gittest"
 	"github.com/tko-orchestrator/tko/test/kube"
 	"github.com/tko-orchestrator/tko/test/process"
 )
@@ -28,17 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func git(t *testing.T, dir string, arguments ...string) string {
-	t.Helper()
-	cmd := exec.Command("git", arguments...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@x")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("git %s: %v\n%s", strings.Join(arguments, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
+var git = gittest.Run
 
 // push commits the n-th revision: its templates say so, and half of its
 // deployments are others than before. It answers the revision, and what should

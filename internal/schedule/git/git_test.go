@@ -11,7 +11,6 @@ import (
 	"net/http/cgi"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,21 +23,11 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
+	"github.com/tko-orchestrator/tko/internal/source/gittest"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// run runs git and answers what it wrote.
-func run(t testing.TB, dir string, arguments ...string) string {
-	t.Helper()
-	cmd := exec.Command("git", arguments...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=other", "GIT_AUTHOR_EMAIL=o@x", "GIT_COMMITTER_NAME=other", "GIT_COMMITTER_EMAIL=o@x")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("git %s: %v\n%s", strings.Join(arguments, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
+var run = gittest.Run
 
 func files(t testing.TB, repo string) []string {
 	t.Helper()
