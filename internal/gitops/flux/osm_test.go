@@ -123,8 +123,8 @@ func TestAsOSMOps(t *testing.T) {
 		_, reason := ready("gitrepository/" + w.namespace + "/theirs")
 		return reason == "ReadyNothingForUs"
 	})
-	if w.Asked(theirs) != 1 || w.value("a")+w.value("t") != "" {
-		t.Errorf("it was asked for %d times, and templates are taken: %q %q", w.Asked(theirs), w.value("a"), w.value("t"))
+	if w.value("a")+w.value("t") != "" {
+		t.Errorf("templates are taken: %q %q", w.value("a"), w.value("t"))
 	}
 	w.eventually("there are events", func() bool {
 		return strings.Contains(w.Kubectl(t, "-n", w.namespace, "get", "events", "--field-selector=involvedObject.kind=GitRepository,involvedObject.name=services"), a.Revision)
@@ -148,5 +148,9 @@ func TestAsOSMOps(t *testing.T) {
 	}
 	if got := w.value("t"); got != "1" {
 		t.Errorf("the object's manifests are not taken: %q", got)
+	}
+	// Once more if it came just when we looked for the first time.
+	if n := w.Asked(theirs); n < 1 || n > 2 {
+		t.Errorf("the other was asked for %d times", n)
 	}
 }
