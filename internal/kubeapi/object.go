@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
@@ -189,14 +190,19 @@ func (k *kind) idPath() *field.Path {
 	return field.NewPath("spec", name)
 }
 
-// decodeResource reads a resource, in whose JSON integers are none of floats.
+// decodeResource reads a resource, in whose JSON integers are none of floats, and
+// no key is there twice.
 func decodeResource(raw []byte) (krm.Resource, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, tko.Errorf(tko.ErrInvalid, "this is no resource: it must have apiVersion and kind")
 	}
 	resource := krm.Resource{}
-	if err := utiljson.Unmarshal(raw, (*map[string]any)(&resource)); err != nil {
+	twice, err := kjson.UnmarshalStrict(raw, (*map[string]any)(&resource), kjson.DisallowDuplicateFields)
+	switch {
+	case err != nil:
 		return nil, tko.Errorf(tko.ErrInvalid, "this is no resource: %w", err)
+	case len(twice) > 0:
+		return nil, tko.Errorf(tko.ErrInvalid, "%w: one of the values would be lost", errors.Join(twice...))
 	}
 	return resource, nil
 }

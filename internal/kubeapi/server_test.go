@@ -1,6 +1,7 @@
 package kubeapi_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -101,6 +102,8 @@ func TestInvalidPackages(t *testing.T) {
 	}
 	w.fails(422, "spec.package.resources[1]", "POST", "templates", template("t", nil, configMap("a", nil), configMap("a", nil)))
 	w.fails(422, "spec.package.resources[0].kind", "POST", "templates", template("t", nil, obj{"apiVersion": "v1"}))
+	twice := json.RawMessage(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1", "x": "2"}}`)
+	w.fails(422, `duplicate field "data.x"`, "POST", "templates", template("t", nil, twice))
 	w.fails(422, "template \"nowhere\" does not exist", "POST", "deployments", obj{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"templateId": "nowhere"}})
 }
 
