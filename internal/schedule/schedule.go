@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,7 +63,17 @@ type gitTarget struct{ *git.Target }
 
 func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, _ []tko.DeploymentID) (report.Report, error) {
 	removed, err := t.Target.Schedule(ctx, trigger, site, deployments)
-	return report.Report{Removed: removed}, err
+	r := report.Report{Removed: removed}
+	if err != nil {
+		return r, err
+	}
+	r.Deployments = map[tko.DeploymentID]report.State{}
+	for _, d := range deployments {
+		if !slices.ContainsFunc(d.Package, func(r krm.Resource) bool { return !r.StaysHome() }) {
+			r.Deployments[d.ID] = report.State{Scheduled: report.Nothing()}
+		}
+	}
+	return r, nil
 }
 
 // Options are the settings of a Scheduler. The zero value works.

@@ -113,7 +113,7 @@ func New(o Options) *Target {
 	return &Target{
 		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins}),
 		renderer: helm.NewRenderer(helm.RendererOptions{Limit: o.RenderTimeout}),
-		watches:  &watches{options: o, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
+		watches:  &watches{options: o, open: openMetadata, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
 	}
 }
 
@@ -165,7 +165,7 @@ func (t *Target) deploy(ctx context.Context, s spec, site tko.Site, deployments 
 	err = l.do(ctx)
 	l.log(ctx)
 	if err != nil {
-		t.watches.forget(site.ID, s.Source)
+		t.watches.forget(watched{site.ID, s.Source, s.Inventory})
 		return t.unreached(ctx, site, deployments, err)
 	}
 	t.watches.follow(ctx, l)
