@@ -125,7 +125,8 @@ func (s *Scheduler) Close() { s.close() }
 // Run schedules sites as they need it until the context ends, and gives back
 // what it hasn't finished.
 func (s *Scheduler) Run(ctx context.Context) error {
-	defer s.Close()
+	defer s.stirs.flush(context.WithoutCancel(ctx), s.client, s.options.Log)
+	defer s.Close() // which asks for looks at sites where something was noticed
 	loop := &work.Loop{
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,

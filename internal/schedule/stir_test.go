@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +30,7 @@ func TestClustersAreWatched(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "lagos"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const ns = "watched"
+	ns := fmt.Sprintf("watched-%d", time.Now().UnixNano()) // it stays: the test may run again
 	c.Kubectl(t, "create", "namespace", ns)
 	d := deployment("a", ns)
 	pod := krm.Resource{
@@ -42,6 +43,7 @@ func TestClustersAreWatched(t *testing.T) {
 		"spec": map[string]any{"kubeconfig": map[string]any{"file": "lagos"}, "namespace": ns, "inventoryNamespace": ns},
 	}
 	r := world([]tko.Site{site(ns, cluster)}, []tko.Deployment{d})
+	r.retry = true
 	r.queue = []tko.WorkItem{{Queue: tko.QueueSchedule, Key: ns, Claim: "c"}} // once
 	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: kubernetes.Options{Kubeconfigs: dir, Interval: 24 * time.Hour}})
 	ctx, stop := context.WithCancel(t.Context())

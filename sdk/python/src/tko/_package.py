@@ -187,9 +187,9 @@ def meta_schedule(package: Package) -> tuple[Package, Package]:
     result = Package(), Package()
     for resource in package:
         gvk = GVK(resource=resource)
-        if gvk.group == "nephio.org" or gvk.group.endswith(".nephio.org"):
-            if _annotation(resource, "nephio.org/deploy") != "true":
-                continue
+        ours = gvk.group == "nephio.org" or gvk.group.endswith(".nephio.org")
+        if ours and _annotation(resource, "nephio.org/deploy") != "true":
+            continue
         result[0 if (gvk.group, gvk.kind) in cluster_scoped else 1].append(resource)
     return result
 
@@ -202,7 +202,7 @@ def _annotation(resource: Mapping[str, Any], name: str) -> Any:
 
 def _leaving(package: Iterable[dict[str, Any]], depth: int = 8) -> Package:
     """The package without resources for local tools, with the items of Lists in their place; malformed Lists stay."""
-    result = Package()
+    result: list[Resource] = []
     for resource in package:
         if _annotation(resource, "config.kubernetes.io/local-config") == "true":
             continue
@@ -217,7 +217,7 @@ def _leaving(package: Iterable[dict[str, Any]], depth: int = 8) -> Package:
             result.extend(_leaving(items, depth - 1))
         else:
             result.append(resource)
-    return result
+    return Package(result)
 
 
 def as_package(value: Any, what: str) -> Package:
