@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
@@ -82,6 +83,7 @@ type Options struct {
 	Concurrency int                // sites at the same time; 64 if 0: those that share a repository share commits
 	Lease       time.Duration      // of the work; the loop's default if 0
 	Resync      time.Duration      // look at every site again after that long; only when something changes if 0
+	Guard       *guard.Guard       // says what sites may refer to; everything if nil
 	GitCache    string             // folder for clones of remote repositories; in the user's cache folder if empty
 	GitSecrets  string             // folder of the credentials of repositories; there are none if empty
 	Kubernetes  kubernetes.Options // of clusters; its Log is ours
@@ -108,11 +110,12 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Kubernetes.Log, o.OSM.Log = o.Log, o.Log
+	o.Kubernetes.Guard = o.Guard
 	s := &Scheduler{client: client, runner: runner, options: o, stirs: newStirs()}
 	o.Kubernetes.Stir = func(id tko.SiteID) { s.stirs.add(id) }
 	clusters := kubernetes.New(o.Kubernetes)
 	s.close, s.targets = clusters.Close, map[krm.GVK]target{
-		git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
+		git.GVK:        gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
 		kubernetes.GVK: clusters,
 		osm.GVK:        osm.New(client, o.OSM),
 	}
