@@ -124,7 +124,7 @@ func (d sshDialer) DialContext(ctx context.Context, network, address string) (ne
 // shown are the errors of go-git that say nothing that the other side wrote.
 var shown = []error{
 	transport.ErrRepositoryNotFound, transport.ErrAuthenticationRequired, transport.ErrAuthorizationFailed, transport.ErrEmptyRemoteRepository,
-	transport.ErrInvalidAuthMethod, plumbing.ErrReferenceNotFound, plumbing.ErrObjectNotFound, git.ErrNonFastForwardUpdate, git.ErrForceNeeded, io.ErrUnexpectedEOF,
+	transport.ErrInvalidAuthMethod, plumbing.ErrReferenceNotFound, plumbing.ErrObjectNotFound, git.ErrNonFastForwardUpdate, git.ErrForceNeeded, git.NoErrAlreadyUpToDate, io.ErrUnexpectedEOF,
 }
 
 // kinds are TKO's own errors, which pass.

@@ -97,7 +97,7 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 		return c.NewReceivePackSession(ep, r.auth.method)
 	}, func(s transport.ReceivePackSession) { _ = s.Close() }); err != nil {
 		r.session = nil
-		return plumbing.ZeroHash, r.auth.hide(fmt.Errorf("connecting: %w", guard.GitError(err)))
+		return plumbing.ZeroHash, r.auth.hide(fmt.Errorf("connecting: %w", err))
 	}
 	session := r.session
 	r.refs, err = within(ctx, r.timeout, func(ctx context.Context) (*packp.AdvRefs, error) { return session.AdvertisedReferencesContext(ctx) }, nil)
@@ -105,7 +105,7 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 		r.refs, err = packp.NewAdvRefs(), nil
 	}
 	if err != nil {
-		return plumbing.ZeroHash, r.auth.hide(fmt.Errorf("reading the branches: %w", guard.GitError(err)))
+		return plumbing.ZeroHash, r.auth.hide(fmt.Errorf("reading the branches: %w", err))
 	}
 	tip := r.refs.References[r.branch.String()]
 	if tip.IsZero() || r.storage.HasEncodedObject(tip) == nil {
@@ -130,7 +130,7 @@ func (r *remote) fetch(ctx context.Context) error {
 		})
 	}, nil)
 	if err != nil && !errors.Is(err, gogit.NoErrAlreadyUpToDate) {
-		return r.auth.hide(fmt.Errorf("fetching: %w", guard.GitError(err)))
+		return r.auth.hide(fmt.Errorf("fetching: %w", err))
 	}
 	// what came may be in packs that were not there when the storage was opened
 	r.storage.Reindex()
@@ -157,7 +157,7 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *stagin
 	}
 	push := func(ctx context.Context) (*packp.ReportStatus, error) { return session.ReceivePack(ctx, request) }
 	if _, err := within(ctx, transferTime*r.timeout, push, nil); err != nil {
-		pushed := r.auth.hide(fmt.Errorf("pushing: %w", guard.GitError(err)))
+		pushed := r.auth.hide(fmt.Errorf("pushing: %w", err))
 		now, err := r.tip(ctx)
 		switch {
 		case err != nil:
@@ -202,7 +202,7 @@ func within[T any](ctx context.Context, limit time.Duration, do func(context.Con
 		if r.err != nil && ctx.Err() != nil {
 			return r.value, context.Cause(ctx)
 		}
-		return r.value, r.err
+		return r.value, guard.GitError(r.err)
 	case <-ctx.Done():
 		go func() {
 			if r := <-done; r.err == nil && discard != nil {
