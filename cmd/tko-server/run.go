@@ -170,6 +170,16 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 			return s.service.Retain(working, catalog.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions})
 		})
 	}
+	var types []string
+	for role, typ := range map[string]string{config.RoleData: tko.PluginValidate, config.RolePreparer: tko.PluginPrepare, config.RoleMetaScheduler: tko.PluginSchedule} {
+		if c.Has(role) {
+			types = append(types, typ)
+		}
+	}
+	if len(types) > 0 {
+		inspector := &plugin.Inspector{Plugins: data, Runner: runner, Types: types, Host: host, Log: log}
+		controllers.Go(func() error { return inspector.Run(working) })
+	}
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(data, runner, prepare.Options{
 			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
