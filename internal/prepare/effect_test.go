@@ -3,6 +3,7 @@ package prepare_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/prepare"
@@ -65,26 +66,29 @@ func TestSelectorWithoutAMatchIsReported(t *testing.T) {
 	for update, after := range map[string]string{"Apply": "True Matched: ", "Once": "False SelectMatchedNothing: "} {
 		t.Run(update, func(t *testing.T) {
 			m := newMemory()
-			m.templates = append(m.templates, tko.Template{ID: "leaf"})
+			m.templates["leaf"] = krm.Package{}
 			id := m.deploy(t, `
 {apiVersion: DEPLOYMENT, metadata: {name: deployment}}
 ---
 {apiVersion: TOPOLOGY, kind: Template, metadata: {name: t}, spec: {templateId: leaf}}
 ---
-{apiVersion: TOPOLOGY, kind: Sites, metadata: {name: edges}, spec: {select: {metadata: {zone: north}}}}
+{apiVersion: TOPOLOGY, kind: Sites, metadata: {name: edges}, spec: {select: {metadata: {region: north}}}}
 ---
 {apiVersion: TOPOLOGY, kind: Placement, metadata: {name: p}, spec: {update: `+update+`, templates: [{template: t, sites: [edges]}]}}
 `)
 			p := prepare.New(m, runner{}, prepare.Options{ReviewPause: 1})
 			look(t, p, id)
 			says := m.condition(id, tko.ConditionMatched)
-			if !m.get(id).Prepared || !strings.HasPrefix(says, "False SelectMatchedNothing: ") || !strings.Contains(says, `Sites "edges" (zone="north")`) {
+			if !m.get(id).Prepared || !strings.HasPrefix(says, "False SelectMatchedNothing: ") || !strings.Contains(says, `Sites "edges" (region="north")`) {
 				t.Fatalf("Matched is %q", says)
 			}
 			look(t, p, id)
-			m.sites = append(m.sites, tko.Site{ID: "north-1", Metadata: map[string]string{"zone": "north"}})
-			for range 3 {
+			m.sites["north-1"] = nil
+			for deadline := time.Now().Add(time.Minute); ; { // reviews pause between each other
 				look(t, p, id)
+				if strings.HasPrefix(m.condition(id, tko.ConditionMatched), after) || time.Now().After(deadline) {
+					break
+				}
 			}
 			if says := m.condition(id, tko.ConditionMatched); !strings.HasPrefix(says, after) {
 				t.Errorf("with a site, Matched is %q, want %q", says, after)
@@ -96,8 +100,8 @@ func TestSelectorWithoutAMatchIsReported(t *testing.T) {
 // Without a bound, every site is selected only if that is said.
 func TestEmptySelectorPlacesNothing(t *testing.T) {
 	m := newMemory()
-	m.templates = append(m.templates, tko.Template{ID: "leaf"})
-	m.sites = append(m.sites, tko.Site{ID: "north-1"})
+	m.templates["leaf"] = krm.Package{}
+	m.sites["north-1"] = nil
 	deploy := func(sel string) tko.DeploymentID {
 		return m.deploy(t, `
 {apiVersion: DEPLOYMENT, metadata: {name: deployment}}
