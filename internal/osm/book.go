@@ -105,6 +105,16 @@ func (b *book) setPackage(ctx context.Context, key string, p *PackageState) erro
 	return b.keep(ctx, key)
 }
 
+// retryPackage forgets that a package was refused. It is kept with the next
+// change that is.
+func (b *book) retryPackage(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.now.Packages[key]
+	p.Failed = nil
+	b.now.Packages[key] = p
+}
+
 // setTarget remembers which OSM this is about, unless what is known was in another.
 func (b *book) setTarget(ctx context.Context, target string, foreign bool) error {
 	b.mu.Lock()

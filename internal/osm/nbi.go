@@ -235,16 +235,24 @@ func (c *Client) UpdatePackage(ctx context.Context, kind Kind, id string, a Arch
 	return c.do(ctx, a.request(http.MethodPut, p.records+"/"+url.PathEscape(id)+"/"+p.content), nil)
 }
 
-// DropKeys removes keys of the top level of a package's descriptor. OSM merges
-// what it is sent into what it has, so those that left are still there.
-func (c *Client) DropKeys(ctx context.Context, kind Kind, id, descriptor string, keys []string) error {
-	d := map[string]any{"id": descriptor}
-	for _, k := range keys {
-		d[k] = nil
-	}
-	body := map[string]any{"vnfd": d}
+// PackageContent returns the archive that a package was made from, or replaced
+// with last.
+func (c *Client) PackageContent(ctx context.Context, kind Kind, id string) ([]byte, error) {
+	var data []byte
+	p := pathsOf[kind]
+	err := c.do(ctx, request{
+		method: http.MethodGet, path: p.records + "/" + url.PathEscape(id) + "/" + p.content, header: http.Header{"Accept": {"application/zip, application/gzip"}},
+	}, &data)
+	return data, err
+}
+
+// MergeDescriptor merges a tree into the descriptor of a package: what it lacks
+// stays, what is nil in it is removed, lists are replaced. Files stay as they are,
+// also that of the descriptor. OSM takes that of packages that instances use.
+func (c *Client) MergeDescriptor(ctx context.Context, kind Kind, id string, tree map[string]any) error {
+	body := map[string]any{"vnfd": tree}
 	if kind == KindNS {
-		body = map[string]any{"nsd": map[string]any{"nsd": []any{d}}}
+		body = map[string]any{"nsd": map[string]any{"nsd": []any{tree}}}
 	}
 	return c.do(ctx, request{
 		method: http.MethodPut, path: pathsOf[kind].create + "/" + url.PathEscape(id), body: body,

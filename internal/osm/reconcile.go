@@ -82,6 +82,7 @@ type Change struct {
 	Source string   // where that is from, if it is desired
 	Reason string   // why
 	Paths  []string // of values that change: "member/KDU: replicaCount"
+	Err    error    // why it could not be made, or begun
 }
 
 // A Plan is what Apply would do, in its order.
@@ -139,7 +140,7 @@ type Status struct {
 // A Report is what came of an Apply.
 type Report struct {
 	State     State             // what was kept last
-	Changes   []Change          // that were begun, in order
+	Changes   []Change          // that were begun, or tried, in order
 	Packages  map[string]Status // by "vnf/ID" and "ns/ID"
 	Instances map[string]Status // by name
 	Removed   []string          // instances that are gone since, sorted
@@ -181,9 +182,9 @@ func (r *Reconciler) Plan(ctx context.Context, d Desired, s State, p Policy) (Pl
 // Apply does what is needed so that OSM holds what is desired, and follows the
 // operations that were begun, for as long as the policy says. What is wrong
 // with one instance is in the report, and doesn't stop the others. A package
-// that is refused stops everything that comes after it, as instances may need
-// it; that is an error, as is everything that concerns all: a server that
-// doesn't answer, say. The report counts also if there is an error.
+// that is refused is in the report, too: only what needs it waits, and stays as
+// it is. An error is what concerns all: a server that doesn't respond, say. The
+// report counts also if there is an error.
 // [tko.ErrInvalid] says that what is desired has to change. Doing it again
 // changes nothing.
 //

@@ -84,8 +84,9 @@ type Server struct {
 	total    int
 	in, out  int64
 	vims     []doc
-	packages map[string][]doc // by "vnf" and "ns"
-	sent     map[string]map[string][]byte
+	packages map[string][]doc             // by "vnf" and "ns"
+	sent     map[string]map[string][]byte // files of packages, by their _id
+	archives map[string][]byte            // as they were sent, by the _id of their package
 	nsrs     []doc
 	ops      []doc
 	releases map[string]map[string]*Release // by _id of the instance and "member/KDU"
@@ -124,7 +125,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		options: o, tokens: map[string]token{}, logins: map[string]time.Time{}, requests: map[string]int{},
-		packages: map[string][]doc{}, sent: map[string]map[string][]byte{}, releases: map[string]map[string]*Release{},
+		packages: map[string][]doc{}, sent: map[string]map[string][]byte{}, archives: map[string][]byte{}, releases: map[string]map[string]*Release{},
 		initial: map[string]map[string]map[string]any{}, free: map[string]time.Time{},
 	}
 	for _, name := range o.VIMs {
@@ -230,7 +231,8 @@ func (s *Server) SetPassword(user, password string) {
 // answer is what is answered.
 type answer struct {
 	status   int
-	body     any // nothing if nil
+	body     any    // nothing if nil
+	raw      []byte // in place of it
 	location string
 }
 
@@ -333,6 +335,10 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, a answer) {
 			data, _ = yaml.Marshal(tree)
 		}
 	}
+	if a.raw != nil {
+		w.Header().Set("Content-Type", "application/zip")
+		data = a.raw
+	}
 	if a.location != "" {
 		w.Header().Set("Location", a.location)
 	}
@@ -384,7 +390,11 @@ func (s *Server) answer(c *call) (a answer) {
 	rest := c.parts[3:]
 	switch resource {
 	case "admin/vim_accounts", "admin/vims":
-		return s.read(c, rest, &s.vims, "vim_account")
+		a := s.read(c, rest, &s.vims, "vim_account")
+		if found, isList := a.body.([]any); isList && len(found) == 0 && len(c.query) > 0 { // it is looked for by its ID then
+			return missing("Not found entry with filter='%v'", c.query)
+		}
+		return a
 	case "vnfpkgm/vnf_packages", "vnfpkgm/vnf_packages_content":
 		return s.servePackages(c, "vnf", rest)
 	case "nsd/ns_descriptors", "nsd/ns_descriptors_content":
