@@ -289,3 +289,80 @@ func TestPackageThatOSMDoesNotTake(t *testing.T) {
 		t.Errorf("the other's instance is %+v", got)
 	}
 }
+
+// If OSM doesn't give the archive that it has, the descriptor is merged all the
+// same, and people are warned.
+func TestPackageInUseWhoseArchiveIsUnknown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("kdu_model", "ops/upf:1.0.0"))}}
+	w.settle(d)
+	w.server.Fault(func(method, path string) osmtest.Fault {
+		if method == "GET" && strings.HasSuffix(path, "/package_content") {
+			return osmtest.Reject
+		}
+		return osmtest.None
+	})
+	edit(t, d.Packages[1], "product-name: p", "product-name: q")
+	r := w.settle(d)
+	if got := merged(t, w, "vnf", "upf_knf", "product-name"); got != "q" || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0].Err.Error(), "other files") {
+		t.Errorf("it has %v, warnings: %v", got, r.Warnings)
+	}
+}
+
+func TestUnknownVIMAccountIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{VIMs: []string{"east", "west"}})
+	w.policy.Retry = time.Hour
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
+	got := w.apply(d).Instances["a"]
+	if want := `OSM has no VIM accounts that are called "vim" in this project, only ["east" "west"]`; got.Phase != osm.PhaseStalled || !strings.Contains(got.Message, want) {
+		t.Errorf("it is %+v", got)
+	}
+	if strings.Contains(got.Message, "Not found entry") {
+		t.Errorf("it shows an error of OSM's database: %s", got.Message)
+	}
+}
+
+// A chart without a version may change with any upgrade: as long as that is so, it is said.
+func TestWarningOfChartWithoutVersionStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1)), instance("b", values("kdu_model", "ops/upf:1.4.2"))}}
+	w.settle(d)
+	for range 2 {
+		r := w.settle(d)
+		if len(r.Warnings) != 1 || r.Warnings[0].Name != "a" || !strings.Contains(r.Warnings[0].Err.Error(), "the chart of upf/upf has no version") {
+			t.Fatalf("warnings: %v", r.Warnings)
+		}
+	}
+	d.Instances[0] = instance("a", values("x", 1, "kdu_model", "ops/upf:1.4.2"))
+	w.settle(d)
+	if r := w.settle(d); len(r.Warnings) > 0 {
+		t.Errorf("warnings: %v", r.Warnings)
+	}
+}
+
+// What was tried and refused is no change that was made.
+func TestRefusedChangesSaySo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{Quota: 1})
+	w.policy.Retry = time.Hour
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
+	w.settle(d)
+	d.Instances = append(d.Instances, instance("b", nil))
+	edit(t, d.Packages[0], "{id: upf, vnfd-id: upf_knf}", "{id: upf, vnfd-id: upf_knf}\n      - {id: more, vnfd-id: missing_knf}")
+	r := w.apply(d)
+	got := map[string]bool{}
+	for _, c := range r.Changes {
+		got[c.Action+" "+c.What+" "+c.Name] = c.Err != nil
+	}
+	if diff := cmp.Diff(map[string]bool{"update ns upf_ns": true}, got); diff != "" {
+		t.Errorf("-want failed +got:\n%s", diff)
+	}
+	edit(t, d.Packages[0], "\n      - {id: more, vnfd-id: missing_knf}", "")
+	r = w.apply(d)
+	if len(r.Changes) != 1 || r.Changes[0].Action != osm.ActionCreate || r.Changes[0].Err == nil || !strings.Contains(r.Changes[0].Err.Error(), "Quota") {
+		t.Errorf("changes: %+v", r.Changes)
+	}
+}
