@@ -442,11 +442,14 @@ A tree that is wrong is 2, as the input of every command.`,
 
 // wrongTree tells what is wrong with a working tree, each on a line of its own.
 func (a *app) wrongTree(err error, name string, preview *gitops.Preview) error {
-	const most = 50
+	const most = 1000
 	told := err
 	if lines := strings.Split(err.Error(), "\n"); len(lines) > 1 {
 		for _, line := range lines[:min(most, len(lines))] {
 			fmt.Fprintln(a.streams.Err, printable(line))
+		}
+		if more := len(lines) - most; more > 0 {
+			fmt.Fprintf(a.streams.Err, "and %d more\n", more)
 		}
 		told = &summary{err: err, text: fmt.Sprintf("%d things are wrong with the tree", len(lines))}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -171,6 +173,30 @@ func (r Report) Settled() bool {
 	return r.Approval == nil
 }
 
+// Following reports whether all that isn't as it should be is under way: see
+// [Reconciler.Follow].
+func (r Report) Following() bool {
+	if r.Approval != nil {
+		return false
+	}
+	for _, s := range r.Packages {
+		if s.Phase != PhaseReady && s.Phase != PhaseKept {
+			return false
+		}
+	}
+	some := false
+	for _, s := range r.Instances {
+		switch s.Phase {
+		case PhaseReady, PhaseKept:
+		case PhaseProgressing, PhaseRemoving:
+			some = true
+		default:
+			return false
+		}
+	}
+	return some
+}
+
 // Plan says what Apply would do, without changing anything, in OSM or here.
 func (r *Reconciler) Plan(ctx context.Context, d Desired, s State, p Policy) (Plan, error) {
 	w := newRun(r, d, s, p)
@@ -191,6 +217,18 @@ func (r *Reconciler) Plan(ctx context.Context, d Desired, s State, p Policy) (Pl
 // If nothing is to be done, that costs one request: a list of instances.
 func (r *Reconciler) Apply(ctx context.Context, d Desired, s State, p Policy) (Report, error) {
 	w := newRun(r, d, s, p)
-	err := w.apply(ctx)
+	err := w.apply(ctx, nil)
+	return w.report(), err
+}
+
+// Follow goes on with what was under way after a call for the same, whose report
+// it was: see [Report.Following]. It looks only at the instances that aren't as
+// they should be, so that it costs no list of all of them.
+func (r *Reconciler) Follow(ctx context.Context, d Desired, s State, p Policy, last Report) (Report, error) {
+	w := newRun(r, d, s, p)
+	maps.Copy(w.packages, last.Packages)
+	maps.Copy(w.statuses, last.Instances)
+	w.warnings = slices.Clone(last.Warnings)
+	err := w.apply(ctx, w.unsettled())
 	return w.report(), err
 }

@@ -81,10 +81,10 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 	return w
 }
 
-// apply makes passes until nothing is in flight any more, or it has taken long enough.
-func (w *run) apply(ctx context.Context) error {
+// apply makes passes until nothing is in flight any more, or it has taken long
+// enough. The first looks only at these instances, unless it is nil.
+func (w *run) apply(ctx context.Context, only map[string]bool) error {
 	deadline := time.Now().Add(w.policy.Wait)
-	var only map[string]bool // names to look at; all if nil
 	for {
 		if err := w.pass(ctx, only); err != nil {
 			return err

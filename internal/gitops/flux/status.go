@@ -3,6 +3,7 @@ package flux
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -196,7 +197,11 @@ func statusOf(before status, said report) status {
 			LastTransitionTime: meta.NewTime(c.LastTransition.UTC().Truncate(time.Second)), ObservedGeneration: said.generation,
 		})
 	}
-	for _, m := range s.Messages[:min(maxMessages, len(s.Messages))] {
+	for i, m := range s.Messages {
+		if i == maxMessages-1 && len(s.Messages) > maxMessages {
+			next.Messages = append(next.Messages, fmt.Sprintf("and %d more: see tko gitops status %s", len(s.Messages)-i, said.source.Name))
+			break
+		}
 		next.Messages = append(next.Messages, short(m))
 	}
 	if len(s.Items) > 0 {
@@ -229,6 +234,7 @@ func historyOf(before, next status, said report) []snapshot {
 		all = slices.Delete(all, i, i+1)
 	}
 	one.Last, one.Total = at, one.Total+1
+	one.Metadata = map[string]string{"revision": said.artifact.Revision} // several have the same content
 	all = slices.Insert(all, 0, one)
 	return all[:min(maxHistory, len(all))]
 }
