@@ -225,7 +225,7 @@ func historyOf(before, next status, said report) []snapshot {
 	all := slices.Clone(before.History)
 	at := meta.NewTime(said.source.Updated.UTC().Truncate(time.Second))
 	i := slices.IndexFunc(all, func(s snapshot) bool { return s.Digest == said.artifact.Digest && s.Status == ready.Reason })
-	if i == 0 && !at.After(all[0].Last.Time) {
+	if i == 0 && !at.After(all[0].Last.Time) && all[0].Metadata["revision"] == said.artifact.Revision {
 		return before.History
 	}
 	one := snapshot{Digest: said.artifact.Digest, First: at, Status: ready.Reason, Metadata: map[string]string{"revision": said.artifact.Revision}}

@@ -82,6 +82,7 @@ type Server struct {
 	forget   bool // terminated instances are not removed
 	requests map[string]int
 	total    int
+	listed   int
 	in, out  int64
 	vims     []doc
 	packages map[string][]doc             // by "vnf" and "ns"
@@ -187,6 +188,7 @@ func (s *Server) Forget() {
 type Counts struct {
 	Requests map[string]int // by "METHOD /path/with/{id}"
 	Total    int
+	Listed   int   // records of instances in lists
 	BytesIn  int64 // bodies of requests
 	BytesOut int64 // bodies of answers
 	Rapid    int   // logins of a user within 2 s of the one before
@@ -197,14 +199,14 @@ type Counts struct {
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Counts{Requests: maps.Clone(s.requests), Total: s.total, BytesIn: s.in, BytesOut: s.out, Rapid: s.rapid, Refused: s.refused}
+	return Counts{Requests: maps.Clone(s.requests), Total: s.total, Listed: s.listed, BytesIn: s.in, BytesOut: s.out, Rapid: s.rapid, Refused: s.refused}
 }
 
 // Reset sets the counts to zero.
 func (s *Server) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.requests, s.total, s.in, s.out, s.rapid, s.refused = map[string]int{}, 0, 0, 0, 0, 0
+	s.requests, s.total, s.listed, s.in, s.out, s.rapid, s.refused = map[string]int{}, 0, 0, 0, 0, 0, 0
 }
 
 // Slow lets all requests hang until a channel is closed.
@@ -467,6 +469,9 @@ func (s *Server) read(c *call, rest []string, all *[]doc, what string) answer {
 		if visible(d, c.project) && matches(d, c.query) {
 			found = append(found, d)
 		}
+	}
+	if all == &s.nsrs {
+		s.listed += len(found)
 	}
 	return answer{status: 200, body: found}
 }
