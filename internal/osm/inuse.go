@@ -3,6 +3,7 @@ package osm
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -20,8 +21,8 @@ import (
 // OSM 19 refuses to replace a package that instances use, unless the file of its
 // descriptor stays the same, but for a few parts: see inUse. It takes everything
 // else that is in the archive, and it merges any descriptor into the one that it
-// has. So what instances rely on decides what is done: while their KDUs and
-// members stay, the descriptor is merged. Otherwise the package stays as it is.
+// has. So what instances rely on decides what is done: while no part leaves the
+// descriptor (a KDU, a member), it is merged. Otherwise the package stays as it is.
 
 // inUse reports whether OSM refuses to replace a package because instances use
 // it. There is no code for that, only texts: it fails when the descriptors differ
@@ -38,30 +39,87 @@ func inUse(err error) bool {
 		func(text string) bool { return strings.Contains(said.Detail, text) })
 }
 
-// breaks says what a descriptor takes from instances, and what OSM would accept;
-// nil if it takes nothing.
-func (c content) breaks(kind Kind, there Descriptor) error {
-	if kind == KindVNF {
-		for _, k := range there.KDUs {
-			if !slices.ContainsFunc(c.descriptor.KDUs, func(other KDUDescriptor) bool { return other.Name == k.Name }) {
-				return tko.Errorf(tko.ErrInvalid, "instances use it, and the KDU %q left it. OSM accepts that with another software-version in the VNFD, or when no instance uses the package: until then keep the KDU", k.Name)
+// breaks says what a descriptor takes from instances that were made from what is
+// there, and what OSM would accept; nil if it takes nothing.
+func (c content) breaks(kind Kind, there PackageRecord) error {
+	what := lost(there.tree, c.tree)
+	switch {
+	case what == "":
+		return nil
+	case kind == KindVNF:
+		return tko.Errorf(tko.ErrInvalid, "instances use it, and the %s left it. OSM accepts that with another software-version in the VNFD, or when no instance uses the package: until then keep it", what)
+	default:
+		return tko.Errorf(tko.ErrInvalid, "instances use it, and the %s left it. OSM accepts that when no instance uses the package: until then keep it, or give the changed NSD another id, in a package of its own, and move the instances to it", what)
+	}
+}
+
+// parts are what people call elements of descriptors.
+var parts = map[string]string{"kdu": "KDU", "vdu": "VDU", "vnf-profile": "member"}
+
+// free may change at any time, OSM says.
+var free = []string{
+	"initial-config-primitive", "config-primitive", "terminate-config-primitive", "scaling-aspect", "healing-aspect", "alarm", "monitoring-parameter",
+}
+
+// lost names an element that a tree has and another one lacks: one of a list,
+// which has an id or a name; "" if there is none. A member of an NS is another one
+// if it is another VNF.
+func lost(there, next map[string]any) string {
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		if strings.HasPrefix(name, "_") || slices.Contains(free, name) {
+			continue
+		}
+		switch was := there[name].(type) {
+		case map[string]any:
+			inner, _ := next[name].(map[string]any)
+			if what := lost(was, inner); what != "" {
+				return what
+			}
+		case []any:
+			now, _ := next[name].([]any)
+			for _, e := range was {
+				element, _ := e.(map[string]any)
+				id := identity(element)
+				if id == "" {
+					continue
+				}
+				i := slices.IndexFunc(now, func(e any) bool {
+					other, _ := e.(map[string]any)
+					return identity(other) == id
+				})
+				if i < 0 {
+					return strings.TrimSpace(cmp.Or(parts[name], name) + " " + id)
+				}
+				other, _ := now[i].(map[string]any)
+				if what := lost(element, other); what != "" {
+					return what
+				}
 			}
 		}
-		return nil
 	}
-	members := c.descriptor.members()
-	for _, m := range there.members() {
-		if !slices.Contains(members, m) {
-			return tko.Errorf(tko.ErrInvalid, "instances use it, and the member %q (VNFD %q) left it. OSM accepts that when no instance uses the package: until then keep the member, or give the changed NSD another id, in a package of its own, and move the instances to it", m.Index, m.VNFD)
+	return ""
+}
+
+// identity is what tells an element from others in its list; "" if nothing does.
+func identity(element map[string]any) string {
+	for _, name := range []string{"id", "name"} {
+		v, ok := element[name]
+		if !ok {
+			continue
 		}
+		text := fmt.Sprintf("%q", fmt.Sprint(v))
+		if vnfd, isMember := element["vnfd-id"].(string); isMember {
+			text += fmt.Sprintf(" (VNFD %q)", vnfd)
+		}
+		return text
 	}
-	return nil
+	return ""
 }
 
 // predict says why OSM will refuse a change of a package; nil if it is not known
 // to do so.
 func (w *run) predict(s *packageStep) error {
-	if s.Kind == KindVNF && s.there.SoftwareVersion != s.content.descriptor.SoftwareVersion || !w.uses(s.Package, "") {
+	if s.Kind == KindVNF && s.there.Descriptor.SoftwareVersion != s.content.descriptor.SoftwareVersion || !w.uses(s.Package, "") {
 		return nil
 	}
 	return s.content.breaks(s.Kind, s.there)

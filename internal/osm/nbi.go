@@ -5,6 +5,7 @@ import (
 	"crypto/md5" //nolint:gosec // the server asks for it
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -162,6 +163,7 @@ func epoch(f float64) time.Time { return time.Unix(0, int64(f*1e9)).UTC().Trunca
 type PackageRecord struct {
 	ID         string // OSM's _id
 	Descriptor Descriptor
+	tree       map[string]any // all that OSM has, its own fields included
 }
 
 // UnmarshalJSON reads a record, which is a descriptor with more fields.
@@ -173,7 +175,7 @@ func (r *PackageRecord) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	r.ID = id.ID
-	return json.Unmarshal(data, &r.Descriptor)
+	return errors.Join(json.Unmarshal(data, &r.tree), json.Unmarshal(data, &r.Descriptor))
 }
 
 // A VIMRecord is what OSM says of a VIM account.

@@ -34,7 +34,7 @@ type packageStep struct {
 	Package
 	content content
 	id      string // OSM's, if it is there
-	there   Descriptor
+	there   PackageRecord
 	action  string // none if it is as it should be
 	reason  string
 	held    *Failure // it was refused, and isn't sent again yet
@@ -76,7 +76,7 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 	for i := range steps {
 		s := &steps[i]
 		was := state[s.key()]
-		s.id, s.there = there[s.key()].ID, there[s.key()].Descriptor
+		s.id, s.there = there[s.key()].ID, there[s.key()]
 		switch {
 		case s.held != nil:
 		case s.id == "" && was.ID != "":
