@@ -216,9 +216,10 @@ func (a *app) gitopsSync() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sync NAME…",
 		Short: "Have sources looked at now",
-		Long: `Have sources looked at now. With --wait, the command ends when each of them
-was looked at since, and nothing is under way in it any more: with 0 if all are
-ready, and with 1 if one isn't, or if the time is over.`,
+		Long: `Have sources looked at now, and compared with what is there: with TKO, if
+anything changed there, and with Open Source MANO. With --wait, the command ends
+when each of them was looked at since, and nothing is under way in it any more:
+with 0 if all are ready, and with 1 if one isn't, or if the time is over.`,
 		Example:           "  tko gitops sync fleet\n  tko gitops sync fleet services --wait --wait-timeout 10m",
 		Args:              arguments(1, -1),
 		ValidArgsFunction: cobra.NoFileCompletions,

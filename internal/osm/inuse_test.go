@@ -319,6 +319,10 @@ func TestUnknownVIMAccountIsNamed(t *testing.T) {
 	if want := `OSM has no VIM accounts that are called "vim" in this project, only ["east" "west"]`; got.Phase != osm.PhaseStalled || !strings.Contains(got.Message, want) {
 		t.Errorf("it is %+v", got)
 	}
+	p, err := w.reconciler().Plan(t.Context(), d, osm.State{}, w.policy)
+	if err != nil || !slices.ContainsFunc(p.Refused, func(p osm.Problem) bool { return strings.Contains(p.Err.Error(), `only ["east" "west"]`) }) {
+		t.Errorf("the plan refuses %v, %v", p.Refused, err)
+	}
 	if strings.Contains(got.Message, "Not found entry") {
 		t.Errorf("it shows an error of OSM's database: %s", got.Message)
 	}

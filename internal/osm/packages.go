@@ -412,6 +412,15 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 		if d.verb == nothing && d.phase == PhaseStalled {
 			plan.Refused = append(plan.Refused, Problem{whatInstance, d.name, source, errors.New(d.message)})
 		}
+		if d.verb == create {
+			if _, err := w.lookups.vim(ctx, w.wanted[d.name].instance.VIM); err != nil {
+				if fatal(err) {
+					return err
+				}
+				plan.Refused = append(plan.Refused, Problem{whatInstance, d.name, source, err})
+				continue
+			}
+		}
 		if d.verb != nothing && d.action != "" {
 			plan.Changes = append(plan.Changes, Change{Action: d.action, What: whatInstance, Name: d.name, Source: source, Reason: d.reason, Paths: d.paths})
 		}
