@@ -70,7 +70,7 @@ func TestPackageInUseIsMergedIfItsStructureStays(t *testing.T) {
 		t.Errorf("name is %v", got)
 	}
 
-	// Files are replaced all the same, together with a change that is merged, and when the descriptor's file has another name.
+	// Files are replaced all the same, together with a change that is merged, and with a descriptor's file of another name.
 	files := d.Packages[1].Files.(fstest.MapFS)
 	edit(t, d.Packages[1], "product-name: q", "product-name: r")
 	files["charts/values/a.yaml"] = &fstest.MapFile{Data: []byte("a: 2\n")}

@@ -281,9 +281,10 @@ func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err
 	return there, nil
 }
 
-// errStored says that OSM has a package, and no file in it that is called as the
-// new descriptor is: it compares the two if instances use the package.
-var errStored = errors.New("OSM has the package with another descriptor file")
+// errStored says that OSM has a package, and yet didn't find it, or something in
+// it, when it was to be replaced: OSM that keeps files in folders looks for one
+// that is called as the new descriptor if instances use the package.
+var errStored = errors.New("OSM has the package, and can't replace it")
 
 // send sends a package. Somebody else may have made or removed it.
 func (w *run) send(ctx context.Context, s *packageStep, a Archive) error {

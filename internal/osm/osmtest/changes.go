@@ -14,7 +14,7 @@ import (
 func (u unpacked) mayReplace(kind string, stored map[string][]byte) (answer, bool) {
 	data, there := stored[u.name]
 	if !there {
-		return missing("File %s does not exist", u.name), false
+		return answer{}, true // it compares with nothing, then
 	}
 	old, err := readTree(u.name, data)
 	if err != nil {
