@@ -61,6 +61,13 @@ func (b *book) instance(name string) *InstanceState {
 	return b.now.Instances[name]
 }
 
+// pkg is what is known of a package.
+func (b *book) pkg(key string) PackageState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now.Packages[key]
+}
+
 // change changes an instance, without keeping that yet.
 func (b *book) change(name string, change func(*InstanceState)) {
 	b.mu.Lock()

@@ -153,34 +153,35 @@ func (w *run) uses(p Package, beside string) bool {
 	return false
 }
 
-// merge has OSM take a package that instances use, and returns the keys that its
-// descriptor has there then. The descriptor is merged first, as OSM checks it
+// merge has OSM take a package that instances use, and returns what is there
+// then. The descriptor is merged first, as OSM checks it
 // then. Files that changed are sent with the file of the descriptor that OSM has:
 // that is the one that it compares.
-func (w *run) merge(ctx context.Context, s *packageStep, refused error) (keys []string, err error) {
+func (w *run) merge(ctx context.Context, s *packageStep, refused error) (*PackageState, error) {
 	if problem := s.content.breaks(s.Kind, s.there); problem != nil {
 		return nil, fmt.Errorf("%w (%w)", problem, refused)
 	}
-	keys = keysOf(s.content.tree)
+	keys := keysOf(s.content.tree)
+	next := &PackageState{ID: s.id, Digest: s.content.digest, Keys: keys}
 	old, unknown := w.stored(ctx, s)
-	if unknown != nil && fatal(unknown) {
+	if unknown != nil && (fatal(unknown) || errors.Is(unknown, tko.ErrUnavailable)) {
 		return nil, unknown
 	}
-	known := slices.Concat(w.book.state().Packages[s.key()].Keys, keysOf(old.tree))
+	known := slices.Concat(w.book.pkg(s.key()).Keys, keysOf(old.tree))
 	gone := slices.DeleteFunc(known, func(k string) bool { return slices.Contains(keys, k) })
 	if err := w.mergeDescriptor(ctx, s, gone); err != nil {
 		return nil, fmt.Errorf("%w; nor does it merge the descriptor: %w", refused, err)
 	}
 	if unknown != nil {
-		w.warn(Problem{string(s.Kind), s.ID, s.Source, fmt.Errorf("instances use it, so its descriptor was merged into the one that OSM has. Whether its other files are there isn't known: %w", unknown)})
-		return keys, nil
+		next.Note = fmt.Sprintf("instances use it, so its descriptor was merged into the one that OSM has. Whether its other files are there isn't known: %s", unknown)
+		return next, nil
 	}
 	files := maps.Clone(s.content.files)
 	delete(files, s.content.name)
 	before := maps.Clone(old.files)
 	delete(before, old.name)
 	if sameFiles(before, files) {
-		return keys, nil
+		return next, nil
 	}
 	files[old.name] = old.files[old.name]
 	data, err := archive(s.ID, files)
@@ -193,7 +194,7 @@ func (w *run) merge(ctx context.Context, s *packageStep, refused error) (keys []
 	if err := w.mergeDescriptor(ctx, s, gone); err != nil { // with its file came what was in it
 		return nil, fmt.Errorf("merging its descriptor: %w", err)
 	}
-	return keys, nil
+	return next, nil
 }
 
 // mergeDescriptor merges the descriptor of a package, without those keys, into

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -290,6 +291,44 @@ func TestPackageThatOSMDoesNotTake(t *testing.T) {
 	}
 }
 
+// Whichever request of a change to a package in use goes wrong, it is done in the end.
+func TestChangeOfAPackageInUseIsInterrupted(t *testing.T) {
+	t.Parallel()
+	for what, fault := range map[string]osmtest.Fault{"cut": osmtest.DropBefore, "cut and done": osmtest.DropAfter, "500 and done": osmtest.FailAfter, "503": osmtest.Refuse} {
+		for n := range 6 {
+			t.Run(fmt.Sprint(what, " ", n), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, osmtest.Options{})
+				d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
+				w.settle(d)
+				var mu sync.Mutex
+				at := 0
+				w.server.Fault(func(_, path string) osmtest.Fault {
+					mu.Lock()
+					defer mu.Unlock()
+					if !strings.HasPrefix(path, "/vnfpkgm/") {
+						return osmtest.None
+					}
+					if at++; at == n+1 {
+						return fault
+					}
+					return osmtest.None
+				})
+				edit(t, d.Packages[1], "product-name: p", "product-name: q")
+				d.Packages[1].Files.(fstest.MapFS)["charts/values/a.yaml"] = &fstest.MapFile{Data: []byte("a: 2\n")}
+				w.settles(d, tko.ErrUnavailable, tko.ErrNotFound, tko.ErrConflict, tko.ErrInvalid)
+				p, _ := w.server.Package("vnf", "upf_knf")
+				if p.Record["product-name"] != "q" || string(p.Files["upf_knf/charts/values/a.yaml"]) != "a: 2\n" {
+					t.Errorf("OSM has %v and %q", p.Record, p.Files)
+				}
+				if at <= n {
+					t.Errorf("there were only %d requests", at)
+				}
+			})
+		}
+	}
+}
+
 // If OSM doesn't give the archive that it has, the descriptor is merged all the
 // same, and people are warned.
 func TestPackageInUseWhoseArchiveIsUnknown(t *testing.T) {
@@ -307,6 +346,9 @@ func TestPackageInUseWhoseArchiveIsUnknown(t *testing.T) {
 	r := w.settle(d)
 	if got := merged(t, w, "vnf", "upf_knf", "product-name"); got != "q" || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0].Err.Error(), "other files") {
 		t.Errorf("it has %v, warnings: %v", got, r.Warnings)
+	}
+	if r = w.settle(d); len(r.Warnings) != 1 {
+		t.Errorf("afterwards, warnings: %v", r.Warnings)
 	}
 }
 

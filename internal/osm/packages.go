@@ -134,6 +134,9 @@ func (w *run) ensurePackages(ctx context.Context) error {
 			status.Phase, status.Message = phaseOf(f), f.Message
 			w.packagesLater = sooner(w.packagesLater, w.pauseOf(f))
 		}
+		if note := w.book.pkg(s.key()).Note; note != "" {
+			w.warn(Problem{string(s.Kind), s.ID, s.Source, errors.New(note)})
+		}
 		if status.Phase != PhaseReady {
 			w.blocked[s.key()] = s.where()
 		}
@@ -214,7 +217,7 @@ func (w *run) packageProblem(p Package) error {
 
 // refusePackage notes that a package could not be made as it should be.
 func (w *run) refusePackage(ctx context.Context, s *packageStep, err error) (*Failure, error) {
-	was := w.book.state().Packages[s.key()]
+	was := w.book.pkg(s.key())
 	f := Failure{Digest: s.content.digest, Message: err.Error(), Refused: !errors.Is(err, tko.ErrUnavailable), Count: 1, At: now().Truncate(time.Millisecond)}
 	if was.Failed != nil && was.Failed.Digest == f.Digest {
 		f.Count = was.Failed.Count + 1
@@ -226,18 +229,17 @@ func (w *run) refusePackage(ctx context.Context, s *packageStep, err error) (*Fa
 // ensure makes or updates a package.
 func (w *run) ensure(ctx context.Context, s *packageStep) error {
 	failed := w.changing(Change{Action: s.action, What: string(s.Kind), Name: s.ID, Source: s.Source, Reason: s.reason})
-	keys, err := w.bring(ctx, s)
+	next, err := w.bring(ctx, s)
 	if err != nil {
 		err = fmt.Errorf("%s: the %s package %q: %w", s.where(), s.Kind, s.ID, err)
 		failed(err)
 		return err
 	}
-	return w.book.setPackage(ctx, s.key(), &PackageState{ID: s.id, Digest: s.content.digest, Keys: keys})
+	return w.book.setPackage(ctx, s.key(), next)
 }
 
-// bring has OSM take a package, and returns the keys that its descriptor has
-// there then.
-func (w *run) bring(ctx context.Context, s *packageStep) (keys []string, err error) {
+// bring has OSM take a package, and returns what is there then.
+func (w *run) bring(ctx context.Context, s *packageStep) (*PackageState, error) {
 	a, err := s.pack(s.content, false)
 	if err != nil {
 		return nil, err
@@ -255,7 +257,11 @@ func (w *run) bring(ctx context.Context, s *packageStep) (keys []string, err err
 	if err != nil {
 		return nil, err
 	}
-	return w.dropKeys(ctx, s)
+	keys, err := w.dropKeys(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return &PackageState{ID: s.id, Digest: s.content.digest, Keys: keys}, nil
 }
 
 func refusedAs(err error, status int) bool {
@@ -267,7 +273,7 @@ func refusedAs(err error, status int) bool {
 // a server doesn't take that is no reason to stop.
 func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err error) {
 	there = keysOf(s.content.tree)
-	gone := slices.DeleteFunc(slices.Clone(w.book.state().Packages[s.key()].Keys), func(k string) bool { return slices.Contains(there, k) })
+	gone := slices.DeleteFunc(slices.Clone(w.book.pkg(s.key()).Keys), func(k string) bool { return slices.Contains(there, k) })
 	if s.action != ActionUpdate || len(gone) == 0 {
 		return there, nil
 	}

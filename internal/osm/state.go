@@ -21,6 +21,8 @@ type PackageState struct {
 	// the one that it has. Those of a map in a map are "OUTER/INNER", escaped as in
 	// JSON pointers.
 	Keys []string `json:"keys,omitempty"`
+	// Note is what people are warned of, as long as the package is as it is.
+	Note string `json:"note,omitempty"`
 	// Failed says what OSM refused, which is not sent again at once.
 	Failed *Failure `json:"failed,omitempty"`
 }
