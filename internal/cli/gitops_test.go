@@ -161,7 +161,7 @@ func TestPlanShowsChanges(t *testing.T) {
 	}
 }
 
-// All that is wrong with a tree is told, each on a line, up to a bound that is told, too.
+// The command prints all that is wrong with a tree, each on a line, and says how many more there are beyond a bound.
 func TestPlanTellsAllThatIsWrong(t *testing.T) {
 	t.Parallel()
 	for n, last := range map[int]string{60: "problem 59", 1003: "and 3 more"} {

@@ -286,7 +286,7 @@ const dependencyWait = 30 * time.Second
 
 // settled says whether everything is as the revision says, as far as we know
 // without asking much. When the source was called for, what was checked a while
-// ago is no answer: TKO is asked whether anything changed, and an OSM is compared.
+// ago doesn't count: TKO is asked whether anything changed, and an OSM is compared.
 func (l *look) settled(ctx context.Context, revision string) bool {
 	s := l.source
 	if l.status.Applied != revision || l.state.Generation != l.spec.Generation || l.status.Asks != "" || l.state.OSM.busy() || s.checked.IsZero() {
@@ -572,7 +572,11 @@ func (l *look) failed(e *conditionError) {
 }
 
 func (l *look) condition(typ, status, reason, message string) {
-	message = List(strings.Split(message, "\n"), "\n", maxMessage)
+	separator := "\n" // between what is about different things
+	if !strings.Contains(message, separator) {
+		separator = "; "
+	}
+	message = List(strings.Split(message, separator), separator, maxMessage)
 	c := tko.Condition{Type: typ, Status: status, Reason: reason, Message: message, LastTransition: time.Now().UTC().Truncate(time.Microsecond)}
 	i := slices.IndexFunc(l.status.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 	if i < 0 {

@@ -303,7 +303,7 @@ func (l *look) osmReport(report osm.Report, revision string, err error) (again t
 			l.condition(tko.ConditionStalled, tko.ConditionTrue, ReasonFailed, failing)
 		}
 	} else {
-		l.progress(pending)
+		l.progress(firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving))
 	}
 	return again, pending, nil
 }
@@ -387,12 +387,15 @@ func warnings(problems []osm.Problem) []string {
 	return all
 }
 
+// maxProgress is the most bytes of a message about what is under way.
+const maxProgress = 500
+
 func firstPending(r osm.Report) string {
 	return firstWith(r, osm.PhaseStalled, osm.PhaseFailed, osm.PhaseProgressing, osm.PhaseRemoving)
 }
 
 // firstWith names what is in one of the phases: packages first, as instances may
-// wait for them, and as many as a condition has room for.
+// wait for them, and of what failed as many as a condition has room for.
 func firstWith(r osm.Report, phases ...string) string {
 	var found []string
 	for _, all := range []map[string]osm.Status{r.Packages, r.Instances} {
@@ -405,7 +408,11 @@ func firstWith(r osm.Report, phases ...string) string {
 		slices.Sort(some)
 		found = append(found, some...)
 	}
-	return List(found, "; ", maxMessage)
+	limit := maxMessage
+	if !slices.Contains(phases, osm.PhaseStalled) {
+		limit = maxProgress
+	}
+	return List(found, "; ", limit)
 }
 
 func osmKind(what string) string {

@@ -112,6 +112,18 @@ func (b *book) setPackage(ctx context.Context, key string, p *PackageState) erro
 	return b.keep(ctx, key)
 }
 
+// refusedPackages are the keys of packages that were refused.
+func (b *book) refusedPackages() (keys []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k, p := range b.now.Packages {
+		if p.Failed != nil {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
 // retryPackage forgets that a package was refused. It is kept with the next
 // change that is.
 func (b *book) retryPackage(key string) {

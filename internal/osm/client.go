@@ -120,7 +120,7 @@ type request struct {
 }
 
 // do asks, as the client's user; once more if the token isn't taken any more.
-// The answer is read into into: a pointer, one to bytes that are no JSON, or a
+// The response is read into into: a pointer, one to bytes that are no JSON, or a
 // function that is given the elements of a list one by one.
 func (c *Client) do(ctx context.Context, r request, into any) error {
 	s, k, err := c.session(ctx, nil)

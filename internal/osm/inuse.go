@@ -128,9 +128,9 @@ func (w *run) predict(s *packageStep) error {
 // retryPackages has packages sent again that were refused and that no instance
 // uses any more when one of them has gone.
 func (w *run) retryPackages(gone string) {
-	for k, p := range w.book.state().Packages {
+	for _, k := range w.book.refusedPackages() {
 		kind, id, _ := strings.Cut(k, "/")
-		if p.Failed != nil && !w.uses(Package{Kind: Kind(kind), ID: id}, gone) {
+		if !w.uses(Package{Kind: Kind(kind), ID: id}, gone) {
 			w.book.retryPackage(k)
 			w.packagesLater = sooner(w.packagesLater, w.policy.Poll)
 		}

@@ -388,6 +388,9 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 			w.blocked[s.key()] = s.where()
 		case s.held != nil:
 			refused = errors.New(s.held.Message)
+		case s.action != "" && w.missingOf(s.content) != "":
+			w.blocked[s.key()] = s.where()
+			continue
 		case s.action == ActionUpdate:
 			refused = w.predict(&s)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"time"
 )
 
@@ -228,7 +227,9 @@ func (r *Reconciler) Follow(ctx context.Context, d Desired, s State, p Policy, l
 	w := newRun(r, d, s, p)
 	maps.Copy(w.packages, last.Packages)
 	maps.Copy(w.statuses, last.Instances)
-	w.warnings = slices.Clone(last.Warnings)
+	for _, p := range last.Warnings {
+		w.warn(p)
+	}
 	err := w.apply(ctx, w.unsettled())
 	return w.report(), err
 }

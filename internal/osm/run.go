@@ -49,6 +49,7 @@ type run struct {
 	removed  []string
 	ended    []Ended
 	warnings []Problem
+	warned   map[string]bool // what is in warnings
 	approval *Approval
 	again    time.Duration
 
@@ -62,7 +63,7 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 	p.InFlight = cmp.Or(p.InFlight, 64)
 	p.Broken = cmp.Or(p.Broken, BrokenKeep)
 	w := &run{
-		Reconciler: r, policy: p, desired: d, wanted: map[string]wanted{}, refused: map[string]error{}, blocked: map[string]string{}, log: r.Log,
+		Reconciler: r, policy: p, desired: d, wanted: map[string]wanted{}, refused: map[string]error{}, blocked: map[string]string{}, warned: map[string]bool{}, log: r.Log,
 		book: newBook(s, r.Keep), statuses: map[string]Status{}, packages: map[string]Status{},
 	}
 	if w.log == nil {
@@ -252,7 +253,8 @@ func unpinned(i Instance, kdu string) Problem {
 func (w *run) warn(p Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !slices.ContainsFunc(w.warnings, func(other Problem) bool { return other.Name == p.Name && other.Err.Error() == p.Err.Error() }) {
+	if k := p.Name + "\x00" + p.Err.Error(); !w.warned[k] {
+		w.warned[k] = true
 		w.warnings = append(w.warnings, p)
 	}
 }

@@ -420,7 +420,7 @@ func TestSourceDeletedAndMadeAgain(t *testing.T) {
 func TestCommitWithTheSameContent(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	statuses := map[string]bool{} // revisions of which a commit's status was told
+	statuses := map[string]bool{} // revisions that have a commit status
 	address := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		var one struct{ Metadata map[string]string }
 		if err := json.NewDecoder(r.Body).Decode(&one); err != nil {
@@ -441,6 +441,6 @@ func TestCommitWithTheSameContent(t *testing.T) {
 		w.becomes("fleet", ".status.lastAppliedRevision", revision)
 		w.becomes("fleet", ".status.history[0].metadata.revision", revision)
 		w.becomes("fleet", ".status.history[*].digest", a.Digest)
-		w.eventually("the status of "+revision+" was told", func() bool { mu.Lock(); defer mu.Unlock(); return statuses[revision] })
+		w.eventually(revision+" has a commit status", func() bool { mu.Lock(); defer mu.Unlock(); return statuses[revision] })
 	}
 }
