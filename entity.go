@@ -37,7 +37,15 @@ type Stamp struct {
 	Updated    time.Time // UTC
 	Author               // of the newest revision
 	Conditions []Condition
+	LeftOut    []string // rows of lists: what the server cut, because it would not fit: see [LeftOutMetadata]
 }
+
+// What may be cut in rows of lists (see [Stamp.LeftOut]).
+const (
+	LeftOutDeployments = "deploymentIds"
+	LeftOutConditions  = "conditions"
+	LeftOutMetadata    = "metadata"
+)
 
 // An Author says who made a change, and why. Either may be empty.
 type Author struct {

@@ -229,7 +229,7 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 	}
 	record := current
 	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
-	if record.Metadata, err = metadataOf(d.pkg, inherited, beside.passed); err != nil {
+	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, beside.passed); err != nil {
 		return change{}, err
 	}
 	if err := record.attach(beside.attached); err != nil {
@@ -254,8 +254,8 @@ func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, 
 	record.Author = author(ctx)
 	record.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
 	record.Conditions = mergeConditions(record.Conditions, flagConditions(record.Conditions, record.Prepared, record.Approved), current.Revision+1, now)
-	if len(record.Conditions) > maxConditions {
-		return 0, tko.Errorf(tko.ErrInvalid, "deployment %q would have %d conditions: use at most %d", record.ID, len(record.Conditions), maxConditions)
+	if err := checkMerged(record.Key, current.Conditions, record.Conditions); err != nil {
+		return 0, err
 	}
 	outcomes, err := s.commit(ctx, on.write(Write{
 		Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,

@@ -100,6 +100,14 @@ func checkLease(lease time.Duration) error {
 	return nil
 }
 
+// checkItemCount bounds how many items one call is about: no claim has more.
+func checkItemCount(n int) error {
+	if n > maxClaim {
+		return tko.Errorf(tko.ErrInvalid, "there are %d items of work: give at most %d at a time", n, maxClaim)
+	}
+	return nil
+}
+
 func checkItem(item tko.WorkItem) error {
 	if err := checkQueue(item.Queue); err != nil {
 		return err
@@ -116,6 +124,9 @@ func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease tim
 	if err := checkLease(lease); err != nil {
 		return nil, err
 	}
+	if err := checkItemCount(len(items)); err != nil {
+		return nil, err
+	}
 	for _, item := range items {
 		if err := checkItem(item); err != nil {
 			return nil, err
@@ -130,6 +141,9 @@ func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease tim
 // FinishWork ends claims; those that are no longer the caller's are passed
 // over.
 func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
+	if err := checkItemCount(len(items)); err != nil {
+		return err
+	}
 	finished := make([]tko.FinishedWork, len(items))
 	for i, f := range items {
 		if err := checkItem(f.Item); err != nil {

@@ -58,7 +58,7 @@ func (o Options) withDefaults() Options {
 // before GracefulStop.
 func NewServer(backend Backend, o Options) *grpc.Server {
 	o = o.withDefaults()
-	edge := &edge{log: o.Log, timeout: o.Timeout}
+	edge := &edge{log: o.Log, timeout: o.Timeout, maxMessage: o.MaxMessage}
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(edge.unary),
 		grpc.ChainStreamInterceptor(edge.stream),
@@ -70,7 +70,7 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}
 	s := grpc.NewServer(append(options, o.ServerOptions...)...)
-	tkopb.RegisterDataServer(s, &data{backend: backend, format: o.DefaultFormat, stopping: o.Stopping})
+	s.RegisterService(withBounds(tkopb.Data_ServiceDesc, o.MaxMessage), &data{backend: backend, format: o.DefaultFormat, stopping: o.Stopping})
 	healthpb.RegisterHealthServer(s, &health{stopping: o.Stopping})
 	reflection.Register(s)
 	return s
