@@ -110,7 +110,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	if o.Bookmarks == 0 {
 		o.Bookmarks = 30 * time.Second
 	}
-	logLibraries(o.Log)
+	LogLibraries(o.Log)
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
