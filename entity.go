@@ -145,6 +145,15 @@ type Modification struct {
 	Expires    time.Time
 }
 
+// An OpenModification is a modification token that is good, as others than its
+// holder may see it.
+type OpenModification struct {
+	Deployment DeploymentID
+	Started    time.Time // zero if it is not known
+	Expires    time.Time
+	Author     Author // started it
+}
+
 // Deleted says how many entities went, or would go.
 type Deleted struct {
 	Count       int // all, descendants included

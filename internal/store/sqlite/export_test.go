@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"time"
 
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
@@ -11,3 +12,6 @@ import (
 func OpenSmall(ctx context.Context, path string, pages int) (*relational.Store, error) {
 	return Open(ctx, path, Options{maxPages: pages})
 }
+
+// SetClock sets the clock of all databases: it is so much ahead.
+func SetClock(ahead time.Duration) { clockAhead.Store(int64(ahead)) }

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -217,10 +218,13 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	}
 }
 
+// clockAhead moves the clock in tests, in nanoseconds.
+var clockAhead atomic.Int64
+
 var register = sync.OnceFunc(func() {
 	sqlite.MustRegisterDeterministicScalarFunction("regexp", 2, matches)
 	sqlite.MustRegisterScalarFunction("tko_now", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
-		return time.Now().UnixMicro(), nil
+		return time.Now().Add(time.Duration(clockAhead.Load())).UnixMicro(), nil
 	})
 })
 
