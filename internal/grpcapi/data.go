@@ -3,6 +3,7 @@ package grpcapi
 import (
 	"context"
 	"iter"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -18,9 +19,12 @@ import (
 type data struct {
 	tkopb.UnimplementedDataServer
 
-	backend  Backend
-	format   krm.Format // for clients that don't prefer one
-	stopping <-chan struct{}
+	backend   Backend
+	format    krm.Format // for clients that don't prefer one
+	stopping  <-chan struct{}
+	limiter   *limiter
+	slowWatch time.Duration
+	changes   changes
 }
 
 func (d *data) About(ctx context.Context, _ *emptypb.Empty) (*tkopb.AboutResponse, error) {

@@ -28,6 +28,7 @@ const maxErrorSize = 1 << 20
 // edge is what all calls pass through: the author goes in, a status comes out,
 // whatever happens in between.
 type edge struct {
+	limiter    *limiter
 	log        *slog.Logger
 	timeout    time.Duration
 	maxMessage int // bytes
@@ -72,6 +73,14 @@ func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 	authored, err := withAuthor(ctx)
 	if err != nil {
 		return err
+	}
+	slot, err := e.limiter.take(ctx)
+	if err != nil {
+		return err
+	}
+	if slot != nil {
+		defer slot.drop()
+		authored = context.WithValue(authored, slotKey{}, slot)
 	}
 	return handle(server, &authoredStream{ServerStream: s, ctx: authored, maxMessage: e.maxMessage})
 }

@@ -23,6 +23,9 @@ func NewCodec() Codec { return Codec{encoding.GetCodecV2("proto")} }
 
 // Marshal writes a message.
 func (c Codec) Marshal(message any) (mem.BufferSlice, error) {
+	if encoded, ok := message.(*Encoded); ok {
+		return encoded.slices(), nil
+	}
 	row, ok := message.(*DeploymentRow)
 	if !ok {
 		return c.CodecV2.Marshal(message)
