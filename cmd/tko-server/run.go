@@ -379,9 +379,18 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
 		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax, Log: s.log.With("role", config.RoleData),
 	})
-	api := grpcapi.NewServer(s.service, grpcapi.Options{DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), Log: s.log})
+	api := grpcapi.NewServer(s.service, grpcapi.Options{
+		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
+		Limits: grpcapi.Limits{
+			Connection: limitOr(s.config.StreamsPerConnection), Client: limitOr(s.config.StreamsPerClient), Total: limitOr(s.config.Streams),
+		},
+	})
 	s.inProcess = bufconn.Listen(1 << 20)
-	for _, l := range append([]net.Listener{s.inProcess}, s.grpc...) {
+	listeners := []net.Listener{s.inProcess}
+	for _, l := range s.grpc {
+		listeners = append(listeners, grpcapi.Listen(l))
+	}
+	for _, l := range listeners {
 		serving.Go(func() error { return api.Serve(l) })
 	}
 	web := &http.Server{Handler: webapi.WithHosts(webapi.New(s.service, s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
@@ -418,7 +427,8 @@ func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) 
 			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
 			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
 		},
-		Log: s.log,
+		Watches: kubeapi.WatchLimits{User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
+		Log:     s.log,
 	})
 	if err != nil {
 		return err
@@ -494,6 +504,14 @@ func openStore(ctx context.Context, where string, wait time.Duration, log *slog.
 		return postgres.Open(ctx, where, postgres.Options{Wait: wait, Log: log})
 	}
 	return nil, tko.Errorf(tko.ErrInvalid, "--store is none that TKO knows: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+}
+
+// limitOr is a limit: a negative number means none there.
+func limitOr(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 // watched is how many sites are watched: a negative number means none there.

@@ -55,11 +55,15 @@ type Config struct {
 	KubernetesTrustEverybody bool   // ask nobody who users are; on loopback only
 	KubernetesAudit          KubernetesAudit
 
-	InstanceName        string
-	InstanceDescription string
-	PackageFormat       string
-	MaxMessage          int           // bytes
-	StopTimeout         time.Duration // how long stopping may take at most
+	InstanceName         string
+	InstanceDescription  string
+	PackageFormat        string
+	MaxMessage           int // bytes
+	Streams              int // watches, lists and waits for work at once; 0: no limit
+	StreamsPerClient     int
+	StreamsPerConnection int
+	SlowWatch            time.Duration // after which a watch ends whose client takes nothing
+	StopTimeout          time.Duration // how long stopping may take at most
 
 	ModificationTime time.Duration
 	Retry            time.Duration // first back-off of failed work
@@ -157,6 +161,10 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.PackageFormat, "package-format", string(krm.CBOR), "format of packages for clients that ask for none: cbor or yaml")
 	flags.IntVar(&c.MaxMessage, "max-message", 128<<20, "largest gRPC message, in bytes")
 
+	flags.IntVar(&c.Streams, "streams", 5000, "watches, lists and waits for work that are served at once, each by the gRPC API and the Kubernetes API; 0 for no limit")
+	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "as --streams, of one client: one address of the gRPC API, one user of the Kubernetes API; 0 for no limit")
+	flags.IntVar(&c.StreamsPerConnection, "streams-per-connection", 250, "as --streams, of one connection to the gRPC API; 0 for no limit")
+	flags.DurationVar(&c.SlowWatch, "slow-watch", 30*time.Second, "time after which a watch is ended whose client takes nothing of what it was sent")
 	flags.DurationVar(&c.StopTimeout, "stop-timeout", 25*time.Second, "limit of stopping: what does not end within it is left behind")
 
 	flags.DurationVar(&c.ModificationTime, "modification-time", 10*time.Second, "how long a modification token is good")
@@ -311,7 +319,7 @@ func (c *Config) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "cluster-interval": c.ClusterInterval, "chart-timeout": c.ChartTimeout,
-		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait, "stop-timeout": c.StopTimeout,
+		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait, "stop-timeout": c.StopTimeout, "slow-watch": c.SlowWatch,
 	} {
 		if d <= 0 {
 			add("--%s is %s: use more than 0", name, d)
@@ -329,6 +337,11 @@ func (c *Config) Validate() error {
 	} {
 		if n <= 0 {
 			add("--%s is %d: use more than 0", name, n)
+		}
+	}
+	for name, n := range map[string]int{"streams": c.Streams, "streams-per-client": c.StreamsPerClient, "streams-per-connection": c.StreamsPerConnection} {
+		if n < 0 {
+			add("--%s is %d: use 1 or more, or 0 for no limit", name, n)
 		}
 	}
 	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps))) {
