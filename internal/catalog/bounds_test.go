@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,4 +211,60 @@ func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 		items = append(items, item)
 	}
 	return items, nil
+}
+
+// A lookingStore counts looks for work.
+type lookingStore struct {
+	catalog.Store
+
+	looks atomic.Int64
+}
+
+func (s *lookingStore) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, time.Time, error) {
+	s.looks.Add(1)
+	return s.Store.ClaimWork(ctx, claim)
+}
+
+// Very many that wait for work don't all ask the database at every change.
+func TestWaitsForWorkShareWhatTheyFind(t *testing.T) {
+	t.Parallel()
+	store := &lookingStore{Store: openStore(t)}
+	service := catalog.New(store, &validator{}, catalog.Options{})
+	const waiting, writes = 500, 20
+	ctx, cancel := context.WithCancel(t.Context())
+	var got atomic.Int64
+	var wait sync.WaitGroup
+	for range waiting {
+		wait.Go(func() {
+			items, err := service.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueuePrepare, Max: 1, Lease: time.Hour, Wait: time.Hour})
+			if err == nil {
+				got.Add(int64(len(items)))
+			}
+		})
+	}
+	until(t, "all wait", func() bool { return store.looks.Load() >= waiting })
+	begun := store.looks.Load()
+	for n := range writes {
+		if _, err := service.RegisterTemplate(ctx, tko.Template{ID: "t", Metadata: map[string]string{"n": fmt.Sprint(n)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := service.CreateDeployment(ctx, tko.NewDeployment{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "one gets the work", func() bool { return got.Load() == 1 })
+	if n := store.looks.Load() - begun; n > waiting {
+		t.Errorf("%d waits looked %d times at %d changes, want about once for each change", waiting, n, writes+1)
+	}
+	cancel()
+	wait.Wait()
+}
+
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
 }

@@ -25,11 +25,9 @@ func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Wor
 		return nil, err
 	}
 	deadline := time.Now().Add(claim.Wait)
-	for {
+	for waited := false; ; waited = true {
 		signal := s.store.Signal()
-		// Not cut off half way: a claim whose answer nobody gets would keep its
-		// items from everybody until the lease runs out.
-		items, due, err := s.store.ClaimWork(context.WithoutCancel(ctx), claim)
+		items, due, err := s.claim(ctx, claim, signal, waited)
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), s.giveBack(context.WithoutCancel(ctx), items))
 		}
@@ -47,6 +45,40 @@ func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Wor
 			return nil, err
 		}
 	}
+}
+
+// A lull is what was found of a queue by one that waits for work: nothing is due
+// before a time, as long as a signal of the store is not given. Without, each of
+// a thousand that wait would ask the database at every change.
+type lull struct {
+	lock   lock
+	signal <-chan struct{}
+	due    time.Time // zero: not known
+}
+
+// claim claims once. One that has waited asks the store only if no other has
+// since the signal was given: they take turns.
+func (s *Service) claim(ctx context.Context, claim tko.ClaimWork, signal <-chan struct{}, waited bool) ([]tko.WorkItem, time.Time, error) {
+	// Not cut off half way: a claim whose answer nobody gets would keep its
+	// items from everybody until the lease runs out.
+	uncut := context.WithoutCancel(ctx)
+	if !waited {
+		return s.store.ClaimWork(uncut, claim)
+	}
+	l := s.lulls[claim.Queue]
+	unlock, err := l.lock.lock(ctx)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer unlock()
+	if l.signal == signal && (l.due.IsZero() || time.Now().Before(l.due)) {
+		return nil, l.due, nil
+	}
+	items, due, err := s.store.ClaimWork(uncut, claim)
+	if l.signal = nil; err == nil && len(items) == 0 {
+		l.signal, l.due = signal, due
+	}
+	return items, due, err
 }
 
 // giveBack ends the claims of items that nobody will work on.
