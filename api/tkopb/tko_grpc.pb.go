@@ -136,6 +136,8 @@ type DataClient interface {
 	// Streams changes in their total order, from a position on and then as they
 	// happen, until the client cancels. OutOfRange when changes after the
 	// position are no longer kept: list again and start from the new position.
+	// Unavailable when the client takes nothing for a while: the trailer
+	// tko-watch-after is the position after which to watch again.
 	WatchChanges(ctx context.Context, in *WatchChanges, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Change], error)
 	// Writes the whole of an entity, as it shall be, unless it is so already. With
 	// dry run it only says what is wrong.
@@ -724,6 +726,8 @@ type DataServer interface {
 	// Streams changes in their total order, from a position on and then as they
 	// happen, until the client cancels. OutOfRange when changes after the
 	// position are no longer kept: list again and start from the new position.
+	// Unavailable when the client takes nothing for a while: the trailer
+	// tko-watch-after is the position after which to watch again.
 	WatchChanges(*WatchChanges, grpc.ServerStreamingServer[Change]) error
 	// Writes the whole of an entity, as it shall be, unless it is so already. With
 	// dry run it only says what is wrong.
