@@ -39,10 +39,13 @@ func (r Resource) Setters() ([]Setter, error) {
 
 const setterComment = "# kpt-set:"
 
+// maxSetterBytes is how much YAML is read a second time, with its comments.
+const maxSetterBytes = 16 << 20
+
 // keepSetters annotates resources with the setters that the YAML they come from
 // has in comments. Resources without metadata are left as they are.
 func keepSetters(p Package, data []byte) {
-	if !bytes.Contains(data, []byte(setterComment)) {
+	if len(data) > maxSetterBytes || !bytes.Contains(data, []byte(setterComment)) {
 		return
 	}
 	found := findSetters(data)

@@ -68,8 +68,8 @@ type verdictKey struct {
 const (
 	compiledSchemas = 2048
 	missingSchemas  = 8192
-	definedSchemas  = 1024
-	decodedCRDs     = 512
+	definedSchemas  = 512
+	decodedCRDs     = 256
 	acceptedKinds   = 4096
 )
 
