@@ -243,25 +243,51 @@ def is_namespaced(resource: Mapping[str, Any]) -> bool:
 def meta_schedule(package: Iterable[Resource]) -> tuple[Package, Package]:
     """What of a package goes to a cluster: the cluster-scoped resources, which go first, and the namespaced ones.
 
-    Resources of nephio.org groups are for TKO and go nowhere. Custom resources are as the definitions in the
-    package say, and namespaced where it has none.
+    Resources of nephio.org groups are for TKO and go nowhere, unless they are annotated nephio.org/deploy: "true".
+    Resources annotated config.kubernetes.io/local-config: "true" go nowhere. A v1 List is its items. Custom
+    resources are as the definitions in the package say, and namespaced where it has none.
     """
-    resources = list(package)
-    defined = set()
-    for resource in resources:
+    package = _leaving(package)
+    cluster_scoped = {(group, kind) for group, kinds in _CLUSTER_SCOPED.items() for kind in kinds}
+    for resource in package:
         gvk = GVK(resource=resource)
         if gvk.group == "apiextensions.k8s.io" and gvk.kind == "CustomResourceDefinition":
             spec = resource.get("spec") or {}
             if spec.get("scope") == "Cluster":
-                defined.add((spec.get("group", ""), (spec.get("names") or {}).get("kind", "")))
+                cluster_scoped.add((spec.get("group", ""), (spec.get("names") or {}).get("kind", "")))
     result = Package(), Package()
-    for resource in resources:
+    for resource in package:
         gvk = GVK(resource=resource)
-        if gvk.group.endswith("nephio.org"):
+        if gvk.group.endswith("nephio.org") and _annotation(resource, "nephio.org/deploy") != "true":
             continue
-        namespaced = (gvk.group, gvk.kind) not in defined and is_namespaced(resource)
-        result[1 if namespaced else 0].append(resource)
+        result[0 if (gvk.group, gvk.kind) in cluster_scoped else 1].append(resource)
     return result
+
+
+def _annotation(resource: Mapping[str, Any], name: str) -> Any:
+    metadata = resource.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations.get(name) if isinstance(annotations, dict) else None
+
+
+def _leaving(package: Iterable[dict[str, Any]], depth: int = 8) -> Package:
+    """The package without resources for local tools, with the items of Lists in their place; malformed Lists stay."""
+    result: list[Resource] = []
+    for resource in package:
+        if _annotation(resource, "config.kubernetes.io/local-config") == "true":
+            continue
+        items = resource.get("items") or []
+        is_list = resource.get("apiVersion") == "v1" and resource.get("kind") == "List"
+        if (
+            is_list
+            and depth
+            and isinstance(items, list)
+            and all(isinstance(i, dict) and i.get("apiVersion") and i.get("kind") for i in items)
+        ):
+            result.extend(_leaving(items, depth - 1))
+        else:
+            result.append(resource)
+    return Package(result)
 
 
 def as_package(value: Any, what: str) -> Package:
