@@ -42,6 +42,9 @@ const setterComment = "# kpt-set:"
 // maxSetterBytes is how much YAML is read a second time, with its comments.
 const maxSetterBytes = 16 << 20
 
+// maxSetterPattern is how long a pattern is that is kept.
+const maxSetterPattern = 4 << 10
+
 // keepSetters annotates resources with the setters that the YAML they come from
 // has in comments. Resources without metadata are left as they are.
 func keepSetters(p Package, data []byte) {
@@ -150,7 +153,7 @@ func (s *setterFinder) scalar(node *yaml.Node, field string) {
 
 func (s *setterFinder) add(field, comment string, text bool) (added bool) {
 	pattern, ok := strings.CutPrefix(comment, setterComment)
-	if pattern = strings.TrimSpace(pattern); !ok || pattern == "" {
+	if pattern = strings.TrimSpace(pattern); !ok || pattern == "" || len(pattern) > maxSetterPattern {
 		return false
 	}
 	s.found = append(s.found, Setter{Field: field, Pattern: pattern, Text: text})
