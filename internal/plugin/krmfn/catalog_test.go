@@ -118,7 +118,7 @@ metadata:
 spec:
   replicas: 3 # kpt-set: ${replicas}
   paused: false # kpt-set: ${flag}
-  other: kept # kpt-set: ${nobody-gave-it}
+  other: kept # kpt-set: ${not-given}
   env: # kpt-set: ${env}
   - dev
   flow: [dev] # kpt-set: ${env}
@@ -172,7 +172,7 @@ func TestApplySettersRefuses(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(self(t, plugin.Options{}))
 	for name, test := range map[string]struct{ data, resource, want string }{
-		"a value that can't be told": {"{tag: v2}", "image: nginx # kpt-set: ${image}:${tag}", "must be given for image"},
+		"a value that can't be derived": {"{tag: v2}", "image: nginx # kpt-set: ${image}:${tag}", "must be given for image"},
 		"a text for a list":          {"{tag: v2}", "image: [a] # kpt-set: ${tag}", "write one like [a, b]"},
 		"a list of several":          {"{tag: v2}", "image: [a] # kpt-set: ${tag}${tag}", "use one name"},
 		"no values":                  {"{}", "image: a # kpt-set: ${tag}", "it has no inputs"},

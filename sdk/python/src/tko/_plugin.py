@@ -275,20 +275,20 @@ def _request() -> Request:
 
 @contextlib.contextmanager
 def _as_current(request: Request, **output: Any) -> Iterator[dict[str, Any]]:
-    """Makes a request what functions without parameters ask for. Yields what they can write the answer into."""
-    answer = {"error": "", **output}
-    token, output_token = _current.set(request), _output.set(answer)
+    """Makes a request the one that functions without parameters read. Yields the response that they can write to."""
+    response = {"error": "", **output}
+    token, output_token = _current.set(request), _output.set(response)
     try:
-        yield answer
-        if answer.get("error"):
-            raise Error(str(answer["error"]))
+        yield response
+        if response.get("error"):
+            raise Error(str(response["error"]))
     finally:
         _output.reset(output_token)
         _current.reset(token)
 
 
 def current_document(name: str) -> Any:
-    """The document of the request, or what will be its answer; None while no plugin runs."""
+    """The document of the request, or of the response; None while no plugin runs."""
     if name == "output":
         return _output.get(None)
     request = _current.get(None)

@@ -26,11 +26,11 @@ from ._package import GVK, Package, PackageList, Resource
 from ._plugin import _current
 
 DEFAULT_MAX_COUNT = 100
-"""How many results a list has at most, unless it is told otherwise. It warns if there are more."""
+"""How many results a list has at most, by default. It warns if there are more."""
 MAX_MAX_COUNT = (1 << 31) - 1
 """The most that a list can be asked for."""
 DEFAULT_PACKAGE_FORMAT = "yaml"
-"""The format in which packages are sent, unless told otherwise."""
+"""The format in which packages are sent by default."""
 
 FORMAT = "cbor"
 DEFAULT_HOST = "localhost:50050"
@@ -250,7 +250,7 @@ class RegisteredPlugin:
 
 
 class TruncatedWarning(UserWarning):
-    """A list has more results than it was asked for, and nobody said how many to ask for."""
+    """A list has more results than the default maximum, and leaves the others out."""
 
 
 Trigger = GVK | Mapping[str, str]

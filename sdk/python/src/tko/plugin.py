@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """While a plugin runs: ``input`` is the document of the request, and ``output`` what will be its answer."""
+    """While a plugin runs: ``input`` is the document of the request, and ``output`` the response."""
     if name in ("input", "output"):
         return _plugin.current_document(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

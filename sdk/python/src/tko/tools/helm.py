@@ -15,7 +15,7 @@ HELM_CHART = chart_gvk
 
 
 def execute(*args: object, kube_context: str | None = None) -> str:
-    """Runs helm, and answers what it wrote to stdout."""
+    """Runs helm, and returns what it wrote to stdout."""
     context = [f"--kube-context={kube_context}"] if kube_context else []
     return _execute("helm", *args[:1], *context, *args[1:])
 

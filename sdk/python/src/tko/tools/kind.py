@@ -16,7 +16,7 @@ CLUSTER = cluster_gvk
 
 
 def execute(*args: object) -> str:
-    """Runs kind, and answers what it wrote to stdout."""
+    """Runs kind, and returns what it wrote to stdout."""
     return _execute("kind", *args)
 
 
@@ -55,7 +55,7 @@ def write_cluster_manifest(cluster: Resource) -> None:
 
 
 def create_cluster(name: Resource | str) -> bool:
-    """Creates a cluster, if it isn't there. Answers whether it is new.
+    """Creates a cluster, if it isn't there. Returns whether it is new.
 
     It is given by its name, and then made as ``write_cluster_manifest`` wrote it, or by its configuration.
     """

@@ -9,7 +9,7 @@ from .._package import Package, Resource
 
 
 def execute(*args: object, input: str | None = None, kube_context: str | None = None) -> str:
-    """Runs kubectl, and answers what it wrote to stdout. ``input`` is given to it as stdin."""
+    """Runs kubectl, and returns what it wrote to stdout. ``input`` is given to it as stdin."""
     context = [f"--context={kube_context}"] if kube_context else []
     return _execute("kubectl", *context, *args, input=input)
 
