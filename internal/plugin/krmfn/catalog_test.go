@@ -173,10 +173,10 @@ func TestApplySettersRefuses(t *testing.T) {
 	r := plugin.New(self(t, plugin.Options{}))
 	for name, test := range map[string]struct{ data, resource, want string }{
 		"a value that can't be derived": {"{tag: v2}", "image: nginx # kpt-set: ${image}:${tag}", "must be given for image"},
-		"a text for a list":          {"{tag: v2}", "image: [a] # kpt-set: ${tag}", "write one like [a, b]"},
-		"a list of several":          {"{tag: v2}", "image: [a] # kpt-set: ${tag}${tag}", "use one name"},
-		"no values":                  {"{}", "image: a # kpt-set: ${tag}", "it has no inputs"},
-		"setters that are no JSON":   {"{tag: v2}", "image: a", "malformed setters"},
+		"a text for a list":             {"{tag: v2}", "image: [a] # kpt-set: ${tag}", "write one like [a, b]"},
+		"a list of several":             {"{tag: v2}", "image: [a] # kpt-set: ${tag}${tag}", "use one name"},
+		"no values":                     {"{}", "image: a # kpt-set: ${tag}", "it has no inputs"},
+		"setters that are no JSON":      {"{tag: v2}", "image: a", "malformed setters"},
 	} {
 		pkg := parse(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: x}, data: "+test.data+"}\n---\napiVersion: v1\nkind: X\nmetadata: {name: y}\nspec:\n  "+test.resource+"\n")
 		if name == "setters that are no JSON" {
