@@ -23,11 +23,12 @@ type definitions struct {
 	registered map[groupKind][]tko.CRD
 	accepted   map[krm.Identity][]acceptedResource
 	budget     *int64 // what rules in CEL may still cost
+	rules      int    // how many the package's CRDs have together, for complete validation
 }
 
 // rulesBudget is what all rules in CEL that are evaluated for one package may
-// cost: five times what the API server allows for one resource.
-const rulesBudget = 5 * celconfig.RuntimeCELCostBudget
+// cost: ten times what the API server allows for one resource.
+const rulesBudget = 10 * celconfig.RuntimeCELCostBudget
 
 type groupKind struct{ group, kind string }
 
@@ -64,12 +65,18 @@ func (k *registered) byKind(list []tko.CRD) map[groupKind][]tko.CRD {
 }
 
 func (v *Validator) definitions(r tko.Validation) definitions {
-	budget := int64(rulesBudget)
+	budget := v.budget
 	d := definitions{budget: &budget, own: map[int]*definition{}, packaged: map[groupKind][]*definition{}, registered: v.known.byKind(r.CRDs)}
 	for i, resource := range r.Package {
 		if resource.GVK() == crdGVK {
 			own := define(resource)
 			d.own[i] = own
+			for _, version := range own.versions {
+				if r.Complete {
+					n, _ := countRules(version.schema)
+					d.rules += n
+				}
+			}
 			at := groupKind{own.group, own.kind}
 			d.packaged[at] = append(d.packaged[at], own)
 		}
@@ -95,6 +102,9 @@ func (v *Validator) judge(ctx context.Context, f *findings, resource krm.Resourc
 		return err
 	}
 	if !k.has(id.GVK) {
+		if known.rules > maxPackageRules {
+			return nil // the CRDs are refused
+		}
 		judged := v.byOwn(ctx, f, resource, id, known, r.Complete)
 		if !judged {
 			judged, err = v.byRegistered(ctx, f, resource, id, known, r.Complete)

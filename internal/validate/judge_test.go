@@ -177,19 +177,42 @@ func TestBrokenRules(t *testing.T) {
 // Rules that cost too much end.
 func TestRulesAreBounded(t *testing.T) {
 	t.Parallel()
-	v := newValidator(t, validate.Options{})
+	v := newValidator(t, validate.Options{RulesCost: 15_000_000})
 	costly := crdOf(`{items: {type: array, items: {type: string}, x-kubernetes-validations: [{rule: "self.all(a, self.all(b, self.all(c, a + b + c != 'x')))"}]}}`)
 	items := make([]string, 300)
 	for i := range items {
 		items[i] = fmt.Sprint("i", i)
 	}
 	var all strings.Builder
-	for i := range 12 {
+	for i := range 4 {
 		all.WriteString("---\n" + strings.Replace(aThing("{items: ["+strings.Join(items, ",")+"]}"), "name: t", fmt.Sprint("name: t", i), 1))
 	}
 	got := lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, all.String()), Complete: true, CRDs: registered(t, costly, "op")}))
-	if len(got) != 12 || !strings.Contains(got[0], "cost") {
+	if len(got) != 4 || !strings.Contains(got[0], "cost") {
 		t.Errorf("%d findings, the first %.1v: want one of the costs for each resource", len(got), got)
+	}
+}
+
+// What a package makes the server compile is bounded.
+func TestCompilingRulesIsBounded(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	rules := func(n int, rule string) string {
+		return crdOf("{}, x-kubernetes-validations: [" + strings.Repeat("{rule: \""+rule+"\"},", n) + "]")
+	}
+	var many strings.Builder
+	for i := range 600 {
+		many.WriteString("---\n" + strings.ReplaceAll(rules(20, fmt.Sprint(i, " == 1")), "things", fmt.Sprint("things", i)))
+	}
+	for name, test := range map[string]struct{ pkg, want string }{
+		"rules of a CRD":     {rules(2001, "true"), "has 2001 rules (x-kubernetes-validations): use at most 2000"},
+		"the text of a rule": {rules(1, "true"+strings.Repeat(" ", 40_000)), "of 40004 bytes"},
+		"rules of a package": {many.String(), "have 12000 rules (x-kubernetes-validations) together"},
+	} {
+		got := lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, test.pkg), Complete: true}))
+		if len(got) == 0 || !strings.Contains(got[0], test.want) {
+			t.Errorf("%s: %.300v, want %q", name, got, test.want)
+		}
 	}
 }
 

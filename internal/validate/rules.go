@@ -23,6 +23,13 @@ import (
 // rulesKey is where schemas of CRDs have rules in CEL.
 const rulesKey = "x-kubernetes-validations"
 
+// Bounds of what is compiled: each rule takes about a millisecond.
+const (
+	maxRules        = 2000     // of one version of a CRD
+	maxPackageRules = 10_000   // of all CRDs in a package
+	maxRuleText     = 32 << 10 // bytes of a rule
+)
+
 // rules are the rules in CEL of one version of a CRD. They are evaluated as the
 // API server does on creation: with defaults filled in, and without those rules
 // that compare with an earlier state.
@@ -33,8 +40,13 @@ type rules struct {
 
 // compileRules compiles the rules of a schema; nil if it has none.
 func compileRules(schema any, path []string) (*rules, []issue) {
-	if !hasRules(schema) {
+	switch n, long := countRules(schema); {
+	case n == 0:
 		return nil, nil
+	case n > maxRules:
+		return nil, []issue{{path, fmt.Sprintf("has %d rules (%s): use at most %d", n, rulesKey, maxRules)}}
+	case long > maxRuleText:
+		return nil, []issue{{path, fmt.Sprintf("has a rule (%s) of %d bytes: use at most %d", rulesKey, long, maxRuleText)}}
 	}
 	s, err := toStructural(schema)
 	if err != nil {
@@ -48,19 +60,35 @@ func compileRules(schema any, path []string) (*rules, []issue) {
 	return &rules{schema: s, validator: cel.NewValidator(s, true, celconfig.PerCallLimit)}, nil
 }
 
-// hasRules reports whether there is a rule anywhere in a schema.
-func hasRules(v any) bool {
+// countRules returns how many rules are anywhere in a schema, and how many bytes
+// the longest has.
+func countRules(v any) (n, longest int) {
+	count := func(inner any) {
+		more, long := countRules(inner)
+		n, longest = n+more, max(longest, long)
+	}
 	switch v := v.(type) {
 	case map[string]any:
 		for key, inner := range v {
-			if list, ok := inner.([]any); key == rulesKey && ok && len(list) > 0 || hasRules(inner) {
-				return true
+			list, ok := inner.([]any)
+			if key != rulesKey || !ok {
+				count(inner)
+				continue
+			}
+			n += len(list)
+			for _, rule := range list {
+				for _, field := range []string{"rule", "messageExpression"} {
+					text, _ := dig(rule, field).(string)
+					longest = max(longest, len(text))
+				}
 			}
 		}
 	case []any:
-		return slices.ContainsFunc(v, hasRules)
+		for _, inner := range v {
+			count(inner)
+		}
 	}
-	return false
+	return n, longest
 }
 
 func toStructural(schema any) (*structuralschema.Structural, error) {

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -42,6 +43,7 @@ type Options struct {
 	Plugins           PluginRunner // nil finds fault with everything that a plugin should see
 	PluginsAtOnce     int          // that run for one package; 4 if zero
 	CacheSize         int          // verdicts to remember; 4096 if zero, none if negative
+	RulesCost         int64        // that CRDs' rules may have for one package, as the API server counts it; 100,000,000 if zero
 	Log               *slog.Logger // where to report; nowhere if nil
 }
 
@@ -55,6 +57,7 @@ type Validator struct {
 	verdicts *lru[verdictKey, error]
 	plugins  PluginRunner
 	atOnce   int
+	budget   int64
 	log      *slog.Logger
 }
 
@@ -100,6 +103,7 @@ func New(o Options) (*Validator, error) {
 		decoded:  newLRU[[sha256.Size]byte, *definition](decodedCRDs),
 		accepted: newLRU[krm.GVK, [sha256.Size]byte](acceptedKinds),
 		plugins:  o.Plugins,
+		budget:   cmp.Or(o.RulesCost, rulesBudget),
 		atOnce:   o.PluginsAtOnce,
 		log:      log,
 	}
@@ -214,7 +218,9 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (verdict, err
 		l.annotations()
 		l.own()
 		if d := known.own[i]; d != nil {
-			v.checkDefinition(f, d, r.Complete)
+			if err := v.checkDefinition(ctx, f, d, known, r.Complete); err != nil {
+				return nil, err
+			}
 		}
 		if schema := ownKinds.schema(id.GVK); schema != nil {
 			f.check(schema, resource)
@@ -291,9 +297,16 @@ func (v *Validator) compileVersion(d *definition, version definedVersion, comple
 }
 
 // checkDefinition finds what makes a CRD's schemas useless.
-func (v *Validator) checkDefinition(f *findings, d *definition, complete bool) {
+func (v *Validator) checkDefinition(ctx context.Context, f *findings, d *definition, known definitions, complete bool) error {
 	root := map[string]any(d.resource)
+	if known.rules > maxPackageRules {
+		f.add("spec.versions", "can't be checked: the CRDs of this package have %d rules (%s) together; split the package into ones with at most %d", known.rules, rulesKey, maxPackageRules)
+		return nil
+	}
 	for _, version := range d.versions {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if version.schema == nil {
 			if complete {
 				f.add(pathOf(root, version.path), "is required: every served version needs a schema")
@@ -308,6 +321,7 @@ func (v *Validator) checkDefinition(f *findings, d *definition, complete bool) {
 			f.add(pathOf(root, version.path), "is no usable schema: %s", c.err)
 		}
 	}
+	return nil
 }
 
 // compileStructural compiles a schema as CRDs have it.
