@@ -226,7 +226,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.PluginKubeconfig, "plugin-kubeconfig", "", "kubeconfig of the cluster of plugins that run in pods (default: KUBECONFIG, else ~/.kube/config, else the cluster that the server runs in)")
 
-	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "run images of the public catalog of KRM functions built in, where they are (set-namespace, set-labels, set-annotations, apply-replacements, starlark)")
+	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "run images of the public catalog of KRM functions built in, where they are (set-namespace, set-labels, set-annotations, apply-replacements, apply-setters, starlark)")
 	flags.StringVar(&c.KptEngine, "kpt-engine", "", "container engine for KRM functions: podman, docker, nerdctl, or a path (default: the first of them that is there)")
 	flags.Int64Var(&c.KptMemory, "kpt-memory", 512<<20, "memory that a KRM function may use, in bytes")
 	flags.Float64Var(&c.KptCPUs, "kpt-cpus", 1, "CPUs that the container of a KRM function may use")
