@@ -23,8 +23,39 @@ const (
 	failing
 )
 
-// healthOf asks kstatus.
+// healthOf returns how an object does: as kstatus has it, except that a Job is
+// in progress until it has completed.
 func healthOf(r *unstructured.Unstructured) (health, string) {
+	h, why := statusOf(r)
+	if h == healthy {
+		if why = unfinished(r); why != "" {
+			return inProgress, why
+		}
+	}
+	return h, why
+}
+
+// unfinished returns why a Job that hasn't failed isn't done; empty if it is, or
+// if the object is no Job. kstatus counts a Job as current from its start.
+func unfinished(r *unstructured.Unstructured) string {
+	if gvk := r.GroupVersionKind(); gvk.Group != "batch" || gvk.Kind != "Job" {
+		return ""
+	}
+	conditions, _, _ := unstructured.NestedSlice(r.Object, "status", "conditions")
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["type"] == "Complete" && c["status"] == "True" {
+			return ""
+		}
+	}
+	if suspended, _, _ := unstructured.NestedBool(r.Object, "spec", "suspend"); suspended {
+		return "is suspended, and has not completed"
+	}
+	succeeded, _, _ := unstructured.NestedInt64(r.Object, "status", "succeeded")
+	return fmt.Sprintf("is running, and has not completed (%d pods succeeded)", succeeded)
+}
+
+// statusOf returns what kstatus says of an object.
+func statusOf(r *unstructured.Unstructured) (health, string) {
 	if r.GetDeletionTimestamp() != nil {
 		return inProgress, "is being removed"
 	}
