@@ -186,7 +186,7 @@ func (l *look) hold(c *object, k key, version string) {
 
 func (l *look) sortWanted() {
 	for _, keys := range l.wanted.of {
-		slices.SortStableFunc(keys, func(a, b key) int { return cmp.Compare(l.wanted.objects[a].step, l.wanted.objects[b].step) })
+		slices.SortStableFunc(keys, func(a, b key) int { return compareObjects(l.wanted.objects[a], l.wanted.objects[b]) })
 	}
 }
 

@@ -34,6 +34,8 @@ func actionOn(o *object, e entry, recorded bool, live *unstructured.Unstructured
 		return leave
 	case live == nil:
 		return restore
+	case e.Found: // it is others', and may change
+		return leave
 	case fieldsOf(live) != e.Fields:
 		return suspect
 	default:
@@ -52,6 +54,7 @@ type removal struct {
 type pruning struct {
 	remove []removal // in this order
 	drop   []removal // to be forgotten: gone, to be kept, or somebody else's by now
+	others foreign   // what would go with namespaces, though TKO did not make it
 	ask    string    // if not empty: remove is beyond the budget, and this approves it
 }
 
@@ -77,6 +80,7 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 				found[k] = &removal{key: k, entry: e}
 			}
 			found[k].from = append(found[k].from, id)
+			found[k].Found = found[k].Found || e.Found
 		}
 	}
 	kept := map[key]bool{} // by a frozen deployment
@@ -99,12 +103,12 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 
 // removable says whether an object is there, is ours and may go.
 func removable(r removal, live *unstructured.Unstructured) bool {
-	if live == nil || krm.Resource(live.Object).Annotation(AnnotationPrune) == krm.Never {
+	if live == nil || r.Found || krm.Resource(live.Object).Annotation(AnnotationPrune) == krm.Never {
 		return false
 	}
 	label := live.GetLabels()[LabelDeployment]
 	if label == "" {
-		return fieldsOf(live) != "" // somebody took the label off, but it is ours
+		return r.Fields != "" && fieldsOf(live) != "" // somebody took the label off, but it is ours
 	}
 	return slices.Contains(r.from, tko.DeploymentID(label))
 }
@@ -115,12 +119,16 @@ func (p *pruning) charge(s spec, total int, live map[key]*unstructured.Unstructu
 	fresh := slices.DeleteFunc(slices.Clone(p.remove), func(r removal) bool {
 		return r.Removing || live[r.key].GetDeletionTimestamp() != nil
 	})
-	if !s.Budget.over(len(fresh), total) {
+	others := len(p.others.objects)
+	if len(p.others.unknown) == 0 && !s.Budget.over(len(fresh)+others, total+others) {
 		return
 	}
 	hash := sha256.New()
 	for _, r := range fresh {
 		_, _ = fmt.Fprintln(hash, r.key)
+	}
+	for _, other := range slices.Concat(p.others.objects, p.others.unknown) {
+		_, _ = fmt.Fprintln(hash, other)
 	}
 	if digest := hex.EncodeToString(hash.Sum(nil))[:12]; digest != s.Approve {
 		p.ask = digest

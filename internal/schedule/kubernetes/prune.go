@@ -17,13 +17,19 @@ import (
 
 // prune removes what nobody wants any more, the last step first. A step begins
 // when what the one before removed is gone.
-func (l *look) prune(ctx context.Context) error {
+func (l *look) prune(ctx context.Context) (err error) {
 	l.pruning = unwanted(l.recorded, l.wanted, l.frozen, l.live)
 	l.spare()
+	if l.pruning.others, err = l.contents(ctx); err != nil {
+		return err
+	}
 	l.had = l.recorded.settled(l.pruning.remove)
 	l.pruning.charge(l.spec, l.had, l.live)
 	if l.pruning.ask != "" || len(l.pruning.remove) == 0 {
 		return nil
+	}
+	if others := l.pruning.others.objects; len(others) > 0 {
+		l.target.options.Log.InfoContext(ctx, "namespaces are removed with objects of others", "site", string(l.site.ID), "objects", len(others), "first", firstFew(others, fewObjects))
 	}
 	if err := l.mark(ctx); err != nil {
 		return err
@@ -86,17 +92,12 @@ func (l *look) mark(ctx context.Context) error {
 
 // removeStep removes objects, and says whether they are gone.
 func (l *look) removeStep(ctx context.Context, step []removal) (gone bool, err error) {
-	// Releases first, and objects in namespaces before those of the cluster, which
-	// may hold them.
+	// Releases first, and then what was applied last.
 	charts := slices.IndexFunc(step, func(r removal) bool { return !r.isChart() })
 	if charts < 0 {
 		charts = len(step)
 	}
-	n := slices.IndexFunc(step, func(r removal) bool { return r.Namespace == "" })
-	if n < 0 {
-		n = len(step)
-	}
-	for _, batch := range [][]removal{step[:charts], step[charts:n], step[n:]} {
+	for _, batch := range append([][]removal{step[:charts]}, byRank(step[charts:], func(r removal) key { return r.key })...) {
 		if left, err := l.removeBatch(ctx, batch); err != nil || left {
 			return false, err
 		}

@@ -76,9 +76,16 @@ func (l *look) question() string {
 	for _, r := range l.pruning.remove {
 		names = append(names, r.String())
 	}
-	return fmt.Sprintf("%d of %d objects would be removed, which is more than the budget allows (%d %%, %d objects): %s. "+
-		"To agree, set spec.prune.approve: %q in the Cluster resource",
-		len(names), l.had, l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects), l.pruning.ask)
+	others := l.pruning.others
+	text := fmt.Sprintf("%d of %d objects would be removed, which is more than the budget allows (%d %%, %d objects): %s",
+		len(names)+len(others.objects), l.had+len(others.objects), l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects))
+	if len(others.objects) > 0 {
+		text += fmt.Sprintf("; with their namespaces would go %d that TKO did not make: %s", len(others.objects), firstFew(others.objects, fewObjects))
+	}
+	if len(others.unknown) > 0 {
+		text += "; what else would go with their namespaces is not known, for TKO can't list " + firstFew(others.unknown, fewObjects)
+	}
+	return fmt.Sprintf("%s. To agree, set spec.prune.approve: %q in the Cluster resource", text, l.pruning.ask)
 }
 
 // deployment says how a deployment is.
@@ -107,7 +114,7 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 			h, why = healthOf(s.live)
 		case l.unseen[k] != "":
 			h, why = failing, l.unseen[k]
-		case l.blocked[id] != "":
+		case l.blocked[id] != "", s.pending():
 			h, why = inProgress, "is not there yet"
 		default:
 			h, why = failing, "is missing"
