@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -118,6 +119,9 @@ func backends(content krm.Resource, k key) []key {
 // a webhook that nothing serves would refuse them for ever. Others' Services
 // aren't looked at, nor is what the deployment itself orders after the object.
 func (l *look) unserved(o *object) string {
+	if o.rank() >= len(kindOrder) {
+		return l.unjudged(o)
+	}
 	later := func(other *object) bool { return other.deployment == o.deployment && other.step > o.step }
 	for _, k := range backends(o.content, o.key) {
 		service := l.wanted.objects[k]
@@ -164,4 +168,48 @@ func (l *look) selects(selector map[string]string, o *object) bool {
 		}
 	}
 	return true
+}
+
+// unjudged returns why a custom resource isn't created yet: a webhook that would
+// refuse it as long as nothing serves the webhook waits for that. Without the
+// wait, the resource would come unseen by the webhook. Webhooks for all groups,
+// or for some objects only, hold back nothing: what serves them may need it.
+func (l *look) unjudged(o *object) string {
+	found, known := l.conn.knownKind(krm.GVK{Group: o.Group, Version: o.version, Kind: o.Kind})
+	if !known {
+		return ""
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(l.wanted.objects), compareKeys) {
+		if k.Group != admissionGroup || !l.states[k].pending() {
+			continue
+		}
+		hooks, _ := l.wanted.objects[k].content["webhooks"].([]any)
+		for _, hook := range hooks {
+			if hook, ok := hook.(map[string]any); ok && judges(krm.Resource(hook), found.resource) {
+				return fmt.Sprintf("waits for %s, which judges it and %s", k, l.states[k].waits)
+			}
+		}
+	}
+	return ""
+}
+
+// judges says whether a webhook must be asked about each new object of a kind.
+func judges(hook krm.Resource, kind schema.GroupVersionResource) bool {
+	for _, name := range []string{"namespaceSelector", "objectSelector"} {
+		if selector, _ := hook[name].(map[string]any); len(selector) > 0 {
+			return false
+		}
+	}
+	if conditions, _ := hook["matchConditions"].([]any); len(conditions) > 0 || hook["failurePolicy"] == "Ignore" {
+		return false
+	}
+	rules, _ := hook["rules"].([]any)
+	return slices.ContainsFunc(rules, func(rule any) bool {
+		r, _ := rule.(map[string]any)
+		has := func(name string, values ...any) bool {
+			all, _ := r[name].([]any)
+			return slices.ContainsFunc(all, func(v any) bool { return slices.Contains(values, v) })
+		}
+		return has("apiGroups", kind.Group) && has("resources", kind.Resource, "*", "*/*") && has("operations", "CREATE", "*")
+	})
 }

@@ -136,6 +136,49 @@ func TestAPIServiceWaitsForItsWorkload(t *testing.T) {
 	same(t, "what is applied", []string{"services", "deployments"}, w.gate.wrote("PATCH"))
 }
 
+// A custom resource doesn't slip past the webhook for its kind that comes with it.
+func TestCustomResourceWaitsForItsWebhook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	group := w.ns + ".example.com"
+	w.create(definition(group))
+	thing := resource(group+"/v1", "Thing", "one")
+	thing["spec"] = map[string]any{}
+	hook := func(groups string, selector map[string]any) krm.Resource {
+		r := w.webhook()
+		one := r["webhooks"].([]any)[0].(map[string]any)
+		one["rules"] = []any{map[string]any{"apiGroups": []any{groups}, "apiVersions": []any{"*"}, "resources": []any{"things"}, "operations": []any{"CREATE"}}}
+		one["namespaceSelector"] = selector
+		return r
+	}
+	own := map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": w.ns}}
+	is := func(name string, hook krm.Resource) (message string) {
+		t.Helper()
+		one := with(thing, name, "metadata", "name")
+		await(t, "the kind to be served", func() bool {
+			r, err := w.schedule(t.Context(), deployment("a", one, hook, headless(), workload(1)))
+			message = r.Deployments["a"].Scheduled.Message
+			return err == nil
+		})
+		return message
+	}
+	there := func(name string) bool {
+		_, err := w.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}).Namespace(w.ns).Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil
+	}
+	if text := is("one", hook(group, nil)); there("one") || !strings.Contains(text, `Thing.`+group+` "`+w.ns+`/one" waits for ValidatingWebhookConfiguration`) {
+		t.Errorf("it is there, or not told: %s", text)
+	}
+	is("of-some", hook(group, own))
+	is("of-all", hook("*", nil))
+	same(t, "those that a workload may need", []bool{true, true}, []bool{there("of-some"), there("of-all")})
+	w.patch("Deployment", "web", ready, "status")
+	r, err := w.schedule(t.Context(), deployment("a", thing, hook(group, nil), headless(), workload(1)))
+	if err == nil || !strings.Contains(r.Deployments["a"].Scheduled.Message, "failed calling webhook") || there("one") { // for no pods run here
+		t.Errorf("once the webhook is there, it isn't asked: %v", err)
+	}
+}
+
 func TestKindsAreAppliedInTheOrderOfHelm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
