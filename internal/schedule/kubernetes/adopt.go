@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // begin applies an object of which no inventory says that it was applied: only
@@ -64,12 +65,16 @@ func (l *look) wasApplied(o *object, live *unstructured.Unstructured) bool {
 // use takes an object that others made for what the package wants, if it is like
 // that. It isn't changed, and it stays when the package doesn't want it any more.
 func (l *look) use(ctx context.Context, o *object, s *state, live *unstructured.Unstructured, content map[string]any) error {
-	would, err := l.conn.apply(ctx, o, withoutOwner(content), true, true)
-	if err != nil {
-		return err
-	}
 	s.live = live
-	if found := differences(live, would); len(found) > 0 {
+	var found []krm.Difference
+	if content = withoutOwner(content); !holds(live.Object, content) { // or the API server would add what is missing
+		would, err := l.conn.apply(ctx, o, content, true, true)
+		if err != nil {
+			return err
+		}
+		found = differences(live, would)
+	}
+	if len(found) > 0 {
 		p := problemOf(o.String(), true, "was there before, and TKO did not make it: %s. Annotate it with %s: \"true\" to take it over, or write it as it is",
 			describeDifferences(found), AnnotationAdopt)
 		s.problem = &p
@@ -77,6 +82,28 @@ func (l *look) use(ctx context.Context, o *object, s *state, live *unstructured.
 	}
 	s.entry = entry{Version: o.version, Step: o.step, Digest: o.digest, Found: true}
 	return nil
+}
+
+// holds says whether a value has all that another one has.
+func holds(has, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		has, ok := has.(map[string]any)
+		for name, v := range want {
+			inner, there := has[name]
+			ok = ok && there && holds(inner, v)
+		}
+		return ok
+	case []any:
+		has, ok := has.([]any)
+		ok = ok && len(has) == len(want)
+		for i := 0; ok && i < len(want); i++ {
+			ok = holds(has[i], want[i])
+		}
+		return ok
+	default:
+		return has == want
+	}
 }
 
 // withoutOwner is a content without our label.

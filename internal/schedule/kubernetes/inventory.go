@@ -35,6 +35,7 @@ type entry struct {
 	Digest  string // of what was applied; empty if that isn't known
 	Fields  string // hash of the fields that were ours when it was applied last; empty if it never was
 
+	Over     bool // a Job that has completed, and that Kubernetes removes after that
 	Found    bool // others made it before it was wanted: it stays when it isn't any more
 	Removing bool // somebody approved that it goes
 	New      bool // it came since it was clear what it takes the place of: budgets are not of it
@@ -62,6 +63,7 @@ type line struct {
 	Step      int    `json:"step,omitempty"`
 	Digest    string `json:"digest,omitempty"`
 	Fields    string `json:"fields,omitempty"`
+	Over      bool   `json:"over,omitempty"`
 	Found     bool   `json:"found,omitempty"`
 	Removing  bool   `json:"removing,omitempty"`
 	New       bool   `json:"new,omitempty"`
@@ -81,7 +83,7 @@ func (i *inventory) encode() (string, error) {
 	var b strings.Builder
 	for _, k := range slices.SortedFunc(maps.Keys(i.entries), compareKeys) {
 		e := i.entries[k]
-		text, err := json.Marshal(line{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Found, e.Removing, e.New, e.Chart, releaseName(e.Release)})
+		text, err := json.Marshal(line{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Over, e.Found, e.Removing, e.New, e.Chart, releaseName(e.Release)})
 		if err != nil {
 			return "", err
 		}
@@ -112,7 +114,7 @@ func decodeInventory(r *unstructured.Unstructured) (*inventory, error) {
 		if err := decoder.Decode(&l); err != nil || l.Kind == "" || l.Name == "" {
 			return nil, fmt.Errorf("ConfigMap %q, an inventory of TKO, is damaged: restore it, or delete it and what it names", r.GetNamespace()+"/"+r.GetName())
 		}
-		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Found: l.Found, Removing: l.Removing, New: l.New, Chart: l.Chart, Release: releaseKey(l.Release)}
+		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Over: l.Over, Found: l.Found, Removing: l.Removing, New: l.New, Chart: l.Chart, Release: releaseKey(l.Release)}
 	}
 	return i, nil
 }

@@ -74,6 +74,12 @@ type state struct {
 // pending says whether an object isn't there because it waits for something.
 func (s *state) pending() bool { return s.live == nil && s.waits != "" }
 
+// over says whether an object is a Job that has completed, and that is gone for
+// that, or on its way out.
+func (s *state) over() bool {
+	return s.entry.Over && (s.live == nil || s.live.GetDeletionTimestamp() != nil)
+}
+
 // do looks: an error says that it came to no end.
 func (l *look) do(ctx context.Context) error {
 	l.began = time.Now()
@@ -413,6 +419,8 @@ func (s *state) unready() string {
 		return s.problem.message
 	case s.pending():
 		return "it " + s.waits
+	case s.over():
+		return ""
 	case s.live == nil:
 		return "it is missing"
 	}
@@ -432,7 +440,7 @@ func (l *look) applyBatch(ctx context.Context, batch []*object, actions map[key]
 			continue
 		}
 		s := l.states[o.key]
-		if s.live == nil {
+		if s.live == nil && (actions[o.key] == bring || l.spec.Drift == driftCorrect) {
 			if s.waits = l.unserved(o); s.waits != "" {
 				continue
 			}

@@ -25,8 +25,11 @@ const (
 
 // actionOn decides from what is recorded of an object and what is there.
 func actionOn(o *object, e entry, recorded bool, live *unstructured.Unstructured, drift string) action {
+	removed := live == nil || live.GetDeletionTimestamp() != nil
 	switch {
-	case live != nil && live.GetDeletionTimestamp() != nil:
+	case removed && e.Over && e.Digest == o.digest:
+		return leave
+	case live != nil && removed:
 		return await
 	case !recorded || e.Digest != o.digest:
 		return bring
@@ -69,7 +72,9 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 			mine[k] = true
 		}
 		for k, e := range i.entries {
-			if mine[k] || frozen(id) {
+			// Helm has removed already what a release that was upgraded lost.
+			upgraded := e.Release != (key{}) && w.objects[e.Release] != nil
+			if mine[k] || frozen(id) && !upgraded {
 				continue
 			}
 			if _, ok := w.objects[k]; ok { // another deployment has it

@@ -240,6 +240,7 @@ func (l *look) record(ctx context.Context) error {
 		for _, k := range l.wanted.of[i.deployment] {
 			was, there := i.entries[k]
 			e := l.states[k].entry
+			e.Over = l.states[k].over() || expires(l.states[k].live)
 			e.New = unsettled && (was.New || !there)
 			next[k] = e
 		}

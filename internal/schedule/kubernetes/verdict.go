@@ -110,6 +110,8 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		var h health
 		var why string
 		switch {
+		case s.over():
+			h = healthy
 		case s.live != nil:
 			h, why = healthOf(s.live)
 		case l.unseen[k] != "":
