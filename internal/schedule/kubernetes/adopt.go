@@ -19,9 +19,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// begin applies an object of which no inventory says that it was applied: only
-// if it isn't there yet, if we applied it all the same, or if it is to be
-// adopted. A namespace or a definition that others made is used as it is.
+// begin applies an object that no inventory records as applied. An object that
+// exists is applied only if TKO made it, or if it is to be adopted. A namespace or
+// a definition that TKO did not make is used as it is.
 func (l *look) begin(ctx context.Context, o *object, s *state) error {
 	live, err := l.conn.get(ctx, o.key, o.version)
 	if err != nil {
@@ -50,20 +50,20 @@ func (l *look) begin(ctx context.Context, o *object, s *state) error {
 	return nil
 }
 
-// wasApplied says whether an object is there because we applied it for the same
-// deployment, or for another one that is known in this cluster: a meta-scheduler
-// may have died before it recorded that.
+// wasApplied says whether TKO applied an object for the same deployment, or for
+// another one that an inventory of this cluster names: a meta-scheduler may have
+// been killed before it recorded that.
 func (l *look) wasApplied(o *object, live *unstructured.Unstructured) bool {
 	owner := tko.DeploymentID(live.GetLabels()[LabelDeployment])
 	if fieldsOf(live) == "" || owner == "" {
 		return false
 	}
-	_, others := l.recorded.owner(o.key)
-	return owner == o.deployment || others || l.hasRecorded(string(owner), o.key)
+	_, shared := l.recorded.owner(o.key)
+	return owner == o.deployment || shared || l.hasRecorded(string(owner), o.key)
 }
 
-// use takes an object that others made for what the package wants, if it is like
-// that. It isn't changed, and it stays when the package doesn't want it any more.
+// use records an object that TKO did not make, if it is as the package says. The
+// object isn't changed, and it stays when the package doesn't have it any more.
 func (l *look) use(ctx context.Context, o *object, s *state, live *unstructured.Unstructured, content map[string]any) error {
 	s.live = live
 	var found []krm.Difference

@@ -19,20 +19,20 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// maxContents bounds how many objects of others are counted of one kind in a
+// maxContents bounds how many foreign objects are counted of one kind in a
 // namespace, give or take a page.
 const maxContents = 1000
 
-// A foreign is what would go with namespaces that are removed, though TKO did
-// not make it.
+// A foreign is the objects that TKO did not make and that would go with namespaces
+// that are removed.
 type foreign struct {
 	objects []string // in the order of their names
 	unknown []string // what can't be listed, and why
 }
 
-// contents finds what would go with the namespaces of a removal: without what
-// goes anyway, what another object of the namespace owns, and what Kubernetes
-// makes in every namespace.
+// contents finds the objects that would go with the namespaces of a removal,
+// without those that are removed anyway, that another object owns, or that
+// Kubernetes makes in every namespace.
 func (l *look) contents(ctx context.Context) (foreign, error) {
 	var all foreign
 	var found []string
@@ -63,7 +63,7 @@ func (l *look) contents(ctx context.Context) (foreign, error) {
 	for _, namespace := range found {
 		for _, k := range kinds {
 			g.Go(func() error {
-				names, why, err := l.others(ctx, client.Resource(k.resource).Namespace(namespace), k, going)
+				names, why, err := l.foreignOf(ctx, client.Resource(k.resource).Namespace(namespace), k, going)
 				if err != nil {
 					return err
 				}
@@ -85,8 +85,9 @@ func (l *look) contents(ctx context.Context) (foreign, error) {
 	return all, nil
 }
 
-// others lists the objects of a kind in a namespace that would go with it.
-func (l *look) others(ctx context.Context, at metadata.ResourceInterface, k listed, going map[key]bool) (names []string, why string, err error) {
+// foreignOf lists the foreign objects of a kind in a namespace. If they can't be
+// listed, why tells the reason.
+func (l *look) foreignOf(ctx context.Context, at metadata.ResourceInterface, k listed, going map[key]bool) (names []string, why string, err error) {
 	for options := (metav1.ListOptions{Limit: pageSize}); ; {
 		page, err := at.List(ctx, options)
 		var status apierrors.APIStatus

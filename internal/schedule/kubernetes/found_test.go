@@ -60,7 +60,7 @@ func TestObjectsThatExistedBeforeAreNotAdopted(t *testing.T) {
 	}
 }
 
-// What others remove is waited for.
+// An object on its way out is waited for.
 func TestObjectThatIsBeingRemovedIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -76,7 +76,7 @@ func TestObjectThatIsBeingRemovedIsWaitedFor(t *testing.T) {
 	same(t, "what is there", "2", w.must("ConfigMap", "x").Text("data", "key"))
 }
 
-// A namespace and a definition that others made are used as they are, and stay.
+// A namespace and a definition that TKO did not make are used as they are, and stay.
 func TestNamespaceAndDefinitionThatExistedBeforeStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -105,14 +105,14 @@ func TestNamespaceAndDefinitionThatExistedBeforeStay(t *testing.T) {
 		r, err := w.schedule(t.Context(), d)
 		return err == nil && said(r)["a"] == "True Applied"
 	})
-	same(t, "what others made", before, versions())
+	same(t, "what was there before", before, versions())
 	w.gate.writes.Store(0)
 	w.look(d)
 	same(t, "writes when nothing changed", int64(0), w.gate.writes.Load())
 	w.target.Close()
 	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir}) // another meta-scheduler knows, too
 	await(t, "the rest to go", func() bool { w.look(); return len(w.inventory()) == 0 })
-	same(t, "what others made stays", before, versions())
+	same(t, "what was there before stays", before, versions())
 	if _, err := w.client.Resource(kinds["ConfigMap"]).Namespace(name).Get(t.Context(), "theirs", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -200,7 +200,7 @@ func data(r krm.Resource) map[string]any {
 	return m
 }
 
-// Whatever kubectl set goes when it isn't in the package, from adoption on.
+// What kubectl set goes when it isn't in the package, from adoption on.
 func TestFieldsOfKubectlGoWithAdoption(t *testing.T) {
 	t.Parallel()
 	const manifest = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "labels": {"theirs": "1"}}, "data": {"key": "1", "second": "1", "extra": "1"}}`

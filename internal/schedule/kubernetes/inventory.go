@@ -36,7 +36,7 @@ type entry struct {
 	Fields  string // hash of the fields that were ours when it was applied last; empty if it never was
 
 	Over     bool // a Job that has completed, and that Kubernetes removes after that
-	Found    bool // others made it before it was wanted: it stays when it isn't any more
+	Found    bool // TKO did not make it: it stays when it is not wanted any more
 	Removing bool // somebody approved that it goes
 	New      bool // it came since it was clear what it takes the place of: budgets are not of it
 

@@ -72,7 +72,7 @@ func TestJobThatExpiredIsNotRunAgain(t *testing.T) {
 	w.look()
 	same(t, "inventory", []string{}, w.inventory())
 
-	// One without the field that somebody removes is drift.
+	// A Job without the field that is removed is drift.
 	j := deployment("a", job("i"))
 	w.look(j)
 	w.patch("Job", "j", jobRuns, "status")

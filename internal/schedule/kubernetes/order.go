@@ -116,8 +116,8 @@ func backends(content krm.Resource, k key) []key {
 // unserved returns why an object that makes the API server depend on a Service
 // isn't applied yet; empty if there is no reason. A Service of the site's
 // deployments must be there, and the workloads that it selects must be healthy:
-// a webhook that nothing serves would refuse them for ever. Others' Services
-// aren't looked at, nor is what the deployment itself orders after the object.
+// a webhook that nothing serves would refuse them for ever. Other Services aren't
+// considered, nor is what the deployment itself orders after the object.
 func (l *look) unserved(o *object) string {
 	if o.rank() >= len(kindOrder) {
 		return l.unjudged(o)

@@ -96,8 +96,8 @@ func TestFailClosedWebhookForItsOwnServicesIsAppliedLast(t *testing.T) {
 	same(t, "in this order", []string{"validatingwebhookconfigurations", "deployments", "services", "configmaps"}, w.gate.wrote("DELETE"))
 }
 
-// A webhook waits for the workloads of other deployments, too; not for others'
-// Services, and not for what its own deployment orders after it.
+// A webhook waits for the workloads of other deployments, too; not for Services
+// of the cluster, and not for what its own deployment orders after it.
 func TestWebhookWaitsOnlyForWhatServesIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})

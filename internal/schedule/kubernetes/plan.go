@@ -37,7 +37,7 @@ func actionOn(o *object, e entry, recorded bool, live *unstructured.Unstructured
 		return leave
 	case live == nil:
 		return restore
-	case e.Found: // it is others', and may change
+	case e.Found: // TKO does not own it: its owner may change it
 		return leave
 	case fieldsOf(live) != e.Fields:
 		return suspect
@@ -55,10 +55,10 @@ type removal struct {
 
 // A pruning says what becomes of what is recorded and not wanted.
 type pruning struct {
-	remove []removal // in this order
-	drop   []removal // to be forgotten: gone, to be kept, or somebody else's by now
-	others foreign   // what would go with namespaces, though TKO did not make it
-	ask    string    // if not empty: remove is beyond the budget, and this approves it
+	remove  []removal // in this order
+	drop    []removal // to be forgotten: gone, to be kept, or somebody else's by now
+	foreign foreign   // what would go with namespaces, though TKO did not make it
+	ask     string    // if not empty: remove is beyond the budget, and this approves it
 }
 
 // unwanted finds what is recorded and not wanted. What frozen deployments have
@@ -124,16 +124,16 @@ func (p *pruning) charge(s spec, total int, live map[key]*unstructured.Unstructu
 	fresh := slices.DeleteFunc(slices.Clone(p.remove), func(r removal) bool {
 		return r.Removing || live[r.key].GetDeletionTimestamp() != nil
 	})
-	others := len(p.others.objects)
-	if len(p.others.unknown) == 0 && !s.Budget.over(len(fresh)+others, total+others) {
+	more := len(p.foreign.objects)
+	if len(p.foreign.unknown) == 0 && !s.Budget.over(len(fresh)+more, total+more) {
 		return
 	}
 	hash := sha256.New()
 	for _, r := range fresh {
 		_, _ = fmt.Fprintln(hash, r.key)
 	}
-	for _, other := range slices.Concat(p.others.objects, p.others.unknown) {
-		_, _ = fmt.Fprintln(hash, other)
+	for _, name := range slices.Concat(p.foreign.objects, p.foreign.unknown) {
+		_, _ = fmt.Fprintln(hash, name)
 	}
 	if digest := hex.EncodeToString(hash.Sum(nil))[:12]; digest != s.Approve {
 		p.ask = digest

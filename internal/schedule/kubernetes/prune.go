@@ -20,7 +20,7 @@ import (
 func (l *look) prune(ctx context.Context) (err error) {
 	l.pruning = unwanted(l.recorded, l.wanted, l.frozen, l.live)
 	l.spare()
-	if l.pruning.others, err = l.contents(ctx); err != nil {
+	if l.pruning.foreign, err = l.contents(ctx); err != nil {
 		return err
 	}
 	l.had = l.recorded.settled(l.pruning.remove)
@@ -28,8 +28,8 @@ func (l *look) prune(ctx context.Context) (err error) {
 	if l.pruning.ask != "" || len(l.pruning.remove) == 0 {
 		return nil
 	}
-	if others := l.pruning.others.objects; len(others) > 0 {
-		l.target.options.Log.InfoContext(ctx, "namespaces are removed with objects of others", "site", string(l.site.ID), "objects", len(others), "first", firstFew(others, fewObjects))
+	if found := l.pruning.foreign.objects; len(found) > 0 {
+		l.target.options.Log.InfoContext(ctx, "namespaces are removed with foreign objects", "site", string(l.site.ID), "objects", len(found), "first", firstFew(found, fewObjects))
 	}
 	if err := l.mark(ctx); err != nil {
 		return err

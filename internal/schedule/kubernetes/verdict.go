@@ -76,14 +76,14 @@ func (l *look) question() string {
 	for _, r := range l.pruning.remove {
 		names = append(names, r.String())
 	}
-	others := l.pruning.others
+	more := l.pruning.foreign
 	text := fmt.Sprintf("%d of %d objects would be removed, which is more than the budget allows (%d %%, %d objects): %s",
-		len(names)+len(others.objects), l.had+len(others.objects), l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects))
-	if len(others.objects) > 0 {
-		text += fmt.Sprintf("; with their namespaces would go %d that TKO did not make: %s", len(others.objects), firstFew(others.objects, fewObjects))
+		len(names)+len(more.objects), l.had+len(more.objects), l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects))
+	if len(more.objects) > 0 {
+		text += fmt.Sprintf("; with their namespaces would go %d that TKO did not make: %s", len(more.objects), firstFew(more.objects, fewObjects))
 	}
-	if len(others.unknown) > 0 {
-		text += "; what else would go with their namespaces is not known, for TKO can't list " + firstFew(others.unknown, fewObjects)
+	if len(more.unknown) > 0 {
+		text += "; what else would go with their namespaces is not known, for TKO can't list " + firstFew(more.unknown, fewObjects)
 	}
 	return fmt.Sprintf("%s. To agree, set spec.prune.approve: %q in the Cluster resource", text, l.pruning.ask)
 }
