@@ -103,7 +103,7 @@ func (l *look) foreignOf(ctx context.Context, at metadata.ResourceInterface, k l
 		for i := range page.Items {
 			r := &page.Items[i]
 			at := key{k.resource.Group, k.kind, r.Namespace, r.Name}
-			if !going[at] && !l.goesWithChart(r) && !isIncidental(at, r) {
+			if !going[at] && !l.goesWithChart(r) && !l.isInventory(at) && !isIncidental(at, r) {
 				names = append(names, at.String())
 			}
 		}
@@ -111,6 +111,17 @@ func (l *look) foreignOf(ctx context.Context, at metadata.ResourceInterface, k l
 			return names, "", nil
 		}
 	}
+}
+
+// isInventory says whether an object is an inventory of the site: it goes when
+// what it names is gone.
+func (l *look) isInventory(k key) bool {
+	for _, i := range l.recorded.mine {
+		if r := i.resource; r != nil && k == (key{Kind: "ConfigMap", Namespace: r.GetNamespace(), Name: r.GetName()}) {
+			return true
+		}
+	}
+	return false
 }
 
 // goesWithChart says whether an object is a part of a release that is removed:

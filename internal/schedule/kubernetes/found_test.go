@@ -2,6 +2,8 @@ package kubernetes_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -183,6 +185,43 @@ func TestBudgetCountsForeignContentsOfNamespace(t *testing.T) {
 	w.look()
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") == "" {
 		t.Error("the namespace stays though that was approved")
+	}
+}
+
+// A namespace whose contents can't be listed may hold whatever: it goes only with
+// an approval.
+func TestNamespaceWithUnknownContentsNeedsApproval(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	guard := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/secrets") {
+			rw.Header().Set("Content-Type", "application/json")
+			rw.WriteHeader(http.StatusForbidden)
+			_, _ = rw.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "message": "secrets are not for you", "code": 403}`))
+			return
+		}
+		w.gate.Config.Handler.ServeHTTP(rw, r)
+	}))
+	defer guard.Close()
+	w.kubeconfig("edge.yaml", guard.URL, "")
+	name := w.ns + "-ours"
+	inside := configMap("inside", "1")
+	inside.Set(name, "metadata", "namespace")
+	w.look(deployment("a", resource("v1", "Namespace", name), inside))
+	r := w.look()
+	text := r.Site.Scheduled.Message
+	if r.Site.Scheduled.Reason != "WaitsForApproval" || !strings.Contains(text, `TKO can't list the secrets in namespace "`+name+`" (`) {
+		t.Errorf("%+v", r.Site.Scheduled)
+	}
+	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") != "" {
+		t.Error("it goes without an approval")
+	}
+	_, digest, _ := strings.Cut(text, `spec.prune.approve: "`)
+	digest, _, _ = strings.Cut(digest, `"`)
+	w.set(digest, "prune", "approve")
+	w.look()
+	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") == "" {
+		t.Error("it stays though that was approved")
 	}
 }
 

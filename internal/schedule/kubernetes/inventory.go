@@ -146,7 +146,7 @@ func (all inventories) settled(going []removal) int {
 	}
 	for _, i := range all.mine {
 		for k, e := range i.entries {
-			if !e.New {
+			if !e.New && !e.Found {
 				seen[k] = true
 			}
 		}

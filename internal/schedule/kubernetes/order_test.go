@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
@@ -214,4 +215,30 @@ func TestKindsAreAppliedInTheOrderOfHelm(t *testing.T) {
 	await(t, "everything to go", func() bool { return len(w.look().Removed) == 1 })
 	slices.Reverse(want)
 	same(t, "removed", want, w.gate.wrote("DELETE"))
+}
+
+// An object that doesn't go keeps the rest of its deployment, and the deployment
+// that has its definition: the program that would let it go may be there. It
+// keeps no other deployment.
+func TestStuckObjectKeepsOnlyWhatMayFinalizeIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	group := w.ns + ".example.com"
+	things := w.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}).Namespace(w.ns)
+	thing := resource(group+"/v1", "Thing", "one")
+	thing["spec"] = map[string]any{}
+	thing.Set([]any{"example.com/wait"}, "metadata", "finalizers")
+	a, b, c := deployment("a", thing, configMap("of-a", "1")), deployment("b", definition(group), configMap("operator", "1")), deployment("c", configMap("of-c", "1"), headless())
+	w.look(a, b, c)
+	for range 2 {
+		r := w.look()
+		same(t, "what stays", []string{"of-a", "operator"}, w.there("ConfigMap"))
+		same(t, "said", "Removing", r.Site.Scheduled.Reason)
+	}
+	same(t, "what is recorded", []string{"a ConfigMap of-a", "a Thing one", "b ConfigMap operator", "b CustomResourceDefinition things." + group}, w.inventory())
+	if _, err := things.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "everything to go", func() bool { w.look(); return len(w.inventory()) == 0 })
+	same(t, "what is there", []string{}, w.there("ConfigMap"))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,8 +16,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// prune removes what nobody wants any more, the last step first. A step begins
-// when what the one before removed is gone.
+// prune removes what is not wanted any more, the last step first. A deployment's
+// next objects go when those before are gone; so do the objects of a deployment
+// that brought the definitions of these, for it may have what finalizes them.
 func (l *look) prune(ctx context.Context) (err error) {
 	l.pruning = unwanted(l.recorded, l.wanted, l.frozen, l.live)
 	l.spare()
@@ -34,17 +36,14 @@ func (l *look) prune(ctx context.Context) (err error) {
 	if err := l.mark(ctx); err != nil {
 		return err
 	}
+	stuck := map[tko.DeploymentID]bool{}
 	for rest := l.pruning.remove; len(rest) > 0; {
 		n := slices.IndexFunc(rest, func(r removal) bool { return r.Step != rest[0].Step })
 		if n < 0 {
 			n = len(rest)
 		}
-		gone, err := l.removeStep(ctx, rest[:n])
-		if err != nil {
+		if err := l.removeStep(ctx, rest[:n], stuck); err != nil {
 			return err
-		}
-		if !gone {
-			break
 		}
 		rest = rest[n:]
 	}
@@ -90,22 +89,45 @@ func (l *look) mark(ctx context.Context) error {
 	})
 }
 
-// removeStep removes objects, and says whether they are gone.
-func (l *look) removeStep(ctx context.Context, step []removal) (gone bool, err error) {
+// removeStep removes objects, except for those of stuck deployments, to which it
+// adds the deployments of objects that aren't gone yet.
+func (l *look) removeStep(ctx context.Context, step []removal, stuck map[tko.DeploymentID]bool) error {
 	// Releases first, and then what was applied last.
 	charts := slices.IndexFunc(step, func(r removal) bool { return !r.isChart() })
 	if charts < 0 {
 		charts = len(step)
 	}
 	for _, batch := range append([][]removal{step[:charts]}, byRank(step[charts:], func(r removal) key { return r.key })...) {
-		if left, err := l.removeBatch(ctx, batch); err != nil || left {
-			return false, err
+		batch = slices.DeleteFunc(slices.Clone(batch), func(r removal) bool {
+			return slices.ContainsFunc(r.from, func(id tko.DeploymentID) bool { return stuck[id] })
+		})
+		left, err := l.removeBatch(ctx, batch)
+		if err != nil {
+			return err
+		}
+		for _, r := range left {
+			for id, i := range l.recorded.mine {
+				if slices.Contains(r.from, id) || i.defines(r.Group) {
+					stuck[id] = true
+				}
+			}
 		}
 	}
-	return true, nil
+	return nil
 }
 
-func (l *look) removeBatch(ctx context.Context, batch []removal) (left bool, err error) {
+// defines says whether an inventory has a definition of a kind of a group.
+func (i *inventory) defines(group string) bool {
+	for k := range i.entries {
+		if k.isDefinition() && group != "" && strings.HasSuffix(k.Name, "."+group) {
+			return true
+		}
+	}
+	return false
+}
+
+// removeBatch removes objects, and returns those that aren't gone yet.
+func (l *look) removeBatch(ctx context.Context, batch []removal) (left []removal, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(l.target.options.Parallel)
 	for _, r := range batch {
@@ -123,7 +145,7 @@ func (l *look) removeBatch(ctx context.Context, batch []removal) (left bool, err
 				l.pruning.drop = append(l.pruning.drop, r)
 				return nil
 			}
-			left = true
+			left = append(left, r)
 			l.leaving = append(l.leaving, fmt.Sprintf("%s: %s", r.key, why))
 			return nil
 		})
