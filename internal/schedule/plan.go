@@ -198,7 +198,7 @@ func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.V
 		}
 	}
 	return report.Verdict{Status: tko.ConditionUnknown, Reason: kubernetes.ReasonUnknown, Message: fmt.Sprintf(
-		"nothing in the package of site %q reports health any more: the site's conditions %s and %s tell why", site, tko.ConditionScheduled, tko.ConditionCleanedUp)}
+		"no target of site %q reports the health any more: the conditions %s, and the site's %s, tell why", site, tko.ConditionScheduled, tko.ConditionCleanedUp)}
 }
 
 // verdict is what is to be said of the site as a whole.
