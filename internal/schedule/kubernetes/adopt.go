@@ -39,6 +39,8 @@ func (l *look) begin(ctx context.Context, o *object, s *state) error {
 			return err
 		}
 		return l.apply(ctx, o, s, content, true)
+	case l.sharer(o, live) != nil:
+		return l.share(ctx, o, s, live, content)
 	case l.wasApplied(o, live):
 		return l.apply(ctx, o, s, content, live.GetLabels()[LabelDeployment] == string(o.deployment))
 	case o.isNamespace() || o.isDefinition():
@@ -51,15 +53,56 @@ func (l *look) begin(ctx context.Context, o *object, s *state) error {
 }
 
 // wasApplied says whether TKO applied an object for the same deployment, or for
-// another one that an inventory of this cluster names: a meta-scheduler may have
-// been killed before it recorded that.
+// another one of the site: a meta-scheduler may have been killed before it
+// recorded that.
 func (l *look) wasApplied(o *object, live *unstructured.Unstructured) bool {
 	owner := tko.DeploymentID(live.GetLabels()[LabelDeployment])
 	if fieldsOf(live) == "" || owner == "" {
 		return false
 	}
-	_, shared := l.recorded.owner(o.key)
-	return owner == o.deployment || shared || l.hasRecorded(string(owner), o.key)
+	return owner == o.deployment || l.hasRecorded(string(owner), o.key)
+}
+
+// sharer returns the inventory of another site that names a namespace, if it has
+// the label of a deployment that isn't of this site; nil if there is none. Sites
+// of one cluster may share namespaces.
+func (l *look) sharer(o *object, live *unstructured.Unstructured) *inventory {
+	if live == nil || !o.isNamespace() || fieldsOf(live) == "" {
+		return nil
+	}
+	label := live.GetLabels()[LabelDeployment]
+	other, ok := l.recorded.owner(o.key)
+	if !ok || label == "" || label == string(o.deployment) || l.hasRecorded(label, o.key) {
+		return nil
+	}
+	return other
+}
+
+// share applies a namespace with the label that it has, if this site's deployment
+// says the same of it as that of another site: else each of them would undo what
+// the other one did.
+func (l *look) share(ctx context.Context, o *object, s *state, live *unstructured.Unstructured, content map[string]any) error {
+	other := l.sharer(o, live)
+	content = withoutOwner(content)
+	metadata, _ := content["metadata"].(map[string]any) // a copy
+	labels, _ := metadata["labels"].(map[string]any)
+	labels = maps.Clone(labels)
+	if labels == nil {
+		labels = map[string]any{}
+	}
+	labels[LabelDeployment] = live.GetLabels()[LabelDeployment]
+	metadata["labels"] = labels
+	would, err := l.conn.apply(ctx, o, content, true, true)
+	if err != nil {
+		return err
+	}
+	s.live = live
+	if found := differences(live, would); len(found) > 0 {
+		p := problemOf(o.String(), true, "is in deployment %q of site %q in the same cluster, too, and says something else there: %s", other.deployment, other.site, describeDifferences(found))
+		s.problem = &p
+		return nil
+	}
+	return l.apply(ctx, o, s, content, true)
 }
 
 // use records an object that TKO did not make, if it is as the package says. The

@@ -185,6 +185,15 @@ func (all inventories) owner(k key) (*inventory, bool) {
 	return nil, false
 }
 
+// has says whether any inventory of a deployment names an object.
+func (all inventories) has(id tko.DeploymentID, k key) bool {
+	names := func(i *inventory) bool {
+		_, ok := i.entries[k]
+		return ok && i.deployment == id
+	}
+	return all.mine[id] != nil && names(all.mine[id]) || slices.ContainsFunc(all.others, names)
+}
+
 // write makes the cluster's inventory hold these entries; one without any goes.
 // ErrConflict says that somebody else wrote it meanwhile.
 func (c *cluster) writeInventory(ctx context.Context, namespace string, i *inventory, entries map[key]entry) error {

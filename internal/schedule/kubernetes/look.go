@@ -511,6 +511,9 @@ func (l *look) act(ctx context.Context, o *object, s *state, what action) (err e
 		s.corrected = "was missing"
 		return l.apply(ctx, o, s, content, true)
 	case suspect:
+		if l.sharer(o, s.live) != nil {
+			return l.share(ctx, o, s, s.live, content)
+		}
 		would, err := l.conn.apply(ctx, o, content, true, true)
 		if err != nil {
 			return err

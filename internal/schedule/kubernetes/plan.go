@@ -95,7 +95,7 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 		}
 	}
 	for k, r := range found {
-		if _, others := recorded.owner(k); others || kept[k] || !removable(*r, live[k]) {
+		if _, others := recorded.owner(k); others || kept[k] || !removable(*r, live[k], recorded) {
 			p.drop = append(p.drop, *r)
 		} else {
 			p.remove = append(p.remove, *r)
@@ -107,13 +107,16 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 }
 
 // removable says whether an object is there, is ours and may go.
-func removable(r removal, live *unstructured.Unstructured) bool {
+func removable(r removal, live *unstructured.Unstructured, recorded inventories) bool {
 	if live == nil || r.Found || krm.Resource(live.Object).Annotation(AnnotationPrune) == krm.Never {
 		return false
 	}
 	label := live.GetLabels()[LabelDeployment]
 	if label == "" {
 		return r.Fields != "" && fieldsOf(live) != "" // somebody took the label off, but it is ours
+	}
+	if r.isNamespace() && r.Fields != "" && !recorded.has(tko.DeploymentID(label), r.key) {
+		return fieldsOf(live) != "" // another site shared it, and has let go of it
 	}
 	return slices.Contains(r.from, tko.DeploymentID(label))
 }
