@@ -35,7 +35,7 @@ type snapshot struct {
 // plan is what is to be done for a site.
 type plan struct {
 	steps       []step
-	deployments []tko.Deployment   // that are to be there, cluster-scoped resources first
+	deployments []tko.Deployment   // that are to be there, of each what may leave, cluster-scoped resources first
 	held        []tko.DeploymentID // approved, and being prepared again
 }
 
@@ -90,7 +90,7 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 	}
 	for _, d := range seen.deployments {
 		if d.Prepared && d.Approved {
-			cluster, namespaced := scope.Split(d.Package)
+			cluster, namespaced := scope.Split(d.Package.Leaving())
 			d.Package = slices.Concat(cluster, namespaced)
 			p.deployments = append(p.deployments, d)
 		} else if d.Approved {

@@ -12,10 +12,10 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -34,10 +34,8 @@ type Options struct {
 	MaxBytes int64        // of the package; [MaxBytes] if 0
 	HTTP     *http.Client // for http and https; one with a time limit if nil
 
-	// Guard, if not nil, is asked before each connection is made, with the IP
-	// address that it goes to. Then there are no proxies, and git repositories
-	// are read over http and https only. See net.Dialer.Control.
-	Guard func(network, address string, _ syscall.RawConn) error
+	// Guard says what may be read. If it is nil, everything may.
+	Guard *guard.Guard
 	// Takes says which files of directories, archives and repositories are read;
 	// .yaml and .yml files, except what begins with a dot, if nil.
 	Takes func(name string) bool
@@ -48,7 +46,7 @@ func (o Options) withDefaults() Options {
 	if o.HTTP == nil {
 		o.HTTP = &http.Client{Timeout: 5 * time.Minute}
 		if o.Guard != nil {
-			o.HTTP.Transport = guarded(o.Guard)
+			o.HTTP.Transport = o.Guard.Transport()
 		}
 	}
 	if o.Takes == nil {
@@ -314,6 +312,9 @@ func (l location) read(ctx context.Context, options Options) ([]file, error) {
 }
 
 func (l location) readPath(ctx context.Context, options Options) ([]file, error) {
+	if err := options.Guard.Folder(l.base); err != nil {
+		return nil, err
+	}
 	info, err := os.Stat(l.base)
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%w", plain(err))
@@ -345,7 +346,7 @@ func (l location) readHTTP(ctx context.Context, options Options) ([]file, error)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server answered %s", response.Status)
+		return nil, fmt.Errorf("the server answered %s", guard.Status(response.StatusCode))
 	}
 	return l.readFile(ctx, response.Body, options)
 }

@@ -208,6 +208,9 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (verdict, err
 		l := look{findings: f, resource: resource, complete: r.Complete, pkg: r.Package, names: names}
 		l.annotations()
 		l.own()
+		if _, err := resource.Items(); err != nil {
+			f.add("items", "%s", err)
+		}
 		if d := known.own[i]; d != nil {
 			v.checkDefinition(f, d, r.Complete)
 		}

@@ -132,7 +132,7 @@ spec: {ports: [{port: "80", targetPort: true}]}
 			},
 		},
 		"no schema": {
-			why: "what nobody knows is nobody's fault; also in a group of Kubernetes or of ours",
+			why: "what nobody knows is nobody's fault; also in a group of Kubernetes",
 			pkg: `
 {apiVersion: example.com/v1, kind: Thing, metadata: {name: a}, spec: {a: [1, null]}}
 ---
@@ -140,7 +140,7 @@ spec: {ports: [{port: "80", targetPort: true}]}
 ---
 {apiVersion: infra.nephio.org/v1alpha1, kind: Zone, metadata: {name: a}, spec: 5, more: true}
 ---
-{apiVersion: topology.nephio.org/v1alpha1, kind: Unheard, metadata: {name: a}, spec: 5}
+{apiVersion: workload.nephio.org/v1alpha1, kind: NFDeployment, metadata: {name: a}, spec: 5}
 ---
 {kind: Cluster, apiVersion: kind.x-k8s.io/v1alpha4, name: root}
 `,

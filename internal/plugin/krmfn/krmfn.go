@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -40,6 +41,7 @@ type Options struct {
 	// functions whose config is a program (starlark, apply-replacements) are
 	// refused.
 	Self      string
+	Guard     *guard.Guard  // says where images and modules may come from; from everywhere if nil
 	Engine    string        // podman, docker, nerdctl, or a path; the first of them on the PATH if empty
 	Memory    int64         // bytes that a function may use; 512 MiB if 0
 	CPUs      float64       // that a container may use; 1 if 0

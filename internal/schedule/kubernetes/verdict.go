@@ -142,6 +142,8 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: firstFew(waiting, fewObjects)}
 	case len(drifted) > 0:
 		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewObjects)}
+	case len(l.wanted.of[id]) == 0:
+		state.Scheduled = report.Nothing()
 	default:
 		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects%s are as they should be", objects, charts)}
 		if len(corrected) > 0 {

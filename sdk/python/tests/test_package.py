@@ -112,6 +112,35 @@ def test_meta_schedule() -> None:
     assert list(namespaced) == [WEB, place]
 
 
+def test_meta_schedule_keeps_what_stays_home() -> None:
+    def made(api_version: str, kind: str, **annotations: str) -> dict[str, Any]:
+        names = {"local": "config.kubernetes.io/local-config", "deploy": "nephio.org/deploy"}
+        return {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {"name": "x", "annotations": {names[k]: v for k, v in annotations.items()}},
+        }
+
+    function = made("workload.nephio.org/v1alpha1", "NFDeployment", deploy="true")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}
+    inner = {"apiVersion": "v1", "kind": "List", "items": [WEB, made("v1", "Secret", local="true")]}
+    strange = {"apiVersion": "v1", "kind": "List", "items": "x"}
+    cluster, namespaced = tko.meta_schedule(
+        tko.Package(
+            [
+                made("kpt.dev/v1", "Kptfile", local="true"),
+                function,
+                made("workload.nephio.org/v1alpha1", "NFDeployment"),
+                made("workload.nephio.org/v1alpha1", "NFDeployment", deploy="true", local="true"),
+                {"apiVersion": "v1", "kind": "List", "items": [inner, namespace]},
+                strange,
+            ]
+        )
+    )
+    assert list(cluster) == [namespace]
+    assert list(namespaced) == [function, WEB, strange]
+
+
 @pytest.mark.parametrize(
     ("value", "validation", "error"),
     [

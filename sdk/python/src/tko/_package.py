@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from ._error import Error
@@ -172,9 +172,11 @@ _CLUSTER_SCOPED = {
 def meta_schedule(package: Package) -> tuple[Package, Package]:
     """What of a package goes to a cluster: the cluster-scoped resources, which go first, and the namespaced ones.
 
-    Resources of nephio.org groups are for TKO and go nowhere. Custom resources are as the definitions in the
-    package say, and namespaced where it has none.
+    Resources of nephio.org groups are for TKO and go nowhere, unless they are annotated nephio.org/deploy: "true".
+    Resources annotated config.kubernetes.io/local-config: "true" go nowhere. A v1 List is its items. Custom
+    resources are as the definitions in the package say, and namespaced where it has none.
     """
+    package = _leaving(package)
     cluster_scoped = {(group, kind) for group, kinds in _CLUSTER_SCOPED.items() for kind in kinds}
     for resource in package:
         gvk = GVK(resource=resource)
@@ -185,10 +187,37 @@ def meta_schedule(package: Package) -> tuple[Package, Package]:
     result = Package(), Package()
     for resource in package:
         gvk = GVK(resource=resource)
-        if gvk.group == "nephio.org" or gvk.group.endswith(".nephio.org"):
+        ours = gvk.group == "nephio.org" or gvk.group.endswith(".nephio.org")
+        if ours and _annotation(resource, "nephio.org/deploy") != "true":
             continue
         result[0 if (gvk.group, gvk.kind) in cluster_scoped else 1].append(resource)
     return result
+
+
+def _annotation(resource: Mapping[str, Any], name: str) -> Any:
+    metadata = resource.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations.get(name) if isinstance(annotations, dict) else None
+
+
+def _leaving(package: Iterable[dict[str, Any]], depth: int = 8) -> Package:
+    """The package without resources for local tools, with the items of Lists in their place; malformed Lists stay."""
+    result: list[Resource] = []
+    for resource in package:
+        if _annotation(resource, "config.kubernetes.io/local-config") == "true":
+            continue
+        items = resource.get("items") or []
+        is_list = resource.get("apiVersion") == "v1" and resource.get("kind") == "List"
+        if (
+            is_list
+            and depth
+            and isinstance(items, list)
+            and all(isinstance(i, dict) and i.get("apiVersion") and i.get("kind") for i in items)
+        ):
+            result.extend(_leaving(items, depth - 1))
+        else:
+            result.append(resource)
+    return Package(result)
 
 
 def as_package(value: Any, what: str) -> Package:
