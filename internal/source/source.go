@@ -37,7 +37,7 @@ type Options struct {
 	// Guard says what may be read. If it is nil, everything may.
 	Guard *guard.Guard
 	// Takes says which files of directories, archives and repositories are read;
-	// .yaml and .yml files, except what begins with a dot, if nil.
+	// .yaml and .yml files and Kptfiles, except what begins with a dot, if nil.
 	Takes func(name string) bool
 }
 
@@ -64,8 +64,9 @@ type file struct {
 // Read reads the package at a location, which is one of
 //
 //   - a file, of any name
-//   - a directory: all .yaml and .yml files in it and below, in the order of
-//     their names; what begins with a dot is passed over
+//   - a directory: all .yaml and .yml files and Kptfiles in it and below, in
+//     the order of their names; what begins with a dot is passed over. Resources
+//     of kpt's that several folders have under one name get names of their own
 //   - an archive (tar, tar.gz, zip), as a directory
 //   - an http or https URL of a file or an archive
 //   - a git repository, as a directory: a git: or ssh: URL, user@host:path, or
@@ -136,25 +137,31 @@ func ReadStream(ctx context.Context, r io.Reader, name string, options Options) 
 }
 
 func decode(name string, files []file, options Options) (krm.Package, error) {
-	var pkg krm.Package
-	from := map[krm.Identity]string{}
-	for _, f := range files {
-		where := strings.TrimSuffix(name+": "+f.name, ": ")
+	parts := make([]krm.Package, len(files))
+	for i, f := range files {
 		part, err := krm.Decode(krm.YAML, f.data, krm.Limits{Bytes: int(options.MaxBytes)})
 		if err == nil {
 			err = part.Check()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", where, err)
+			return nil, fmt.Errorf("%s: %w", strings.TrimSuffix(name+": "+f.name, ": "), err)
 		}
-		for _, r := range part {
+		parts[i] = part
+	}
+	if len(files) > 1 {
+		separate(files, parts)
+	}
+	var pkg krm.Package
+	from := map[krm.Identity]string{}
+	for i, f := range files {
+		for _, r := range parts[i] {
 			id := r.Identity()
 			if first, ok := from[id]; ok {
-				return nil, tko.Errorf(tko.ErrInvalid, "%s: %s is also in %s: a package can hold it once", where, id, first)
+				return nil, tko.Errorf(tko.ErrInvalid, "%s: %s is also in %s: a package can hold it once", strings.TrimSuffix(name+": "+f.name, ": "), id, first)
 			}
 			from[id] = f.name
 		}
-		pkg = append(pkg, part...)
+		pkg = append(pkg, parts[i]...)
 	}
 	return pkg, nil
 }
@@ -410,7 +417,7 @@ func wanted(name string) bool {
 		}
 	}
 	ext := path.Ext(name)
-	return ext == ".yaml" || ext == ".yml"
+	return ext == ".yaml" || ext == ".yml" || path.Base(name) == kptfile
 }
 
 // A selection collects the files of a tree that are wanted, within bounds.

@@ -187,7 +187,7 @@ func engineEnvironment(environment []string) []string {
 // catalogFunctions are the functions of the public catalog that are built in,
 // and the highest minor version 0.MINOR that they are compatible with.
 var catalogFunctions = map[string]int{
-	"apply-replacements": 1, "set-annotations": 1, "set-labels": 2, "set-namespace": 4, "starlark": 5,
+	"apply-replacements": 1, "apply-setters": 2, "set-annotations": 1, "set-labels": 2, "set-namespace": 4, "starlark": 5,
 }
 
 var catalogs = []string{"gcr.io/kpt-fn/", "ghcr.io/kptdev/krm-functions-catalog/"}

@@ -111,7 +111,7 @@ func (e *Executor) Run(ctx context.Context, c Call) (krm.Package, error) {
 	if err != nil {
 		return nil, &Error{Message: err.Error(), cause: err}
 	}
-	name, builtin := e.builtin(c.Function)
+	name, builtin := e.builtin(c.Function, config)
 	var answer list
 	if builtin && !programmed[name] {
 		answer, err = runBuiltin(ctx, name, list{items: c.Package.Clone(), config: config})
@@ -137,15 +137,22 @@ func (e *Executor) Run(ctx context.Context, c Call) (krm.Package, error) {
 	return answer.items, nil
 }
 
-// builtin says whether a function is run built in, and its name there.
-func (e *Executor) builtin(f tko.Function) (name string, ok bool) {
+// builtin says whether a function is run built in, and its name there. An image
+// whose program needs a module that is not built in is left to the container
+// engine.
+func (e *Executor) builtin(f tko.Function, config krm.Resource) (name string, ok bool) {
 	switch f.Runtime {
 	case tko.FunctionBuiltin:
 		return f.Name, true
 	case tko.FunctionImage:
-		if e.options.Builtin {
-			return catalogImage(f.Name)
+		if !e.options.Builtin {
+			return "", false
 		}
+		name, ok := catalogImage(f.Name)
+		if ok && name == "starlark" && foreignModule(starlarkSource(config)) != "" {
+			return "", false
+		}
+		return name, ok
 	}
 	return "", false
 }
