@@ -214,11 +214,13 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 		return change{}, err
 	}
 	var requires []Key
-	inherited := current.inherited()
+	inherited, revision := current.inherited(), current.Base
 	if d.template != current.Template {
-		if inherited, err = s.templateMetadata(ctx, on, d.template); err != nil {
+		other, err := s.base(ctx, on, d.template)
+		if err != nil {
 			return change{}, err
 		}
+		inherited, revision = other.metadata, other.revision
 		requires = references(d.template, "")
 	}
 	if d.site != current.Site {
@@ -229,6 +231,7 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 	}
 	record := current
 	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
+	record.Base = revision
 	if record.Metadata, err = metadataOf(d.pkg, inherited, beside.passed); err != nil {
 		return change{}, err
 	}

@@ -139,6 +139,7 @@ func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool,
 			return err
 		}
 		record.Author, record.UID, record.Created, record.Origin, record.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
+		record.Replaces = current.Replaces
 		if created {
 			record.UID, record.Created = newUID(), time.Now().UTC()
 		}
