@@ -122,6 +122,11 @@ func (c *change) site(root *folder, r *request) error {
 				r.path, before.Site, inventoryFile)
 		}
 	}
+	if len(r.held) > 0 {
+		if err := r.beside(f, before); err != nil {
+			return err
+		}
+	}
 	after := inventory{Site: r.site, Deployments: map[tko.DeploymentID]int64{}}
 	var lines []string
 	var added, updated int

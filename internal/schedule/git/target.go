@@ -65,14 +65,9 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	if err != nil {
 		return nil, err
 	}
-	r := &request{site: site.ID, path: s.Path, held: held}
-	before := written{} // deployments come in the order of their IDs
-	for _, d := range deployments {
-		one, err := render(d, before)
-		if err != nil {
-			return nil, err
-		}
-		r.wanted = append(r.wanted, one)
+	r := &request{site: site.ID, path: s.Path, deployments: deployments, held: held}
+	if r.wanted, err = renderAll(deployments, written{}); err != nil {
+		return nil, err
 	}
 	g := t.group(s)
 	for {
