@@ -312,7 +312,7 @@ func (w *world) everywhere(version string) {
 			if _, err := os.Stat(filepath.Join(repo, "refs", "heads", "main")); err != nil {
 				return false
 			}
-			if n, v := w.in(repo, "main"); n != 1 || v != version {
+			if n, v := w.in(repo, gittest.Run(w.t, repo, "rev-parse", "main")); n != 1 || v != version {
 				return false
 			}
 		}
