@@ -89,8 +89,8 @@ type Deployment struct {
 	// TemplateRevision is the revision of the template that the deployment was
 	// made from; 0 if there is no template, or it was not recorded. Read only.
 	TemplateRevision int64
-	Package  krm.Package
-	Stamp    Stamp // read only
+	Package          krm.Package
+	Stamp            Stamp // read only
 }
 
 // NewDeployment is what a deployment is created from.

@@ -4140,7 +4140,8 @@ type PutEntity struct {
 	Plugin             *Plugin                `protobuf:"bytes,9,opt,name=plugin,proto3" json:"plugin,omitempty"`
 	Origin             string                 `protobuf:"bytes,10,opt,name=origin,proto3" json:"origin,omitempty"` // names a deployment for ever: it is created once
 	DryRun             bool                   `protobuf:"varint,11,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
-	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"` // that must still be the caller's, if given
+	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                 // that must still be the caller's, if given
+	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"` // the package of a deployment that is there was made from its template as that is now
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -4257,6 +4258,13 @@ func (x *PutEntity) GetClaim() *WorkItem {
 		return x.Claim
 	}
 	return nil
+}
+
+func (x *PutEntity) GetFromTemplate() bool {
+	if x != nil {
+		return x.FromTemplate
+	}
+	return false
 }
 
 type PutEntityResponse struct {
@@ -5515,7 +5523,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xc8\x03\n" +
+	"\x06STATUS\x10\x02\"\xed\x03\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -5531,7 +5539,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06origin\x18\n" +
 	" \x01(\tR\x06origin\x12\x16\n" +
 	"\x06dryRun\x18\v \x01(\bR\x06dryRun\x12#\n" +
-	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x1a;\n" +
+	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x12#\n" +
+	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +

@@ -106,6 +106,8 @@ type Put struct {
 
 	Origin string // of a new deployment: there is one of it at most
 
+	FromTemplate bool // the package of a deployment that is there was made from its template as that is now
+
 	Require Requirement
 	DryRun  bool // derive and validate, and write nothing
 	// Permit, if not nil, may refuse what the record becomes. before has
@@ -148,7 +150,7 @@ func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool,
 				return final(err)
 			}
 		}
-		if !created && sameContent(current, record) {
+		if !created && sameContent(current, record) && (!p.FromTemplate || current.Base == record.Base) {
 			r = current
 			return nil
 		}
@@ -300,6 +302,13 @@ func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, 
 		return Record{}, nil, err
 	}
 	record := change.record
+	if p.FromTemplate {
+		base, err := s.base(ctx, nil, record.Template)
+		if err != nil {
+			return Record{}, nil, err
+		}
+		record.Base = base.revision
+	}
 	record.Conditions = mergeConditions(current.Conditions, flagConditions(current.Conditions, record.Prepared, record.Approved), current.Revision+1, time.Now())
 	if p.DryRun {
 		err = s.requireAll(ctx, change.requires)

@@ -151,7 +151,7 @@ type Query struct {
 	// revision of the template. If Base was not recorded, the time when the
 	// deployment was created is compared with that of the template's revision.
 	Outdated *bool
-	CRDs             bool  // only templates that define custom resources
+	CRDs     bool // only templates that define custom resources
 
 	After  string // only IDs greater than this
 	Offset uint32 // of what matches, after After
