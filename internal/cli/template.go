@@ -67,7 +67,11 @@ func (a *app) templateRegister() *cobra.Command {
 				a.notice("%s an earlier revision of it: to find them, tko deployment list --outdated --template-id %s",
 					count(outdated, "deployment keeps", "deployments keep"), t.ID)
 			}
-			return a.printResult(map[string]any{"id": args[0], "revision": revision, "outdated": int64(outdated)})
+			result := map[string]any{"id": args[0], "revision": revision}
+			if outdated > 0 {
+				result["outdated"] = int64(outdated)
+			}
+			return a.printResult(result)
 		}),
 	}
 	metadataFlag(cmd.Flags(), &metadata)
