@@ -188,11 +188,11 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	}
 	actions := make([]*Action, len(manifests))
 	problems := make([]error, len(manifests))
-	group, ctx := errgroup.WithContext(ctx)
+	group, deciding := errgroup.WithContext(ctx)
 	group.SetLimit(asks)
 	for i := range manifests {
 		group.Go(func() error {
-			action, err := m.decide(ctx, &manifests[i])
+			action, err := m.decide(deciding, &manifests[i])
 			if err != nil && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrDenied) {
 				return fmt.Errorf("%s: %w", manifests[i], err)
 			}
@@ -214,10 +214,10 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 			plan.Actions = append(plan.Actions, *a)
 		}
 	}
+	m.charge(plan, removals)
 	if err := m.outdate(ctx, plan); err != nil {
 		return nil, err
 	}
-	m.charge(plan, removals)
 	m.inventory(plan)
 	return plan, nil
 }
