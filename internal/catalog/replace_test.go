@@ -178,7 +178,7 @@ func TestReplacementLeavesOthersAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	t.Run("somebody else's", func(t *testing.T) {
+	t.Run("of another parent", func(t *testing.T) {
 		t.Parallel()
 		s := newSuccession(t)
 		other := s.create(tko.NewDeployment{Site: "lagos", Prepared: true, Approved: true})

@@ -492,7 +492,7 @@ func countOf(batches []tko.NewChildren) int {
 
 // CarryOut creates and deletes what was decided. Doing it again, whole or after
 // half of it, has the same result. What would take the place of others and is no
-// longer wanted goes first; then what is new is created, before what is old goes. tko.ErrConflict and tko.ErrBusy say that somebody else is
+// longer wanted goes first; then what is new is created, before what is old goes. tko.ErrConflict and tko.ErrBusy say that another writer is
 // changing a child: then the placement has to be looked at again.
 func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decision) error {
 	if err := p.discard(ctx, placement, d.Discard); err != nil {
