@@ -255,8 +255,23 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
 	record, now := c.record, time.Now()
 	record.Author = author(ctx)
+	var held []tko.Condition
+	if takesPlace(Write{Op: tko.OpWritten, Record: record}) && !current.Approved {
+		old, err := s.editedSince(ctx, record)
+		if err != nil {
+			return 0, err
+		}
+		if old.Revision != 0 {
+			record.Approved = false
+			held = append(held, tko.Condition{
+				Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: reasonNotApproved,
+				Message: fmt.Sprintf("deployment %s, whose place it takes, was changed by %q after this one was made: approve this one to have that go", old.ID, old.Author.Who),
+			})
+		}
+	}
 	record.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
 	record.Conditions = mergeConditions(record.Conditions, flagConditions(record.Conditions, record.Prepared, record.Approved), current.Revision+1, now)
+	record.Conditions = mergeConditions(record.Conditions, held, current.Revision+1, now)
 	if len(record.Conditions) > maxConditions {
 		return 0, tko.Errorf(tko.ErrInvalid, "deployment %q would have %d conditions: use at most %d", record.ID, len(record.Conditions), maxConditions)
 	}

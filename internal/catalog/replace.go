@@ -84,6 +84,26 @@ func (s *Service) replaced(ctx context.Context, r Record) ([]Record, error) {
 	}), nil
 }
 
+// reasonNotApproved is that of the Approved condition of what waits for an approval.
+const reasonNotApproved = "WaitsForApproval"
+
+// editedSince returns one of those whose place a deployment takes that another
+// writer than that of the deployment has changed since the deployment was made:
+// only an approval of the deployment by itself agrees to have that go. It has
+// Revision 0 if there is none.
+func (s *Service) editedSince(ctx context.Context, r Record) (Record, error) {
+	replaced, err := s.replaced(ctx, r)
+	if err != nil {
+		return Record{}, err
+	}
+	for _, old := range replaced {
+		if old.Updated.After(r.Created) && old.Author.Who != r.Author.Who {
+			return old, nil
+		}
+	}
+	return Record{}, nil
+}
+
 // moves are the writes that give the children of a deployment another parent.
 func (s *Service) moves(ctx context.Context, from Record, to string) ([]Write, error) {
 	var moves []Write

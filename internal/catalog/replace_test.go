@@ -222,6 +222,35 @@ func TestReplacementLeavesOthersAlone(t *testing.T) {
 	}
 }
 
+// TestOldOneEditedMeanwhileNeedsAnApproval has a user change what will be replaced,
+// when the one that replaces it is there already.
+func TestOldOneEditedMeanwhileNeedsAnApproval(t *testing.T) {
+	t.Parallel()
+	s := newSuccession(t)
+	d := s.deployment(s.old)
+	ann := tko.WithAuthor(s.ctx, tko.Author{Who: "ann"})
+	if _, err := s.CommitDeployment(ann, tko.DeploymentCommit{ID: s.old, Revision: d.Stamp.Revision, Package: append(d.Package, pkg(t, thing("mine", ""))...)}); err != nil {
+		t.Fatal(err)
+	}
+	s.ctx = tko.WithAuthor(s.ctx, tko.Author{Who: "preparer"})
+	if err := s.finish(s.new, true); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]tko.DeploymentID{s.old}, s.placed()); diff != "" {
+		t.Errorf("ann's work went without asking: -want +got:\n%s", diff)
+	}
+	c := condition(s.deployment(s.new), tko.ConditionApproved)
+	if want := fmt.Sprintf(`deployment %s, whose place it takes, was changed by "ann" after this one was made: approve this one to have that go`, s.old); c.Status != tko.ConditionFalse || c.Message != want {
+		t.Errorf("%+v", c)
+	}
+	if n, err := s.ApproveDeployment(s.ctx, s.new); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if diff := cmp.Diff([]tko.DeploymentID{s.new}, s.placed()); diff != "" {
+		t.Errorf("approved: -want +got:\n%s", diff)
+	}
+}
+
 // TestReplacementBeginsUnapproved creates children whose template says that they
 // are prepared and approved.
 func TestReplacementBeginsUnapproved(t *testing.T) {
