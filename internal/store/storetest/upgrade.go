@@ -47,6 +47,8 @@ func RunOlder(t *testing.T, older Older) {
 		"DROP INDEX entity_by_metaset",
 		"DROP TABLE metaset_pair",
 		"DROP TABLE source",
+		"ALTER TABLE entity DROP COLUMN replaces",
+		"ALTER TABLE entity DROP COLUMN base",
 		"DELETE FROM goose_db_version WHERE version_id > 30",
 	} {
 		older.Run(t, statement)
