@@ -49,6 +49,10 @@ func RunOlder(t *testing.T, older Older) {
 		"DROP TABLE source",
 		"ALTER TABLE entity DROP COLUMN replaces",
 		"ALTER TABLE entity DROP COLUMN base",
+		"ALTER TABLE work DROP COLUMN since",
+		"ALTER TABLE modification DROP COLUMN since",
+		"ALTER TABLE modification DROP COLUMN who",
+		"ALTER TABLE modification DROP COLUMN why",
 		"DELETE FROM goose_db_version WHERE version_id > 30",
 	} {
 		older.Run(t, statement)
