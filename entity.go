@@ -90,8 +90,15 @@ type Deployment struct {
 	Prepared bool
 	Approved bool
 	Origin   string // of a child: what [NewChild] called it; read only
-	Package  krm.Package
-	Stamp    Stamp // read only
+	// Replaces are siblings that this deployment replaces once it is prepared
+	// and approved: until then they stay, and then they go in the same
+	// transaction. Read only.
+	Replaces []DeploymentID
+	// TemplateRevision is the revision of the template that the deployment was
+	// made from; 0 if there is no template, or it was not recorded. Read only.
+	TemplateRevision int64
+	Package          krm.Package
+	Stamp            Stamp // read only
 }
 
 // NewDeployment is what a deployment is created from.
@@ -119,6 +126,10 @@ type NewChild struct {
 	Origin   string // names this child for ever, among all of its parent's; at most 200 characters
 	Template TemplateID
 	Site     SiteID
+	// Replaces are siblings at the same site that the child replaces: see
+	// [Deployment]. A child that replaces others begins unprepared and
+	// unapproved.
+	Replaces []DeploymentID
 }
 
 // NewSite is a site to be registered under a generated ID.

@@ -28,6 +28,7 @@ type DeploymentSelect struct {
 	SiteMetadata     map[string]string
 	Prepared         *bool
 	Approved         *bool
+	Outdated         *bool // made from an earlier revision of its template than the current one
 }
 
 // PluginSelect selects plugins.

@@ -102,6 +102,9 @@ type Put struct {
 	// the same deployment. At most 200 characters.
 	Origin string
 	DryRun bool // derive and validate, and write nothing
+	// FromTemplate says that the package of a deployment that is there was made from
+	// its template as that is now.
+	FromTemplate bool
 }
 
 // A PutResult is what became of a Put.

@@ -172,6 +172,13 @@ func (c *Client) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko
 	return deleted(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id)}))
 }
 
+// DeleteDeploymentAt deletes a deployment and its descendants if it is still at
+// a revision: tko.ErrConflict otherwise. Servers that don't know the condition
+// delete it at any revision.
+func (c *Client) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error) {
+	return deleted(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id), Revision: revision}))
+}
+
 // PurgeDeployments deletes the deployments that match (all, if nothing is selected),
 // or with dryRun says how many that would be.
 func (c *Client) PurgeDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {

@@ -1326,6 +1326,7 @@ func (x *ListSites) GetWithDeploymentCounts() bool {
 type DeploymentID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId  string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
+	Revision      int64                  `protobuf:"varint,200,opt,name=revision,proto3" json:"revision,omitempty"` // deletions only, if at this revision, Aborted otherwise; 0: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1367,6 +1368,13 @@ func (x *DeploymentID) GetDeploymentId() string {
 	return ""
 }
 
+func (x *DeploymentID) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 type Deployment struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId       string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
@@ -1382,9 +1390,11 @@ type Deployment struct {
 	Package            []byte                 `protobuf:"bytes,11,opt,name=package,proto3" json:"package,omitempty"`
 	Stamp              *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
 	// Names this child for ever, among its parent's; empty if it was made otherwise.
-	Origin        string `protobuf:"bytes,101,opt,name=origin,proto3" json:"origin,omitempty"` // ignored on writes
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Origin                string   `protobuf:"bytes,101,opt,name=origin,proto3" json:"origin,omitempty"`                               // ignored on writes
+	ReplacesDeploymentIds []string `protobuf:"bytes,200,rep,name=replacesDeploymentIds,proto3" json:"replacesDeploymentIds,omitempty"` // siblings whose place it takes once it is prepared and approved
+	TemplateRevision      int64    `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`          // that it was made from
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Deployment) Reset() {
@@ -1508,23 +1518,39 @@ func (x *Deployment) GetOrigin() string {
 	return ""
 }
 
+func (x *Deployment) GetReplacesDeploymentIds() []string {
+	if x != nil {
+		return x.ReplacesDeploymentIds
+	}
+	return nil
+}
+
+func (x *Deployment) GetTemplateRevision() int64 {
+	if x != nil {
+		return x.TemplateRevision
+	}
+	return 0
+}
+
 type ListedDeployment struct {
-	state              protoimpl.MessageState `protogen:"open.v1"`
-	DeploymentId       string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
-	ParentDeploymentId string                 `protobuf:"bytes,2,opt,name=parentDeploymentId,proto3" json:"parentDeploymentId,omitempty"`
-	TemplateId         string                 `protobuf:"bytes,3,opt,name=templateId,proto3" json:"templateId,omitempty"`
-	SiteId             string                 `protobuf:"bytes,4,opt,name=siteId,proto3" json:"siteId,omitempty"`
-	Metadata           map[string]string      `protobuf:"bytes,5,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Created            *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created,proto3" json:"created,omitempty"`
-	Updated            *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated,proto3" json:"updated,omitempty"`
-	Prepared           bool                   `protobuf:"varint,8,opt,name=prepared,proto3" json:"prepared,omitempty"`
-	Approved           bool                   `protobuf:"varint,9,opt,name=approved,proto3" json:"approved,omitempty"`
-	Stamp              *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
-	PackageFormat      string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
-	Package            []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
-	Origin             string                 `protobuf:"bytes,103,opt,name=origin,proto3" json:"origin,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	state                 protoimpl.MessageState `protogen:"open.v1"`
+	DeploymentId          string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
+	ParentDeploymentId    string                 `protobuf:"bytes,2,opt,name=parentDeploymentId,proto3" json:"parentDeploymentId,omitempty"`
+	TemplateId            string                 `protobuf:"bytes,3,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	SiteId                string                 `protobuf:"bytes,4,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Metadata              map[string]string      `protobuf:"bytes,5,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Created               *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created,proto3" json:"created,omitempty"`
+	Updated               *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated,proto3" json:"updated,omitempty"`
+	Prepared              bool                   `protobuf:"varint,8,opt,name=prepared,proto3" json:"prepared,omitempty"`
+	Approved              bool                   `protobuf:"varint,9,opt,name=approved,proto3" json:"approved,omitempty"`
+	Stamp                 *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	PackageFormat         string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
+	Package               []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
+	Origin                string                 `protobuf:"bytes,103,opt,name=origin,proto3" json:"origin,omitempty"`
+	ReplacesDeploymentIds []string               `protobuf:"bytes,200,rep,name=replacesDeploymentIds,proto3" json:"replacesDeploymentIds,omitempty"`
+	TemplateRevision      int64                  `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *ListedDeployment) Reset() {
@@ -1646,6 +1672,20 @@ func (x *ListedDeployment) GetOrigin() string {
 		return x.Origin
 	}
 	return ""
+}
+
+func (x *ListedDeployment) GetReplacesDeploymentIds() []string {
+	if x != nil {
+		return x.ReplacesDeploymentIds
+	}
+	return nil
+}
+
+func (x *ListedDeployment) GetTemplateRevision() int64 {
+	if x != nil {
+		return x.TemplateRevision
+	}
+	return 0
 }
 
 type CreateDeployment struct {
@@ -1879,6 +1919,7 @@ type SelectDeployments struct {
 	Prepared                 *bool                  `protobuf:"varint,9,opt,name=prepared,proto3,oneof" json:"prepared,omitempty"`
 	Approved                 *bool                  `protobuf:"varint,10,opt,name=approved,proto3,oneof" json:"approved,omitempty"`
 	DryRun                   bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
+	Outdated                 *bool                  `protobuf:"varint,200,opt,name=outdated,proto3,oneof" json:"outdated,omitempty"` // made from an earlier revision of their template than the current one
 	unknownFields            protoimpl.UnknownFields
 	sizeCache                protoimpl.SizeCache
 }
@@ -1972,6 +2013,13 @@ func (x *SelectDeployments) GetApproved() bool {
 func (x *SelectDeployments) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
+	}
+	return false
+}
+
+func (x *SelectDeployments) GetOutdated() bool {
+	if x != nil && x.Outdated != nil {
+		return *x.Outdated
 	}
 	return false
 }
@@ -3384,12 +3432,13 @@ func (x *CreateChildren) GetChildren() []*Child {
 }
 
 type Child struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Origin        string                 `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"` // names this child for ever: at most 200 characters
-	TemplateId    string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
-	SiteId        string                 `protobuf:"bytes,3,opt,name=siteId,proto3" json:"siteId,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state                 protoimpl.MessageState `protogen:"open.v1"`
+	Origin                string                 `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"` // names this child for ever: at most 200 characters
+	TemplateId            string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	SiteId                string                 `protobuf:"bytes,3,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	ReplacesDeploymentIds []string               `protobuf:"bytes,200,rep,name=replacesDeploymentIds,proto3" json:"replacesDeploymentIds,omitempty"` // siblings at the site whose place it takes once it is prepared and approved
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Child) Reset() {
@@ -3441,6 +3490,13 @@ func (x *Child) GetSiteId() string {
 		return x.SiteId
 	}
 	return ""
+}
+
+func (x *Child) GetReplacesDeploymentIds() []string {
+	if x != nil {
+		return x.ReplacesDeploymentIds
+	}
+	return nil
 }
 
 type CreateChildrenResponse struct {
@@ -4252,7 +4308,8 @@ type PutEntity struct {
 	Plugin             *Plugin                `protobuf:"bytes,9,opt,name=plugin,proto3" json:"plugin,omitempty"`
 	Origin             string                 `protobuf:"bytes,10,opt,name=origin,proto3" json:"origin,omitempty"` // names a deployment for ever: it is created once
 	DryRun             bool                   `protobuf:"varint,11,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
-	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"` // that must still be the caller's, if given
+	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                 // that must still be the caller's, if given
+	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"` // the package of a deployment that is there was made from its template as that is now
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -4369,6 +4426,13 @@ func (x *PutEntity) GetClaim() *WorkItem {
 		return x.Claim
 	}
 	return nil
+}
+
+func (x *PutEntity) GetFromTemplate() bool {
+	if x != nil {
+		return x.FromTemplate
+	}
+	return false
 }
 
 type PutEntityResponse struct {
@@ -5348,9 +5412,10 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
 	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x122\n" +
 	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\x122\n" +
-	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\"2\n" +
+	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\"O\n" +
 	"\fDeploymentID\x12\"\n" +
-	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"\xae\x04\n" +
+	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1b\n" +
+	"\brevision\x18\xc8\x01 \x01(\x03R\brevision\"\x92\x05\n" +
 	"\n" +
 	"Deployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
@@ -5369,10 +5434,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\apackage\x18\v \x01(\fR\apackage\x12 \n" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12\x16\n" +
-	"\x06origin\x18e \x01(\tR\x06origin\x1a;\n" +
+	"\x06origin\x18e \x01(\tR\x06origin\x125\n" +
+	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
+	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xba\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x05\n" +
 	"\x10ListedDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
 	"\x12parentDeploymentId\x18\x02 \x01(\tR\x12parentDeploymentId\x12\x1e\n" +
@@ -5389,7 +5456,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x12$\n" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
 	"\apackage\x18f \x01(\fR\apackage\x12\x16\n" +
-	"\x06origin\x18g \x01(\tR\x06origin\x1a;\n" +
+	"\x06origin\x18g \x01(\tR\x06origin\x125\n" +
+	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
+	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x03\n" +
@@ -5414,7 +5483,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rGetDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\xb8\x06\n" +
+	"\brevision\x18d \x01(\x03R\brevision\"\xe7\x06\n" +
 	"\x11SelectDeployments\x123\n" +
 	"\x12parentDeploymentId\x18\x03 \x01(\tH\x00R\x12parentDeploymentId\x88\x01\x01\x12X\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2,.tko.SelectDeployments.MetadataPatternsEntryR\x10metadataPatterns\x12.\n" +
@@ -5425,7 +5494,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\bprepared\x18\t \x01(\bH\x01R\bprepared\x88\x01\x01\x12\x1f\n" +
 	"\bapproved\x18\n" +
 	" \x01(\bH\x02R\bapproved\x88\x01\x01\x12\x16\n" +
-	"\x06dryRun\x18d \x01(\bR\x06dryRun\x1aC\n" +
+	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12 \n" +
+	"\boutdated\x18\xc8\x01 \x01(\bH\x03R\boutdated\x88\x01\x01\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aK\n" +
@@ -5437,7 +5507,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x15\n" +
 	"\x13_parentDeploymentIdB\v\n" +
 	"\t_preparedB\v\n" +
-	"\t_approved\"\xc2\x01\n" +
+	"\t_approvedB\v\n" +
+	"\t_outdated\"\xc2\x01\n" +
 	"\x0fListDeployments\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12.\n" +
 	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\x12\"\n" +
@@ -5550,13 +5621,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x12mergePackageFormat\x18\x03 \x01(\tR\x12mergePackageFormat\x12\"\n" +
 	"\fmergePackage\x18\x04 \x01(\fR\fmergePackage\x12&\n" +
 	"\bchildren\x18\x05 \x03(\v2\n" +
-	".tko.ChildR\bchildren\"W\n" +
+	".tko.ChildR\bchildren\"\x8e\x01\n" +
 	"\x05Child\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x02 \x01(\tR\n" +
 	"templateId\x12\x16\n" +
-	"\x06siteId\x18\x03 \x01(\tR\x06siteId\"X\n" +
+	"\x06siteId\x18\x03 \x01(\tR\x06siteId\x125\n" +
+	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\"X\n" +
 	"\x16CreateChildrenResponse\x12$\n" +
 	"\rdeploymentIds\x18\x01 \x03(\tR\rdeploymentIds\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x04R\acreated\"\x82\x02\n" +
@@ -5629,7 +5701,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xc8\x03\n" +
+	"\x06STATUS\x10\x02\"\xed\x03\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -5645,7 +5717,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06origin\x18\n" +
 	" \x01(\tR\x06origin\x12\x16\n" +
 	"\x06dryRun\x18\v \x01(\bR\x06dryRun\x12#\n" +
-	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x1a;\n" +
+	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x12#\n" +
+	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +

@@ -63,11 +63,13 @@ func (s *Service) newRecord(ctx context.Context, on *grounds, base base, request
 	if err != nil {
 		return newRecord{}, err
 	}
-	inherited := base.metadata
+	inherited, revision := base.metadata, base.revision
 	if d.template != string(request.Template) {
-		if inherited, err = s.templateMetadata(ctx, on, d.template); err != nil {
+		other, err := s.base(ctx, on, d.template)
+		if err != nil {
 			return newRecord{}, err
 		}
+		inherited, revision = other.metadata, other.revision
 	}
 	if d.site != "" && tko.CheckID("site ID", d.site) != nil {
 		return newRecord{}, explain(&MissingError{Key: Key{Kind: tko.KindSite, ID: d.site}})
@@ -85,6 +87,7 @@ func (s *Service) newRecord(ctx context.Context, on *grounds, base base, request
 			Key:      Key{Kind: tko.KindDeployment},
 			Parent:   string(request.Parent),
 			Template: d.template,
+			Base:     revision,
 			Site:     d.site,
 			Prepared: d.prepared,
 			Approved: d.approved,
@@ -120,7 +123,8 @@ const MaxChildren = 10_000
 
 // CreateChildren makes children of a deployment, all or none, each exactly
 // once: when there is a child of the same parent and origin, that one is
-// answered, as it is. The IDs are in the order of the children, those of new
+// answered, as it is. What a new child replaces goes when the child is prepared
+// and approved, in the same transaction. The IDs are in the order of the children, those of new
 // ones ascending. If a revision is given, a parent that isn't there or isn't at
 // it is an ErrConflict. Unknown templates and sites, and parents if no revision
 // is given, are an ErrInvalid.
@@ -155,6 +159,15 @@ func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (
 			if tko.CheckID("site ID", n.record.Site) != nil {
 				return nil, 0, explain(&MissingError{Key: Key{Kind: tko.KindSite, ID: n.record.Site}})
 			}
+		}
+		if n.record.Replaces, err = replacesOf(child); err != nil {
+			return nil, 0, err
+		}
+		if n := &n.record; len(n.Replaces) > 0 && (n.Prepared || n.Approved) {
+			// A child of this origin may be there already, in another state: then
+			// nothing is written, and nothing may go.
+			n.Prepared, n.Approved = false, false
+			n.Conditions = mergeConditions(nil, flagConditions(nil, false, false), 1, time.Now())
 		}
 		writes[i] = n.write(ctx, fresh[i])
 		if writes[i].ParentRevision = request.Revision; request.Revision == 0 {
@@ -236,6 +249,11 @@ func deploymentOf(r Record) (tko.Deployment, error) {
 		Approved: r.Approved,
 		Origin:   strings.TrimPrefix(r.Origin, originOf(r.Parent, "")),
 		Stamp:    r.stamp(),
+
+		TemplateRevision: r.Base,
+	}
+	for _, id := range r.Replaces {
+		d.Replaces = append(d.Replaces, tko.DeploymentID(id))
 	}
 	if r.Package == nil {
 		return d, nil

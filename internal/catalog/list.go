@@ -169,6 +169,7 @@ func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, 
 	query.TemplateMetadata = p.metadata("template metadata", sel.TemplateMetadata)
 	query.SiteMetadata = p.metadata("site metadata", sel.SiteMetadata)
 	query.Parent, query.Prepared, query.Approved = string(sel.Parent), sel.Prepared, sel.Approved
+	query.Outdated = sel.Outdated
 	if sel.Parent != "" && !isDeploymentID(sel.Parent) {
 		query.Parent, query.Limit = "", 0 // nobody's parent
 	}

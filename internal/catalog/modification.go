@@ -233,11 +233,13 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 		return change{}, err
 	}
 	var requires []Key
-	inherited := current.inherited()
+	inherited, revision := current.inherited(), current.Base
 	if d.template != current.Template {
-		if inherited, err = s.templateMetadata(ctx, on, d.template); err != nil {
+		other, err := s.base(ctx, on, d.template)
+		if err != nil {
 			return change{}, err
 		}
+		inherited, revision = other.metadata, other.revision
 		requires = references(d.template, "")
 	}
 	if d.site != current.Site {
@@ -248,6 +250,7 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 	}
 	record := current
 	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
+	record.Base = revision
 	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, beside.passed); err != nil {
 		return change{}, err
 	}
@@ -271,8 +274,23 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
 	record, now := c.record, time.Now()
 	record.Author = author(ctx)
+	var held []tko.Condition
+	if takesPlace(Write{Op: tko.OpWritten, Record: record}) && !current.Approved {
+		old, err := s.editedSince(ctx, record)
+		if err != nil {
+			return 0, err
+		}
+		if old.Revision != 0 {
+			record.Approved = false
+			held = append(held, tko.Condition{
+				Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: reasonNotApproved,
+				Message: fmt.Sprintf("deployment %s, whose place it takes, was changed by %q after this one was made: approve this one to have that go", old.ID, old.Author.Who),
+			})
+		}
+	}
 	record.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
 	record.Conditions = mergeConditions(record.Conditions, flagConditions(record.Conditions, record.Prepared, record.Approved), current.Revision+1, now)
+	record.Conditions = mergeConditions(record.Conditions, held, current.Revision+1, now)
 	if err := checkMerged(record.Key, current.Conditions, record.Conditions); err != nil {
 		return 0, err
 	}

@@ -106,6 +106,8 @@ type Put struct {
 
 	Origin string // of a new deployment: there is one of it at most
 
+	FromTemplate bool // the package of a deployment that is there was made from its template as that is now
+
 	Require Requirement
 	DryRun  bool // derive and validate, and write nothing
 	// Permit, if not nil, may refuse what the record becomes. before has
@@ -139,6 +141,7 @@ func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool,
 			return err
 		}
 		record.Author, record.UID, record.Created, record.Origin, record.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
+		record.Replaces = current.Replaces
 		if created {
 			record.UID, record.Created = newUID(), time.Now().UTC()
 		}
@@ -147,7 +150,7 @@ func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool,
 				return final(err)
 			}
 		}
-		if !created && sameContent(current, record) {
+		if !created && sameContent(current, record) && (!p.FromTemplate || current.Base == record.Base) {
 			r = current
 			return nil
 		}
@@ -299,6 +302,13 @@ func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, 
 		return Record{}, nil, err
 	}
 	record := change.record
+	if p.FromTemplate {
+		base, err := s.base(ctx, nil, record.Template)
+		if err != nil {
+			return Record{}, nil, err
+		}
+		record.Base = base.revision
+	}
 	record.Conditions = mergeConditions(current.Conditions, flagConditions(current.Conditions, record.Prepared, record.Approved), current.Revision+1, time.Now())
 	if p.DryRun {
 		err = s.requireAll(ctx, change.requires)

@@ -133,12 +133,9 @@ func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error
 			writes[i].Claim = &claim
 		}
 	}
-	outcomes, err := s.store.Commit(ctx, writes...)
+	outcomes, err := s.commitReplacing(ctx, writes)
 	if err != nil {
 		return nil, explain(err)
-	}
-	if len(outcomes) != len(writes) {
-		return nil, errors.New("the store answered another number of outcomes than it got writes")
 	}
 	return outcomes, nil
 }

@@ -22,7 +22,7 @@ const (
 func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
 	put := Put{
 		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
-		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun,
+		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
 	}
 	switch {
 	case !slices.Contains([]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}, p.Kind):

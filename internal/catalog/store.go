@@ -67,6 +67,12 @@ type Record struct {
 	Prepared bool
 	Approved bool
 	Origin   string // unique within its kind, if not ""; never changes
+	// Replaces are deployments that this one replaces once it is prepared and
+	// approved. Not part of revisions.
+	Replaces []string
+	// Base is the revision of the template that a deployment was made from; 0 if
+	// there is none, or it was not recorded. Not part of revisions.
+	Base int64
 
 	Metadata   *Metadata
 	Digest     Digest
@@ -141,7 +147,11 @@ type Query struct {
 	Parent           string                 // "" is no filter
 	Prepared         *bool
 	Approved         *bool
-	CRDs             bool // only templates that define custom resources
+	// Outdated, if not nil, selects deployments by whether Base is less than the
+	// revision of the template. If Base was not recorded, the time when the
+	// deployment was created is compared with that of the template's revision.
+	Outdated *bool
+	CRDs     bool // only templates that define custom resources
 
 	After  string // only IDs greater than this
 	Offset uint32 // of what matches, after After
@@ -175,6 +185,10 @@ type Write struct {
 	// Requires must exist, too, and not be leaving: their IDs are what the
 	// record refers to. A *MissingError names the first that doesn't, or is.
 	Requires []Key
+	// Alone is of OpDeleted: the record goes in this commit, or nothing is
+	// written. ErrConflict if others depend on it that this call doesn't move or
+	// delete before.
+	Alone bool
 	// Parent's revision, if not 0: ErrConflict if the parent (Record.Parent)
 	// is at another one, or leaving.
 	ParentRevision int64

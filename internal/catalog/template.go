@@ -178,6 +178,7 @@ func deploymentIDs(ids []string) []tko.DeploymentID {
 // base is a template as something to start from: no template is an empty
 // package without metadata. A template that isn't there is an ErrInvalid.
 type base struct {
+	revision int64
 	pkg      krm.Package
 	metadata map[string]string
 }
@@ -204,13 +205,7 @@ func (s *Service) base(ctx context.Context, on *grounds, id string) (base, error
 	if err != nil {
 		return base{}, err
 	}
-	b := base{pkg: pkg, metadata: r.effective()}
+	b := base{revision: r.Revision, pkg: pkg, metadata: r.effective()}
 	s.bases.put(r, b)
 	return b, nil
-}
-
-// templateMetadata is what a template passes on to those who are based on it.
-func (s *Service) templateMetadata(ctx context.Context, on *grounds, id string) (map[string]string, error) {
-	b, err := s.base(ctx, on, id)
-	return b.metadata, err
 }

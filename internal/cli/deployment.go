@@ -25,6 +25,12 @@ var deploymentView = view[tko.Deployment]{
 			"id": string(d.ID), "parent": string(d.Parent), "template": string(d.Template), "site": string(d.Site),
 			"metadata": metadataValue(d.Metadata), "prepared": d.Prepared, "approved": d.Approved,
 		}
+		if d.TemplateRevision > 0 {
+			row["templateRevision"] = d.TemplateRevision
+		}
+		if len(d.Replaces) > 0 {
+			row["replaces"] = listValue(d.Replaces)
+		}
 		stampRow(row, d.Stamp)
 		return row
 	},
@@ -195,6 +201,7 @@ type deploymentFilter struct {
 	sel                tko.DeploymentSelect
 	parent             string
 	prepared, approved state
+	outdated           state
 }
 
 func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
@@ -207,17 +214,20 @@ func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
 	metadataPatterns(f, &d.sel.SiteMetadata, "site-metadata", "", " of the site")
 	stateFlag(f, &d.prepared, "prepared")
 	stateFlag(f, &d.approved, "approved")
+	stateFlag(f, &d.outdated, "outdated")
+	f.Lookup("outdated").Usage = "only those made from an earlier revision of their template than the current one; =false: only others"
 	complete(cmd, "parent", a.completion(completeDeployments))
 	complete(cmd, "template-id", a.completion(completeTemplates))
 	complete(cmd, "site-id", a.completion(completeSites))
 	complete(cmd, "prepared", fixed("true", "false"))
 	complete(cmd, "approved", fixed("true", "false"))
+	complete(cmd, "outdated", fixed("true", "false"))
 }
 
 func (d *deploymentFilter) selection() tko.DeploymentSelect {
 	sel := d.sel
 	sel.Parent = tko.DeploymentID(d.parent)
-	sel.Prepared, sel.Approved = d.prepared.value, d.approved.value
+	sel.Prepared, sel.Approved, sel.Outdated = d.prepared.value, d.approved.value, d.outdated.value
 	return sel
 }
 
@@ -234,6 +244,7 @@ func (a *app) deploymentList() *cobra.Command {
 		Short: "List deployments",
 		Example: `  tko deployment list --prepared=false -o wide
   tko deployment list --site-metadata region=west --template-id 'nf/**'
+  tko deployment list --outdated --template-id nf/upf:v1
   tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --max-count -1`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -289,7 +300,7 @@ an ID, what the placements of a topology propose to change is approved, too.`,
 	filter.flags(a, cmd)
 	dryRunFlag(cmd.Flags(), &dryRun)
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		if len(args) > 0 && given(cmd.Flags(), "parent", "metadata", "template-id", "template-metadata", "site-id", "site-metadata", "prepared", "approved") {
+		if len(args) > 0 && given(cmd.Flags(), "parent", "metadata", "template-id", "template-metadata", "site-id", "site-metadata", "prepared", "approved", "outdated") {
 			return usageError(cmd, tko.Errorf(errUsage, "an ID and filters don't go together"))
 		}
 		approved, err := callLong(ctx, s, func(ctx context.Context) (int, error) {

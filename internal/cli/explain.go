@@ -212,6 +212,7 @@ func (t story) print(a *app) error {
 		{name: "Site", text: string(t.Site)},
 		{name: "Parent", text: string(t.Parent)},
 		{name: "Origin", text: t.Origin},
+		{name: "Replaces", text: t.replaces()},
 	} {
 		if f.text != "" {
 			facts = append(facts, f)
@@ -241,6 +242,18 @@ func (t story) print(a *app) error {
 		fmt.Fprintf(a.out, "  %s\n", printable(line))
 	}
 	return nil
+}
+
+// replaces names what the deployment takes the place of.
+func (t story) replaces() string {
+	if len(t.Replaces) == 0 {
+		return ""
+	}
+	ids := make([]string, len(t.Replaces))
+	for i, id := range t.Replaces {
+		ids[i] = string(id)
+	}
+	return strings.Join(ids, ", ") + ", when it is prepared and approved"
 }
 
 func (t story) state() string {

@@ -127,6 +127,9 @@ func (f *fake) Deployment(ctx context.Context, id tko.DeploymentID, revision int
 }
 
 func (f *fake) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	if sel.Outdated != nil && *sel.Outdated {
+		return items[tko.Deployment](nil, nil) // what test/cli is for
+	}
 	err := f.got(ctx, "deployments %s %s", selection(sel), window(o))
 	var found []tko.Deployment
 	for _, d := range f.deployments() {

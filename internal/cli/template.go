@@ -59,12 +59,41 @@ func (a *app) templateRegister() *cobra.Command {
 				return err
 			}
 			a.notice("registered template %q, revision %d", t.ID, revision)
-			return a.printResult(map[string]any{"id": args[0], "revision": revision})
+			outdated, err := countOutdated(ctx, s, t.ID, revision)
+			if err != nil {
+				return err
+			}
+			if outdated > 0 {
+				a.notice("%s an earlier revision of it: to find them, tko deployment list --outdated --template-id %s",
+					count(outdated, "deployment keeps", "deployments keep"), t.ID)
+			}
+			result := map[string]any{"id": args[0], "revision": revision}
+			if outdated > 0 {
+				result["outdated"] = int64(outdated)
+			}
+			return a.printResult(result)
 		}),
 	}
 	metadataFlag(cmd.Flags(), &metadata)
 	pkg.flags(cmd.Flags(), "i")
 	return cmd
+}
+
+// countOutdated counts the deployments that keep an earlier revision of a
+// template than the one that was registered.
+func countOutdated(ctx context.Context, s *session, id tko.TemplateID, revision int64) (int, error) {
+	if revision <= 1 {
+		return 0, nil
+	}
+	yes, n := true, 0
+	sel := tko.DeploymentSelect{Templates: []string{string(id)}, Outdated: &yes} // an ID is a pattern of itself
+	err := each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
+		return s.Deployments(ctx, sel, tko.ListOptions{})
+	}, func(tko.Deployment) error {
+		n++
+		return nil
+	})
+	return n, err
 }
 
 func (a *app) templateGet() *cobra.Command {

@@ -115,6 +115,50 @@ func TestPlanTellsWhatChanges(t *testing.T) {
 	}
 }
 
+// A template that changes reaches no deployment that was made from it, but for those
+// that the source makes anew.
+func TestPlanSaysHowManyDeploymentsKeepTheEarlierRevision(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	first := r.push(map[string]string{
+		"template.yaml": template("t", "1"), "other.yaml": template("other", "1"), "site.yaml": site("lagos", ""),
+		"anew.yaml": deployment("anew", "t", "lagos"), "same.yaml": deployment("same", "t", "lagos"),
+	})
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: r.url}})}})
+	w.sync("fleet", first)
+	for _, template := range []tko.TemplateID{"t", "other"} {
+		if _, err := w.CreateDeployment(t.Context(), tko.NewDeployment{Template: template}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	outdated := func() (n int) {
+		yes := true
+		for _, err := range w.Deployments(t.Context(), tko.DeploymentSelect{Outdated: &yes}, tko.ListOptions{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		return n
+	}
+	r.write(map[string]string{"template.yaml": template("t", "2"), "anew.yaml": strings.Replace(deployment("anew", "t", "lagos"), "own}", "mine}", 1)})
+	preview, err := gitops.Look(t.Context(), w.Client, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{`template "t" changes: 2 deployments that were made from it keep the earlier revision (tko deployment list --outdated --template-id t)`}
+	if diff := cmp.Diff(want, preview.Plan.Messages); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if n := outdated(); n != 0 {
+		t.Errorf("before it is applied, %d are outdated", n)
+	}
+	w.sync("fleet", r.push(map[string]string{"template.yaml": template("t", "2"), "anew.yaml": strings.Replace(deployment("anew", "t", "lagos"), "own}", "mine}", 1)}))
+	if n := outdated(); n != 2 {
+		t.Errorf("when it is applied, %d are outdated", n)
+	}
+}
+
 // A meter counts what is asked, and what lists answer.
 type meter struct {
 	*client.Client

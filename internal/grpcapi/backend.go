@@ -57,7 +57,9 @@ type Lister interface {
 type Deleter interface {
 	DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error)
 	DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error)
-	DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error)
+	// DeleteDeploymentAt deletes a deployment and its descendants if it is at a
+	// revision; at any, if that is 0. ErrConflict otherwise.
+	DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error)
 	DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error)
 }
 

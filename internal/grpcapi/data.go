@@ -169,7 +169,7 @@ func (d *data) ListDeployments(m *tkopb.ListDeployments, s grpc.ServerStreamingS
 }
 
 func (d *data) DeleteDeployment(ctx context.Context, m *tkopb.DeploymentID) (*tkopb.DeleteResponse, error) {
-	return deleted(d.backend.DeleteDeployment(ctx, tko.DeploymentID(m.GetDeploymentId())))
+	return deleted(d.backend.DeleteDeploymentAt(ctx, tko.DeploymentID(m.GetDeploymentId()), m.GetRevision()))
 }
 
 func (d *data) PurgeDeployments(ctx context.Context, m *tkopb.SelectDeployments) (*tkopb.DeleteResponse, error) {

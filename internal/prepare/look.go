@@ -170,9 +170,9 @@ func (l *look) stepTopology(ctx context.Context, id krm.Identity) (outcome, erro
 		}
 	}
 	started := time.Now()
-	preparer := topology.Preparer{Client: l.p.client}
+	preparer := topology.Preparer{Client: l.p.client, Children: l.p.client}
 	resource, err := preparer.Prepare(ctx, topology.Deployment{
-		ID: l.d.ID, Revision: l.d.Stamp.Revision, Package: l.d.Package, Preparable: l.plugins.preparable,
+		ID: l.d.ID, Revision: l.d.Stamp.Revision, Package: l.d.Package, Preparable: l.plugins.preparable, Waits: len(l.d.Replaces) > 0,
 	}, id)
 	var wait *topology.WaitError
 	var refusal *topology.Error
@@ -342,9 +342,8 @@ func (l *look) finish(ctx context.Context) (work.Result, error) {
 	pkg, approved, err := finished(l.d, l.d.Package, l.p.options.ManualApprove)
 	if err == nil {
 		conditions := conditionsOfFinished(l.d.Stamp.Revision+1, approved)
-		if len(topology.Living(pkg)) > 0 {
-			// With it, the next look reviews them.
-			conditions = append(conditions, placedAsSaid())
+		if c, ok := placedCondition(pkg, l.d); ok { // with it, the next look reviews them
+			conditions = append(conditions, c)
 		}
 		effects, effectsErr := l.p.effects(ctx, l.d.Stamp.Conditions, pkg, placementsOf(pkg))
 		if effectsErr != nil {

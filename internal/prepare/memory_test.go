@@ -123,6 +123,7 @@ func (m *memory) CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (
 		d.Package = c.Package.Clone()
 		d.Prepared = prepared
 		d.Approved = state.Approved != nil && *state.Approved
+		m.takePlace(d)
 		if state.Site != nil {
 			d.Site = tko.SiteID(*state.Site)
 		}
@@ -173,6 +174,7 @@ func (m *memory) CreateChildren(_ context.Context, c tko.NewChildren) (ids []tko
 			}
 			created++
 			m.deployments[id].Origin = child.Origin
+			m.deployments[id].Replaces = child.Replaces
 			m.deployments[id].Stamp.Who = "preparer"
 			m.origins[key] = string(id)
 			ids = append(ids, id)
@@ -198,6 +200,45 @@ func (m *memory) Deployments(_ context.Context, sel tko.DeploymentSelect, _ tko.
 			}
 		}
 	}
+}
+
+// takePlace does what the data controller does when a deployment that replaces
+// others becomes prepared and approved: in the same transaction.
+func (m *memory) takePlace(d *tko.Deployment) {
+	if !d.Prepared || !d.Approved {
+		return
+	}
+	for _, id := range d.Replaces {
+		old, ok := m.deployments[id]
+		if !ok || old.Parent != d.Parent || old.Site != d.Site {
+			continue
+		}
+		for _, child := range m.deployments {
+			if child.Parent == id {
+				child.Parent = d.ID
+				child.Origin = string(id) + "/" + strings.TrimPrefix(child.Origin, string(id)+"/")
+				child.Stamp.Revision++
+			}
+		}
+		delete(m.deployments, id)
+		delete(m.origins, string(old.Parent)+"|"+old.Origin)
+	}
+	d.Replaces = nil
+}
+
+func (m *memory) DeleteDeploymentAt(_ context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error) {
+	return tko.Deleted{Count: 1}, m.write("delete", func() error {
+		d, ok := m.deployments[id]
+		switch {
+		case !ok:
+			return tko.NotFound(tko.KindDeployment, id)
+		case d.Stamp.Revision != revision:
+			return tko.ErrConflict
+		}
+		delete(m.deployments, id)
+		delete(m.origins, string(d.Parent)+"|"+d.Origin)
+		return nil
+	})
 }
 
 func (m *memory) DeleteDeployment(_ context.Context, id tko.DeploymentID) (tko.Deleted, error) {

@@ -26,8 +26,8 @@ type Client interface {
 
 // Records are the deployments.
 type Records interface {
-	// Deployment answers a deployment as it is (revision 0). It belongs to the
-	// caller.
+	// Deployment returns a deployment as it was at a revision, or as it is
+	// (revision 0). It belongs to the caller.
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 	// CommitDeployment replaces a deployment's package if it is still at the
 	// revision and nobody holds a modification token; tko.ErrConflict and

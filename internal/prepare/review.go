@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,10 +18,12 @@ import (
 // The reasons of the Placed condition, beside those of packages tko and
 // topology.
 const (
-	ReasonUpToDate  = "UpToDate"       // the children are as the placements say
-	ReasonWithin    = "WithinBudget"   // they will be, as fast as the budget allows
-	ReasonOnce      = "EvaluatedOnce"  // nobody looks any more
-	ReasonNotPlaced = "CannotEvaluate" // it waits for a resource that isn't prepared
+	ReasonUpToDate  = "UpToDate"        // the children are as the placements say
+	ReasonWithin    = "WithinBudget"    // they will be, as fast as the budget allows
+	ReasonOnce      = "EvaluatedOnce"   // placements are not evaluated again
+	ReasonNoEffect  = "EditHasNoEffect" // the topology was edited, and its children stay as they are
+	ReasonPending   = "NotEvaluatedYet" // its deployment must replace another one, or be evaluated again, first
+	ReasonNotPlaced = "CannotEvaluate"  // it waits for a resource that isn't prepared
 )
 
 const (
@@ -34,6 +37,12 @@ const (
 // be done without asking, and says the rest on the deployment. Its work stays
 // in the queue, so that a change of sites stirs it up.
 func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, error) {
+	if len(d.Replaces) > 0 { // that it takes their place calls for another look
+		return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, nil
+	}
+	if pending := topology.Pending(d.Package); len(pending) > 0 {
+		return p.placePending(ctx, d, pending)
+	}
 	living := topology.Living(d.Package)
 	if len(living) > 0 {
 		if wait := p.reviews.wait(d, time.Now()); wait > 0 {
@@ -58,12 +67,10 @@ func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, e
 	r := review{p: p, d: d, pkg: d.Package, of: topology.Deployment{
 		ID: d.ID, Revision: d.Stamp.Revision, Package: d.Package, Preparable: plugins.preparable,
 	}}
-	for _, id := range living {
-		if err := r.placement(ctx, id); err != nil {
-			return work.Result{}, err
-		}
+	if err := r.placements(ctx, living); err != nil {
+		return work.Result{}, err
 	}
-	err = r.record(ctx)
+	err = r.record(ctx, r.condition())
 	pause := min(max(p.options.ReviewPause, reviewShare*time.Since(started)), max(maxPause, p.options.ReviewPause))
 	p.reviews.remember(r.d, started, pause) // also if somebody holds the deployment: it cost as much
 	if err != nil {
@@ -76,21 +83,85 @@ func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, e
 	return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, nil
 }
 
-// noReview takes back what a deployment says whose placements are no longer
-// evaluated again.
-func (p *Preparer) noReview(ctx context.Context, d tko.Deployment) error {
-	for _, c := range d.Stamp.Conditions {
-		if c.Type == tko.ConditionPlaced && c.Reason != ReasonOnce {
-			err := p.client.SetConditions(ctx, tko.KindDeployment, string(d.ID), []tko.Condition{{
-				Type: tko.ConditionPlaced, Status: tko.ConditionUnknown, Reason: ReasonOnce,
-				Message: "no placement has spec.update Propose or Apply", ObservedRevision: d.Stamp.Revision,
-			}})
-			if err != nil {
-				return fmt.Errorf("set the conditions of deployment %q: %w", d.ID, err)
+// placePending makes the children of a topology that has taken the place of
+// others.
+func (p *Preparer) placePending(ctx context.Context, d tko.Deployment, pending []krm.Identity) (work.Result, error) {
+	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
+	if err != nil {
+		return work.Result{}, err
+	}
+	preparer := topology.Preparer{Client: p.client, Children: p.client}
+	r := review{p: p, d: d, pkg: d.Package}
+	for _, id := range pending {
+		resource, err := preparer.Place(ctx, topology.Deployment{ID: d.ID, Revision: d.Stamp.Revision, Package: d.Package, Preparable: plugins.preparable}, id)
+		if err != nil {
+			if err := r.problem(err); err != nil {
+				return work.Result{}, err
 			}
+			continue
 		}
+		r.pkg = replace(r.pkg, resource)
+		r.done = append(r.done, fmt.Sprintf("%s %q was evaluated", id.Kind, id.Name))
+	}
+	if len(r.problems) > 0 {
+		retry := retryWaiting(d.Stamp.Conditions, tko.ConditionPlaced, r.problems[0].reason, time.Now())
+		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retry)}, r.record(ctx, r.condition())
+	}
+	c, _ := placedCondition(r.pkg, d)
+	return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)}, r.record(ctx, c)
+}
+
+// noReview says of a deployment whose placements are not evaluated again what
+// that means for it.
+func (p *Preparer) noReview(ctx context.Context, d tko.Deployment) error {
+	i := slices.IndexFunc(d.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionPlaced })
+	if i < 0 {
+		return nil
+	}
+	old, c := d.Stamp.Conditions[i], onceCondition(d.Package)
+	if old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message {
+		return nil
+	}
+	c.ObservedRevision = d.Stamp.Revision
+	if err := p.client.SetConditions(ctx, tko.KindDeployment, string(d.ID), []tko.Condition{c}); err != nil {
+		return fmt.Errorf("set the conditions of deployment %q: %w", d.ID, err)
 	}
 	return nil
+}
+
+// onceCondition is the Placed condition of a package without placements that are
+// evaluated again.
+func onceCondition(pkg krm.Package) tko.Condition {
+	c := tko.Condition{Type: tko.ConditionPlaced, Status: tko.ConditionUnknown, Reason: ReasonOnce, Message: "no placement has spec.update Propose or Apply"}
+	edited, left := topology.OnceNotes(pkg)
+	if len(edited) > 0 {
+		c.Status, c.Reason = tko.ConditionFalse, ReasonNoEffect
+	}
+	if texts := append(edited, left...); len(texts) > 0 {
+		c.Message = bounded(strings.Join(texts, "; "))
+	}
+	return c
+}
+
+// placedCondition is the Placed condition of a deployment that was prepared just
+// now, if it has placements.
+func placedCondition(pkg krm.Package, d tko.Deployment) (c tko.Condition, ok bool) {
+	before := slices.ContainsFunc(d.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionPlaced })
+	switch {
+	case len(topology.Pending(pkg)) > 0:
+		return tko.Condition{
+			Type: tko.ConditionPlaced, Status: tko.ConditionUnknown, Reason: ReasonPending,
+			Message: "the placements are evaluated when this deployment has replaced the one before it, which it does when it is approved",
+		}, true
+	case len(topology.Living(pkg)) > 0 && before:
+		return tko.Condition{Type: tko.ConditionPlaced, Status: tko.ConditionUnknown, Reason: ReasonPending, Message: "the placements are evaluated next"}, true
+	case len(topology.Living(pkg)) > 0:
+		return placedAsSaid(), true
+	case before || topology.HasOnce(pkg):
+		return onceCondition(pkg), true
+	default:
+		return tko.Condition{}, false
+	}
 }
 
 // A review is one evaluation of the placements of one deployment.
@@ -103,15 +174,37 @@ type review struct {
 	problems  []problem // why a placement can't be evaluated
 	waits     []string
 	proposals []string
+	notes     []string
 	done      []string
 }
 
-func (r *review) placement(ctx context.Context, id krm.Identity) error {
+// placements evaluates placements, and does what may be done.
+func (r *review) placements(ctx context.Context, ids []krm.Identity) error {
 	preparer := topology.Preparer{Client: r.p.client, Children: r.p.client}
-	found, err := preparer.Review(ctx, r.of, id)
-	if err != nil {
-		return r.problem(err)
+	var found []topology.Review
+	for _, id := range ids {
+		one, err := preparer.Review(ctx, r.of, id)
+		if err != nil {
+			if err := r.problem(err); err != nil {
+				return err
+			}
+			continue
+		}
+		found = append(found, one)
 	}
+	if len(found) == len(ids) { // else one that can't be evaluated may have a use for them
+		topology.Adopt(found)
+	}
+	for _, one := range found {
+		if err := r.placement(ctx, preparer, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *review) placement(ctx context.Context, preparer topology.Preparer, found topology.Review) error {
+	id := found.Placement
 	decision := found.Decide(isApproved(r.d.Stamp.Conditions))
 	if err := preparer.CarryOut(ctx, id, decision); err != nil {
 		return r.problem(err)
@@ -123,6 +216,9 @@ func (r *review) placement(ctx context.Context, id krm.Identity) error {
 	}
 	if decision.Wait != "" {
 		r.waits = append(r.waits, name+": "+decision.Wait)
+	}
+	for _, note := range decision.Notes {
+		r.notes = append(r.notes, name+": "+note)
 	}
 	if decision.Propose != nil {
 		r.proposals = append(r.proposals, name+" "+decision.Propose.String())
@@ -180,15 +276,17 @@ func (r *review) condition() tko.Condition {
 		c.Status, c.Reason = tko.ConditionFalse, tko.ReasonChangeProposed
 		texts = append(texts, strings.Join(r.proposals, "; ")+"; approve it, or change the topology")
 	}
-	if texts = append(texts, r.waits...); len(texts) > 0 {
+	if c.Status == tko.ConditionTrue && len(r.notes) > 0 {
+		c.Status, c.Reason = tko.ConditionFalse, ReasonNoEffect
+	}
+	if texts = append(append(texts, r.waits...), r.notes...); len(texts) > 0 {
 		c.Message = bounded(strings.Join(texts, "; "))
 	}
 	return c
 }
 
 // record says on the deployment what came of the review.
-func (r *review) record(ctx context.Context) error {
-	condition := r.condition()
+func (r *review) record(ctx context.Context, condition tko.Condition) error {
 	same, err := equal(r.d.Package, r.pkg)
 	if err != nil {
 		return err

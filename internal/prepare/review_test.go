@@ -247,7 +247,7 @@ func TestPlacementAgain(t *testing.T) {
 						d.Package[i].Set("other", "spec", "templateId")
 						d.Package[0].Set("other", "status", "templates", "leaf")
 					},
-					want: []string{"north-1", "north-2", "other at north-1", "other at north-2"}, says: `False WithinBudget: Placement "placement": 2 children will be deleted when`,
+					want: []string{"north-1", "north-2", "other at north-1", "other at north-2"}, says: `False WithinBudget: Placement "placement": 2 children will be replaced, each when`,
 				},
 				{settle: true, want: []string{"other at north-1", "other at north-2"}, says: "True UpToDate"},
 			},
@@ -325,7 +325,8 @@ func TestPlacementAgainIsOnTheDeployment(t *testing.T) {
 	}
 	m.approve(id)
 	look(t, prepare.New(m, runner{}, prepare.Options{}), id)
-	want := map[string]any{"deployments": int64(31), "templates": map[string]any{"leaf": "leaf"}}
+	merged, _ := status()["merged"].(map[string]any)
+	want := map[string]any{"deployments": int64(31), "templates": map[string]any{"leaf": "leaf"}, "merged": map[string]any{"digest": merged["digest"]}}
 	if diff := cmp.Diff(want, status()); diff != "" {
 		t.Errorf("when it is done: %s", diff)
 	}

@@ -59,11 +59,11 @@ type target interface {
 	Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error)
 }
 
-// gitTarget commits whole trees: it holds nothing.
+// gitTarget commits whole trees: it holds nothing but what has conflicts.
 type gitTarget struct{ *git.Target }
 
-func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, _ []tko.DeploymentID) (report.Report, error) {
-	removed, err := t.Target.Schedule(ctx, trigger, site, deployments)
+func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
+	removed, err := t.Target.Schedule(ctx, trigger, site, deployments, held...)
 	r := report.Report{Removed: removed}
 	if err != nil {
 		return r, err
@@ -237,16 +237,24 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 	for i, step := range p.steps {
 		began := time.Now()
 		r := &results[i]
-		if step.target != nil {
-			r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, p.deployments, p.held)
-		} else {
+		found := step.conflictsOf(p.deployments)
+		switch {
+		case step.target != nil:
+			apply, held := withhold(p.deployments, found)
+			if _, whole := step.target.(gitTarget); !whole {
+				held = slices.Concat(p.held, held)
+			}
+			r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, apply, held)
+		case len(found) > 0: // a plugin makes the site so: what it isn't given goes
+		default:
 			if packages == nil {
 				packages = p.packages()
 			}
 			r.err = s.runner.Schedule(ctx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages)
 		}
 		s.options.Log.DebugContext(ctx, "scheduled", "site", string(seen.site.ID), "by", step.String(),
-			"deployments", len(p.deployments), "took", time.Since(began), "err", r.err)
+			"deployments", len(p.deployments), "conflicts", len(found), "took", time.Since(began), "err", r.err)
+		r.say(found, p.deployments, step)
 	}
 	return results
 }

@@ -259,7 +259,7 @@ func site(id tko.SiteID, pkg ...krm.Resource) tko.Site {
 func deployment(id tko.DeploymentID, at tko.SiteID) tko.Deployment {
 	return tko.Deployment{
 		ID: id, Site: at, Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 1},
-		Package: krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "x", "namespace": "y"}}},
+		Package: krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": string(id), "namespace": "y"}}},
 	}
 }
 

@@ -89,13 +89,16 @@ type deploymentBody struct {
 	Metadata map[string]string `json:"metadata"`
 	Prepared bool              `json:"prepared"`
 	Approved bool              `json:"approved"`
+
+	TemplateRevision int64              `json:"templateRevision,omitempty"`
+	Replaces         []tko.DeploymentID `json:"replaces,omitempty"`
 	stampBody
 }
 
 func deploymentRow(d tko.Deployment) deploymentBody {
 	return deploymentBody{
 		ID: d.ID, Parent: d.Parent, Template: d.Template, Site: d.Site, Metadata: orEmptyMap(d.Metadata),
-		Prepared: d.Prepared, Approved: d.Approved, stampBody: stampOf(d.Stamp),
+		Prepared: d.Prepared, Approved: d.Approved, TemplateRevision: d.TemplateRevision, Replaces: d.Replaces, stampBody: stampOf(d.Stamp),
 	}
 }
 

@@ -149,8 +149,13 @@ func (a *api) sites(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *api) deployments(w http.ResponseWriter, r *http.Request) {
+	sel, err := deploymentSelect(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
 	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
-		return a.catalog.Deployments(ctx, tko.DeploymentSelect{}, options)
+		return a.catalog.Deployments(ctx, sel, options)
 	}, deploymentRow)
 }
 
@@ -198,6 +203,20 @@ func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(
 		end = "[]\n"
 	}
 	_, _ = w.Write([]byte(end)) // the client is gone
+}
+
+// deploymentSelect reads ?outdated=true or false: whether deployments were made
+// from an earlier revision of their template than the current one.
+func deploymentSelect(r *http.Request) (tko.DeploymentSelect, error) {
+	text := r.URL.Query().Get("outdated")
+	if text == "" {
+		return tko.DeploymentSelect{}, nil
+	}
+	outdated, err := strconv.ParseBool(text)
+	if err != nil {
+		return tko.DeploymentSelect{}, tko.Errorf(tko.ErrInvalid, "outdated=%.40q is unknown: use true or false", text)
+	}
+	return tko.DeploymentSelect{Outdated: &outdated}, nil
 }
 
 func listOptions(r *http.Request) (tko.ListOptions, error) {

@@ -97,7 +97,10 @@ func (f *fake) Sites(_ context.Context, _ tko.SiteSelect, o tko.ListOptions) ite
 	return list(f, o, tko.Site{ID: "s1", Template: "t1", Stamp: stamp}, tko.Site{ID: "s2", Stamp: stamp})
 }
 
-func (f *fake) Deployments(_ context.Context, _ tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+func (f *fake) Deployments(_ context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	if s.Outdated != nil && *s.Outdated {
+		return list(f, o, tko.Deployment{ID: "d2", Template: "t1", Replaces: []tko.DeploymentID{"d1"}, TemplateRevision: 1, Stamp: stamp})
+	}
 	return list(f, o, tko.Deployment{ID: "d1", Parent: "d0", Template: "t1", Site: "s1", Prepared: true, Approved: true, Stamp: stamp})
 }
 
@@ -150,6 +153,14 @@ func TestAnswers(t *testing.T) {
 		"deployments": {
 			why: "with what they belong to and their state", url: "/api/deployment/list?count=-1",
 			want: `[{"id":"d1","parent":"d0","template":"t1","site":"s1","metadata":{},"prepared":true,"approved":true,` + stamped + `}]`,
+		},
+		"outdated deployments": {
+			why: "a template that was registered again reaches none: they must be found", url: "/api/deployment/list?outdated=true",
+			want: `[{"id":"d2","parent":"","template":"t1","site":"","metadata":{},"prepared":false,"approved":false,"templateRevision":1,"replaces":["d1"],` + stamped + `}]`,
+		},
+		"deployments that are perhaps outdated": {
+			why: "a misspelled filter must not list all", url: "/api/deployment/list?outdated=perhaps", status: 400,
+			want: `{"error":"outdated=\"perhaps\" is unknown: use true or false"}`,
 		},
 		"plugins": {
 			why: "browsers must not see what executors log in with", url: "/api/plugin/list",

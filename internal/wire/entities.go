@@ -168,9 +168,12 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 		Prepared:           d.Prepared,
 		Approved:           d.Approved,
 		Origin:             d.Origin,
-		PackageFormat:      name,
-		Package:            data,
-		Stamp:              newStamp(d.Stamp),
+
+		ReplacesDeploymentIds: stringsOf(d.Replaces), TemplateRevision: d.TemplateRevision,
+
+		PackageFormat: name,
+		Package:       data,
+		Stamp:         newStamp(d.Stamp),
 	}, nil
 }
 
@@ -190,6 +193,8 @@ type placed interface {
 	GetTemplateId() string
 	GetSiteId() string
 	GetOrigin() string
+	GetReplacesDeploymentIds() []string
+	GetTemplateRevision() int64
 }
 
 // Deployment reads a deployment.
@@ -207,8 +212,12 @@ func Deployment[M DeploymentMessage](m M) (tko.Deployment, error) {
 		Prepared: m.GetPrepared(),
 		Approved: m.GetApproved(),
 		Origin:   m.GetOrigin(),
+		Replaces: idsOf[tko.DeploymentID](m.GetReplacesDeploymentIds()),
 		Package:  p,
-		Stamp:    stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
+
+		TemplateRevision: m.GetTemplateRevision(),
+
+		Stamp: stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
 	}, nil
 }
 
@@ -230,9 +239,12 @@ func NewListedDeployment(d tko.Deployment, format krm.Format) (*tkopb.ListedDepl
 		Prepared:           d.Prepared,
 		Approved:           d.Approved,
 		Origin:             d.Origin,
-		Stamp:              newStamp(d.Stamp),
-		PackageFormat:      name,
-		Package:            data,
+
+		ReplacesDeploymentIds: stringsOf(d.Replaces), TemplateRevision: d.TemplateRevision,
+
+		Stamp:         newStamp(d.Stamp),
+		PackageFormat: name,
+		Package:       data,
 	}, nil
 }
 

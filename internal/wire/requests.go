@@ -81,7 +81,7 @@ func NewCreateChildren(c tko.NewChildren, format krm.Format) (*tkopb.CreateChild
 		Children:           make([]*tkopb.Child, len(c.Children)),
 	}
 	for i, child := range c.Children {
-		m.Children[i] = &tkopb.Child{Origin: child.Origin, TemplateId: string(child.Template), SiteId: string(child.Site)}
+		m.Children[i] = &tkopb.Child{Origin: child.Origin, TemplateId: string(child.Template), SiteId: string(child.Site), ReplacesDeploymentIds: stringsOf(child.Replaces)}
 	}
 	return m, nil
 }
@@ -103,6 +103,7 @@ func CreateChildren(m *tkopb.CreateChildren) (tko.NewChildren, error) {
 			Origin:   child.GetOrigin(),
 			Template: tko.TemplateID(child.GetTemplateId()),
 			Site:     tko.SiteID(child.GetSiteId()),
+			Replaces: idsOf[tko.DeploymentID](child.GetReplacesDeploymentIds()),
 		}
 	}
 	return c, nil

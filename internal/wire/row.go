@@ -88,6 +88,8 @@ const (
 	rowPackageFormat = 101
 	rowPackage       = 102
 	rowOrigin        = 103
+	rowReplaces      = 200
+	rowBase          = 201
 )
 
 const (
@@ -131,7 +133,11 @@ func appendDeployment(b []byte, d *tko.Deployment) []byte {
 	b = appendNumber(b, rowPrepared, protowire.EncodeBool(d.Prepared))
 	b = appendNumber(b, rowApproved, protowire.EncodeBool(d.Approved))
 	b = appendStamp(b, &d.Stamp)
-	return appendText(b, rowOrigin, d.Origin)
+	b = appendText(b, rowOrigin, d.Origin)
+	for _, id := range d.Replaces {
+		b = appendText(b, rowReplaces, string(id))
+	}
+	return appendNumber(b, rowBase, uint64(d.TemplateRevision)) //nolint:gosec // as protobuf writes what is negative
 }
 
 func appendStamp(b []byte, s *tko.Stamp) []byte {
@@ -318,6 +324,14 @@ func (r *DeploymentRow) read(data []byte) error {
 			r.packageData = append([]byte(nil), v.bytes...)
 		case rowOrigin:
 			return fresh(&origin, v)
+		case rowReplaces:
+			var replaced string
+			if err := fresh(&replaced, v); err != nil {
+				return err
+			}
+			now.Replaces = append(now.Replaces, tko.DeploymentID(replaced))
+		case rowBase:
+			now.TemplateRevision = int64(v.number) //nolint:gosec // as protobuf writes what is negative
 		}
 		return nil
 	})

@@ -42,6 +42,7 @@ func NewDeploymentSelect(s tko.DeploymentSelect, dryRun bool) *tkopb.SelectDeplo
 		SiteMetadataPatterns:     s.SiteMetadata,
 		Prepared:                 s.Prepared,
 		Approved:                 s.Approved,
+		Outdated:                 s.Outdated,
 		DryRun:                   dryRun,
 	}
 	if s.Parent != "" {
@@ -66,6 +67,7 @@ func DeploymentSelect(m *tkopb.SelectDeployments) tko.DeploymentSelect {
 		SiteMetadata:     m.GetSiteMetadataPatterns(),
 		Prepared:         m.Prepared,
 		Approved:         m.Approved,
+		Outdated:         m.Outdated,
 	}
 }
 

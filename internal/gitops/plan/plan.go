@@ -88,6 +88,7 @@ type Action struct {
 
 	manifest *manifest.Manifest
 	put      tko.Put
+	changes  bool // what is there
 }
 
 // String tells people.
@@ -187,11 +188,11 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	}
 	actions := make([]*Action, len(manifests))
 	problems := make([]error, len(manifests))
-	group, ctx := errgroup.WithContext(ctx)
+	group, deciding := errgroup.WithContext(ctx)
 	group.SetLimit(asks)
 	for i := range manifests {
 		group.Go(func() error {
-			action, err := m.decide(ctx, &manifests[i])
+			action, err := m.decide(deciding, &manifests[i])
 			if err != nil && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrDenied) {
 				return fmt.Errorf("%s: %w", manifests[i], err)
 			}
@@ -214,8 +215,42 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 		}
 	}
 	m.charge(plan, removals)
+	if err := m.outdate(ctx, plan); err != nil {
+		return nil, err
+	}
 	m.inventory(plan)
 	return plan, nil
+}
+
+// outdate says how many deployments keep the earlier revision of a template that
+// changes: all that were made from it, but for those that the plan makes anew.
+func (m *maker) outdate(ctx context.Context, plan *Plan) error {
+	anew := map[string]bool{}
+	for _, a := range plan.Actions {
+		if a.Kind == tko.KindDeployment {
+			anew[a.ID] = true
+		}
+	}
+	for _, a := range plan.Actions {
+		if a.Kind != tko.KindTemplate || a.Verb == Create || !a.changes {
+			continue
+		}
+		n := 0
+		sel := tko.DeploymentSelect{Templates: []string{a.Name}} // an ID is a pattern of itself
+		for d, err := range m.client.Deployments(ctx, sel, tko.ListOptions{}) {
+			if err != nil {
+				return fmt.Errorf("list the deployments of template %q: %w", a.Name, err)
+			}
+			if !anew[string(d.ID)] {
+				n++
+			}
+		}
+		if n > 0 {
+			plan.Messages = append(plan.Messages, fmt.Sprintf(
+				"template %q changes: %d deployments that were made from it keep the earlier revision (tko deployment list --outdated --template-id %s)", a.Name, n, a.Name))
+		}
+	}
+	return nil
 }
 
 // removals are of what left the source.
@@ -395,6 +430,7 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 	if err != nil {
 		return nil, err
 	}
+	a.changes = changed
 	if a.Verb == Adopt && changed && !w.Adopt && !m.policy.Adopt {
 		return nil, tko.Errorf(tko.ErrInvalid, "it is there already, is different and isn't this source's (%s wrote it last): make them equal, or set the annotation %s: \"true\"",
 			orNobody(there.who), manifest.AnnotationAdopt)
@@ -543,7 +579,7 @@ func (m *maker) decideDeployment(ctx context.Context, a *Action, item tko.Source
 		if item.Digest == w.Digest {
 			a.Reason = "somebody moved it"
 		}
-		a.put.Origin, a.put.ID = "", there.id
+		a.put.Origin, a.put.ID, a.put.FromTemplate = "", there.id, true
 		a.put.Package = merged.WithDeployment(string(w.Put.Template), string(w.Put.Site), false, false)
 	}
 	// Whatever is still to come, what it is made of is tried.

@@ -19,9 +19,9 @@ type placed struct {
 }
 
 // planChildren says what children a placement has, in batches of one merge
-// package each.
-func planChildren(d Deployment, placement krm.Identity, entries []placed) []tko.NewChildren {
-	var batches []tko.NewChildren
+// package each. slots are the names of their Template resources, by origin.
+func planChildren(d Deployment, placement krm.Identity, entries []placed) (batches []tko.NewChildren, slots map[string]string) {
+	slots = map[string]string{}
 	times := map[string]int{} // how often an origin came up before
 	for _, e := range entries {
 		here := map[tko.SiteID]bool{}
@@ -31,9 +31,10 @@ func planChildren(d Deployment, placement krm.Identity, entries []placed) []tko.
 				continue
 			}
 			here[site] = true
-			key := fmt.Sprintf("%q %q %q %q", placement.Name, e.template.resource.Name, e.id, site)
+			key := childKey(placement.Name, e.template.resource.Name, e.id, site)
 			origin := childOrigin(placement, key, times[key])
 			times[key]++
+			slots[origin] = e.template.resource.Name
 			batch.Children = append(batch.Children, tko.NewChild{Origin: origin, Template: e.id, Site: site})
 			if len(batch.Children) == childrenPerCall {
 				batches = append(batches, batch)
@@ -44,7 +45,12 @@ func planChildren(d Deployment, placement krm.Identity, entries []placed) []tko.
 			batches = append(batches, batch)
 		}
 	}
-	return batches
+	return batches, slots
+}
+
+// childKey is what makes a child of a placement this one.
+func childKey(placement, template string, id tko.TemplateID, site tko.SiteID) string {
+	return fmt.Sprintf("%q %q %q %q", placement, template, id, site)
 }
 
 // childOrigin names a child for ever: by its placement, the name of the

@@ -29,8 +29,11 @@ type Children interface {
 	Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error]
 	// DeleteDeployment deletes a deployment and its descendants.
 	DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error)
-	// Deployment answers a deployment as it is (revision 0). It belongs to the
-	// caller.
+	// DeleteDeploymentAt deletes a deployment and its descendants if it is at a
+	// revision: tko.ErrConflict otherwise.
+	DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error)
+	// Deployment returns a deployment as it was at a revision, or as it is
+	// (revision 0). It belongs to the caller.
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 	// CommitDeployment replaces a deployment's package if it is still at the
 	// revision and nobody holds a modification token; tko.ErrConflict and
@@ -68,12 +71,25 @@ type Review struct {
 	budget    budget
 	proposed  string // the target of the proposal that the placement holds, or ""
 
-	wanted     int               // children, in all
-	target     string            // names all that is wanted
-	create     []tko.NewChildren // what is missing, in batches
-	homeless   []home            // of this placement, wanted, and at no site although theirs is there again
-	surplus    []tko.Deployment  // of this placement and not wanted, sorted by ID
-	unprepared int               // of this placement and wanted
+	names      []string           // of Template resources, now and when it was evaluated before
+	templates  map[string]any     // what they stand for
+	kept       []keptTemplate     // that were selected
+	notes      []string           // what an edit doesn't change
+	merged     map[string]any     // what is merged into children, and which have it
+	wanted     int                // children, in all
+	existing   int                // children that are there
+	target     string             // names all that is wanted
+	create     []tko.NewChildren  // what is missing, in batches
+	homeless   []home             // of this placement, wanted, and at no site although theirs is there again
+	surplus    []tko.Deployment   // of this placement and not wanted, and nothing takes their place, sorted by ID
+	orphans    []tko.Deployment   // of placements that are gone, and nothing here takes their place
+	replacing  []tko.Deployment   // not wanted, and a child that is there will take their place
+	finish     []tko.Deployment   // not wanted, and their place is taken
+	discard    []tko.Deployment   // not wanted, and they would have taken the place of others
+	takes      map[string]*taking // what of create takes the place of what, by origin
+	unprepared int                // of this placement and wanted
+
+	discardWanted bool // one of discard is to be made again
 
 	pending map[tko.SiteID]bool // where something wanted isn't there, or isn't prepared
 }
@@ -93,9 +109,11 @@ type home struct {
 
 // A Decision says what is to be done about a review now, and what has to wait.
 type Decision struct {
+	Discard []tko.Deployment // first, and everything is decided again if one is no longer as it was
 	Create  []tko.NewChildren
 	Restore []home // children that get their sites back
 	Delete  []tko.Deployment
+	Notes   []string  // what an edit of the topology doesn't change
 	Wait    string    // why not all of it is done now, if it will be later
 	Propose *Proposal // needs an approval
 
@@ -108,11 +126,12 @@ type Proposal struct {
 	create  []tko.NewChildren
 	restore []home
 	delete  []tko.Deployment
+	takes   map[string]*taking
 }
 
 // Review evaluates a prepared placement again, and changes nothing. Templates
-// stay what they were when the placement was prepared. The error is as
-// Prepare's.
+// that are selected stay what they were when the placement was prepared; one
+// that is named is the one that is named now. The error is as Prepare's.
 func (p *Preparer) Review(ctx context.Context, d Deployment, id krm.Identity) (Review, error) {
 	resource := d.Package.Find(id)
 	if resource == nil {
@@ -133,16 +152,44 @@ func (p *Preparer) Review(ctx context.Context, d Deployment, id krm.Identity) (R
 	if placed, err = p.withoutGone(ctx, placed); err != nil {
 		return Review{}, err
 	}
-	children, err := p.childrenOf(ctx, d, id)
+	children, err := p.siblings(ctx, d)
 	if err != nil {
 		return Review{}, err
 	}
-	r.compare(planChildren(d, id, placed), children)
-	return r, nil
+	r.know(placed)
+	batches, slots := planChildren(d, id, placed)
+	r.compare(batches, slots, children, prefixesOf(d.Package), rulesAll)
+	if err := p.findEdits(ctx, r.takes); err != nil {
+		return Review{}, err
+	}
+	return r, p.note(ctx, &r, resource, placed, children)
+}
+
+// prefixesOf are the beginnings of the origins of all placements of a package, with
+// their names.
+func prefixesOf(pkg krm.Package) map[string]string {
+	prefixes := map[string]string{}
+	for _, r := range pkg {
+		if r.GVK() == PlacementGVK {
+			prefixes[originPrefix(r.Identity())] = r.Identity().Name
+		}
+	}
+	return prefixes
+}
+
+// know notes which templates the entries have.
+func (r *Review) know(entries []placed) {
+	r.templates = map[string]any{}
+	for _, e := range entries {
+		r.templates[e.template.resource.Name] = string(e.id)
+		if !slices.Contains(r.names, e.template.resource.Name) {
+			r.names = append(r.names, e.template.resource.Name)
+		}
+	}
 }
 
 // read reads what the placement says about being evaluated again, and puts the
-// templates of the first time into its entries.
+// templates that were selected the first time into its entries.
 func (r *Review) read(resource krm.Resource, entries []entry) error {
 	var err error
 	if r.update, err = textAt(resource, "spec", "update"); err != nil {
@@ -163,13 +210,18 @@ func (r *Review) read(resource krm.Resource, entries []entry) error {
 	if r.proposed, err = textAt(resource, "status", "proposal", "target"); err != nil {
 		return err
 	}
+	if known, ok := resource.Get("status", "templates"); ok {
+		known, _ := known.(map[string]any)
+		r.names = slices.Sorted(maps.Keys(known))
+	}
 	for i := range entries {
 		name := entries[i].template.resource.Name
 		pinned, err := textAt(resource, "status", "templates", name)
 		if err != nil {
 			return err
 		}
-		if pinned != "" {
+		if pinned != "" && entries[i].template.id == "" {
+			r.kept = append(r.kept, keptTemplate{resource: entries[i].template.resource, id: tko.TemplateID(pinned), sel: entries[i].template.sel})
 			entries[i].template.id, entries[i].template.sel = tko.TemplateID(pinned), nil
 		}
 	}
@@ -200,82 +252,163 @@ func (p *Preparer) withoutGone(ctx context.Context, all []placed) ([]placed, err
 	return all, nil
 }
 
-// childrenOf answers all children that a placement has made.
-func (p *Preparer) childrenOf(ctx context.Context, d Deployment, placement krm.Identity) ([]tko.Deployment, error) {
-	var children []tko.Deployment
-	prefix := originPrefix(placement)
-	limit := -1
-	for child, err := range p.Children.Deployments(ctx, tko.DeploymentSelect{Parent: d.ID}, tko.ListOptions{Window: tko.Window{Max: &limit}}) {
-		if err != nil {
-			return nil, fmt.Errorf("list the children of %s: %w", placement, err)
-		}
-		if strings.HasPrefix(child.Origin, prefix) {
-			children = append(children, child)
-		}
-	}
-	return children, nil
-}
-
-// compare finds out how children differ from what is wanted.
-func (r *Review) compare(wanted []tko.NewChildren, children []tko.Deployment) {
-	have := make(map[string]bool, len(children))
+// compare finds out how children differ from what is wanted. placements are the
+// beginnings of the origins of all placements of the package: children of others
+// are orphans, which rules may give to this one.
+func (r *Review) compare(wanted []tko.NewChildren, slots map[string]string, children []tko.Deployment, placements map[string]string, rules int) {
+	have := make(map[string]tko.Deployment, len(children))
 	for _, child := range children {
-		have[child.Origin] = true
+		have[child.Origin] = child
 	}
 	want := map[string]tko.SiteID{}
+	stays := map[tko.DeploymentID]bool{} // what is wanted, and there
 	r.pending = map[tko.SiteID]bool{}
 	for _, batch := range wanted {
 		missing := batch
 		missing.Children = nil
 		for _, child := range batch.Children {
 			want[child.Origin] = child.Site
-			if !have[child.Origin] {
-				r.pending[child.Site] = true
-				missing.Children = append(missing.Children, child)
+			if there, ok := have[child.Origin]; ok {
+				stays[there.ID] = true
+				continue
 			}
+			r.pending[child.Site] = true
+			missing.Children = append(missing.Children, child)
 		}
 		if len(missing.Children) > 0 {
 			r.create = append(r.create, missing)
 		}
 	}
+	claimed := map[tko.DeploymentID]bool{} // by a child that will take its place
+	running := map[string]bool{}           // what runs, by slot and site
+	var left, orphans []tko.Deployment
+	prefix := originPrefix(r.Placement)
 	for _, child := range children {
+		of, _, _ := madeBy(child)
 		site, wanted := want[child.Origin]
-		if !wanted {
-			r.surplus = append(r.surplus, child)
+		mine := of == prefix
+		switch {
+		case !mine && placements[of] != "":
+			r.claim(claimed, child)
+			continue
+		case waits(child) && (!wanted || slices.ContainsFunc(child.Replaces, func(id tko.DeploymentID) bool { return stays[id] })):
+			r.discard = append(r.discard, child)
+			r.discardWanted = r.discardWanted || wanted
+			continue
+		case !mine:
+			orphans = append(orphans, child)
 			continue
 		}
+		r.existing++
+		if !wanted {
+			left = append(left, child)
+			continue
+		}
+		r.claim(claimed, child)
 		if !child.Prepared {
 			r.unprepared++
 			r.pending[site] = true
 		}
+		if runs(child) {
+			running[slots[child.Origin]+" "+string(child.Site)] = true
+		}
 		if child.Site == "" {
 			r.homeless = append(r.homeless, home{child: child.ID, template: child.Template, site: site})
+		}
+	}
+	isClaimed := func(child tko.Deployment) bool {
+		if claimed[child.ID] {
+			r.replacing = append(r.replacing, child)
+		}
+		return claimed[child.ID]
+	}
+	left, orphans = slices.DeleteFunc(left, isClaimed), slices.DeleteFunc(orphans, isClaimed)
+	slot := func(child tko.Deployment) string { return slotOf(child, r.names, placements) }
+	left = slices.DeleteFunc(left, func(child tko.Deployment) bool {
+		slot := slot(child)
+		superseded := slot != "" && !isModified(child) && running[slot+" "+string(child.Site)]
+		if superseded {
+			r.finish = append(r.finish, child)
+		}
+		return superseded
+	})
+	m := newMatch(slot, slots, r.create)
+	r.surplus = m.pair(left, rules)
+	r.orphans = m.pair(orphans, min(rules, ruleSite))
+	r.takes = m.takes
+	for _, batch := range r.create {
+		for i := range batch.Children {
+			if t := r.takes[batch.Children[i].Origin]; t != nil {
+				batch.Children[i].Replaces = t.ids()
+			}
 		}
 	}
 	r.wanted = len(want)
 	r.target = digest(strings.Join(slices.Sorted(maps.Keys(want)), "\n"))[:32]
 }
 
+// claim notes what a child will take the place of.
+func (r *Review) claim(claimed map[tko.DeploymentID]bool, child tko.Deployment) {
+	if !waits(child) {
+		return
+	}
+	for _, id := range child.Replaces {
+		claimed[id] = true
+	}
+}
+
+// Adopt makes the orphans that no placement of a deployment has a use for the
+// surplus of the first. Orphans are children of placements that are no longer in
+// the package, or have another name.
+func Adopt(reviews []Review) {
+	if len(reviews) == 0 {
+		return
+	}
+	taken := map[tko.DeploymentID]bool{}
+	for _, r := range reviews {
+		for _, t := range r.takes {
+			for _, id := range t.ids() {
+				taken[id] = true
+			}
+		}
+	}
+	for _, orphan := range reviews[0].orphans {
+		if !taken[orphan.ID] {
+			reviews[0].surplus = append(reviews[0].surplus, orphan)
+			reviews[0].existing++
+		}
+	}
+}
+
 // Decide says what is to be done now. approved is whether what the placement
 // proposes was approved: that goes for this proposal, and no other.
 func (r Review) Decide(approved bool) Decision {
-	var d Decision
+	d := Decision{Discard: r.discard}
 	var propose Proposal
 	approved = approved && r.proposed == r.target
+	mayDelete := approved || r.mayDelete()
+	free := func(child tko.NewChild) bool {
+		t := r.takes[child.Origin]
+		return t == nil || (!t.exchange || mayDelete) && (!t.edited || approved)
+	}
+	create := keep(r.create, free)
 	switch {
 	case !approved && (r.update == UpdatePropose || r.budget.create == 0):
 		propose.create, propose.restore = r.create, r.homeless
 	case r.budget.create <= 0:
-		d.Create, d.Restore = r.create, r.homeless
+		d.Create, d.Restore = create, r.homeless
 	default:
 		d.Restore = r.homeless // no more of them are unprepared than before
-		d.Create = first(r.create, r.budget.create-r.unprepared)
-		if left := countOf(r.create) - countOf(d.Create); left > 0 {
+		d.Create = first(create, r.budget.create-r.unprepared)
+		if left := countOf(create) - countOf(d.Create); left > 0 {
 			d.wait(fmt.Sprintf("%d more children will be created when others are prepared: %d aren't yet, and spec.budget.create is %d",
 				left, r.unprepared+countOf(d.Create), r.budget.create))
 		}
 	}
-	if approved || r.update == UpdateApply && len(r.surplus) <= r.budget.delete && !slices.ContainsFunc(r.surplus, isModified) {
+	if propose.create == nil {
+		propose.create = keep(r.create, func(child tko.NewChild) bool { return !free(child) })
+	}
+	if mayDelete {
 		d.Delete = slices.DeleteFunc(slices.Clone(r.surplus), func(child tko.Deployment) bool { return child.Site != "" && r.pending[child.Site] })
 		if left := len(r.surplus) - len(d.Delete); left > 0 {
 			d.wait(fmt.Sprintf("%d children will be deleted when what is new at their sites is prepared", left))
@@ -283,12 +416,43 @@ func (r Review) Decide(approved bool) Decision {
 	} else {
 		propose.delete = r.surplus
 	}
+	d.Delete = append(d.Delete, r.finish...)
+	if n := len(r.replacing) + replacedBy(d.Create); n > 0 {
+		d.wait(fmt.Sprintf("%d children will be replaced, each when the one that takes its place is prepared and approved", n))
+	}
+	if r.discardWanted {
+		d.wait("a child is made again that would have replaced one that stays")
+	}
+	d.Notes = r.notes
 	d.keep = approved && d.Wait != ""
 	if len(propose.create)+len(propose.restore)+len(propose.delete) > 0 {
-		propose.target = r.target
+		propose.target, propose.takes = r.target, r.takes
 		d.Propose = &propose
 	}
 	return d
+}
+
+// mayDelete says whether what is surplus may go without asking. What makes room
+// for something else altogether counts, too.
+func (r Review) mayDelete() bool {
+	gone := slices.Clone(r.surplus)
+	for _, t := range r.takes {
+		if t.exchange {
+			gone = append(gone, t.old...)
+		}
+	}
+	return r.update == UpdateApply && len(gone) <= r.budget.delete && !slices.ContainsFunc(gone, isModified)
+}
+
+// replacedBy counts what new children take the place of.
+func replacedBy(batches []tko.NewChildren) int {
+	n := 0
+	for _, batch := range batches {
+		for _, child := range batch.Children {
+			n += len(child.Replaces)
+		}
+	}
+	return n
 }
 
 func (d *Decision) wait(why string) {
@@ -327,10 +491,13 @@ func countOf(batches []tko.NewChildren) int {
 }
 
 // CarryOut creates and deletes what was decided. Doing it again, whole or after
-// half of it, comes to the same. Creations first: what is new is there before
-// what is old goes. tko.ErrConflict and tko.ErrBusy say that somebody else is
+// half of it, has the same result. What would take the place of others and is no
+// longer wanted goes first; then what is new is created, before what is old goes. tko.ErrConflict and tko.ErrBusy say that another writer is
 // changing a child: then the placement has to be looked at again.
 func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decision) error {
+	if err := p.discard(ctx, placement, d.Discard); err != nil {
+		return err
+	}
 	if err := p.createAll(ctx, placement, d.Create); err != nil {
 		return err
 	}
@@ -391,8 +558,14 @@ func (p *Preparer) createAll(ctx context.Context, placement krm.Identity, batche
 // Status answers the placement with what came of a review in its status.
 func (r Review) Status(resource krm.Resource, d Decision) krm.Resource {
 	out := resource.Clone()
-	out.Set(int64(r.wanted-countOf(r.create)+countOf(d.Create)+len(r.surplus)-len(d.Delete)), "status", "deployments")
+	out.Set(int64(r.existing+countOf(d.Create)-len(d.Delete)), "status", "deployments")
+	out.Set(r.templates, "status", "templates")
 	status, _ := out["status"].(map[string]any)
+	if r.merged == nil {
+		delete(status, "merged")
+	} else {
+		out.Set(r.merged, "status", "merged")
+	}
 	switch {
 	case d.Propose != nil:
 		out.Set(d.Propose.value(), "status", "proposal")
@@ -404,7 +577,10 @@ func (r Review) Status(resource krm.Resource, d Decision) krm.Resource {
 
 // Summary says in a few words what was done.
 func (d Decision) Summary() string {
-	text := fmt.Sprintf("created %d and deleted %d deployments", countOf(d.Create), len(d.Delete))
+	text := fmt.Sprintf("created %d and deleted %d deployments", countOf(d.Create), len(d.Delete)+len(d.Discard))
+	if n := replacedBy(d.Create); n > 0 {
+		text += fmt.Sprintf(" (%d will be replaced)", n)
+	}
 	if n := len(d.Restore); n > 0 {
 		text += fmt.Sprintf(", and gave %d their sites back", n)
 	}
@@ -417,7 +593,7 @@ func (d Decision) Idle() bool {
 }
 
 // Done says whether something is done now.
-func (d Decision) Done() bool { return len(d.Create)+len(d.Restore)+len(d.Delete) > 0 }
+func (d Decision) Done() bool { return len(d.Create)+len(d.Restore)+len(d.Delete)+len(d.Discard) > 0 }
 
 // samples is how many examples a proposal gives.
 const samples = 20
@@ -425,8 +601,11 @@ const samples = 20
 func (p *Proposal) value() map[string]any {
 	value := map[string]any{
 		"target": p.target,
-		"create": map[string]any{"count": int64(countOf(p.create)), "examples": texts(p.creations(samples))},
+		"create": map[string]any{"count": int64(countOf(p.additions())), "examples": texts(p.creations(samples))},
 		"delete": map[string]any{"count": int64(len(p.delete)), "examples": texts(p.deletions(samples))},
+	}
+	if n := replacedBy(p.create); n > 0 {
+		value["replace"] = map[string]any{"count": int64(n), "examples": texts(p.replacements(samples))}
 	}
 	if len(p.restore) > 0 {
 		value["restore"] = map[string]any{"count": int64(len(p.restore)), "examples": texts(p.restorations(samples))}
@@ -442,9 +621,37 @@ func texts(list []string) []any {
 	return out
 }
 
+// additions are the new children that take the place of nothing.
+func (p *Proposal) additions() []tko.NewChildren {
+	return keep(p.create, func(child tko.NewChild) bool { return len(child.Replaces) == 0 })
+}
+
+func (p *Proposal) replacements(most int) []string {
+	var list []string
+	for _, batch := range p.create {
+		for _, child := range batch.Children {
+			t := p.takes[child.Origin]
+			if t == nil {
+				continue
+			}
+			for _, old := range t.old {
+				if len(list) == most {
+					return list
+				}
+				text := fmt.Sprintf("%s (%s at %s", old.ID, old.Template, old.Site)
+				if t.edited && isModified(old) {
+					text += ", last written by " + old.Stamp.Who
+				}
+				list = append(list, fmt.Sprintf("%s) by %s", text, child.Template))
+			}
+		}
+	}
+	return list
+}
+
 func (p *Proposal) creations(most int) []string {
 	var list []string
-	for _, batch := range first(p.create, most) {
+	for _, batch := range first(p.additions(), most) {
 		for _, child := range batch.Children {
 			list = append(list, fmt.Sprintf("%s at %s", child.Template, child.Site))
 		}
@@ -480,7 +687,10 @@ func (p *Proposal) deletions(most int) []string {
 func (p *Proposal) String() string {
 	const most = 3
 	var parts []string
-	if n := countOf(p.create); n > 0 {
+	if n := replacedBy(p.create); n > 0 {
+		parts = append(parts, fmt.Sprintf("replace %d deployments, each when the new one is prepared and approved: %s", n, fewOf(p.replacements(most), n)))
+	}
+	if n := countOf(p.additions()); n > 0 {
 		parts = append(parts, fmt.Sprintf("create %d deployments: %s", n, fewOf(p.creations(most), n)))
 	}
 	if n := len(p.restore); n > 0 {

@@ -85,6 +85,7 @@ type Deployment struct {
 	Revision   int64 // children are created only while it is at it; 0 is any
 	Package    krm.Package
 	Preparable func(krm.Resource) bool // by anybody, in this deployment: then it is waited for
+	Waits      bool                    // to take the place of others: its placements make no children before
 }
 
 // A Preparer prepares topologies. It may be used by many goroutines.
@@ -96,6 +97,16 @@ type Preparer struct {
 // Prepares says whether resources of a kind are prepared here.
 func Prepares(kind krm.GVK) bool {
 	return kind == SiteGVK || kind == PlacementGVK || kind == TOSCAGVK
+}
+
+// Place makes the children of a placement that is pending, and returns it with
+// what came of that. Doing it again changes nothing more. The error is as Prepare's.
+func (p *Preparer) Place(ctx context.Context, d Deployment, id krm.Identity) (krm.Resource, error) {
+	resource := d.Package.Find(id)
+	if resource == nil {
+		return nil, refuse(id, ReasonInvalid, "is not in the package")
+	}
+	return p.preparePlacement(ctx, d, resource)
 }
 
 // Prepare prepares one resource of the package and answers it, changed and
@@ -217,34 +228,91 @@ func (p *Preparer) template(ctx context.Context, wish templateWish) (tko.Templat
 		"no template has metadata that matches %s: register one, or select otherwise", selectText(wish.sel))
 }
 
+// statusPending is the field of status that says that a placement has made no
+// children yet, because its deployment must take the place of others first.
+const statusPending = "pending"
+
+// Pending are the placements of a package that make their children when the
+// deployment has taken the place of those that it replaces.
+func Pending(pkg krm.Package) []krm.Identity {
+	var ids []krm.Identity
+	for _, r := range pkg {
+		if r.GVK() != PlacementGVK || !r.IsPrepared() {
+			continue
+		}
+		if pending, _ := r.Get("status", statusPending); pending == true {
+			ids = append(ids, r.Identity())
+		}
+	}
+	return ids
+}
+
 func (p *Preparer) preparePlacement(ctx context.Context, d Deployment, resource krm.Resource) (krm.Resource, error) {
 	entries, err := readPlacement(d, resource)
 	if err != nil {
 		return nil, err
 	}
-	placed, err := p.resolve(ctx, entries)
+	all, err := p.resolve(ctx, entries)
 	if err != nil {
 		return nil, err
 	}
-	batches := planChildren(d, resource.Identity(), placed)
-	if err := p.createAll(ctx, resource.Identity(), batches); err != nil {
+	r := Review{Placement: resource.Identity(), update: UpdateOnce}
+	r.know(all)
+	prepared := resource.Clone()
+	if status, ok := prepared["status"].(map[string]any); ok {
+		for _, field := range []string{statusPending, "proposal", "unwanted"} {
+			delete(status, field)
+		}
+	}
+	// What comes later is made of the same templates: a new version of one is not
+	// for a change of sites to bring.
+	prepared.Set(r.templates, "status", "templates")
+	prepared.SetPrepared()
+	if d.Waits {
+		prepared.Set(true, "status", statusPending)
+		return prepared, nil
+	}
+	children, err := p.siblings(ctx, d)
+	if err != nil {
 		return nil, err
 	}
-	prepared := resource.Clone()
-	prepared.Set(int64(countOf(batches)), "status", "deployments")
+	batches, slots := planChildren(d, resource.Identity(), all)
+	r.compare(batches, slots, children, prefixesOf(d.Package), ruleSite)
 	if isLiving(resource) {
-		// What comes later is made of the same templates: a new version of one is
-		// not for a change of sites to bring.
-		templates := map[string]any{}
-		for _, e := range placed {
-			templates[e.template.resource.Name] = string(e.id)
+		if _, again := resource.Get("status", "deployments"); again || len(r.surplus)+len(r.orphans)+len(r.takes)+len(r.discard) > 0 {
+			return prepared, nil // a review does it, within the budget
 		}
-		prepared.Set(templates, "status", "templates")
-		if status, ok := prepared["status"].(map[string]any); ok {
-			delete(status, "proposal")
+		merged, err := mergedDigest(all)
+		if err != nil {
+			return nil, refuse(resource.Identity(), ReasonInvalid, "what it merges can't be read: %v", err)
 		}
+		prepared.Set(map[string]any{"digest": merged}, "status", "merged")
+	} else {
+		prepared.Set(inputsOf(d.Package, resource), "status", "inputs")
 	}
-	prepared.SetPrepared()
+	if err := p.findEdits(ctx, r.takes); err != nil {
+		return nil, err
+	}
+	unwanted := r.surplus
+	create := keep(r.create, func(child tko.NewChild) bool {
+		t := r.takes[child.Origin]
+		if t == nil || !t.edited {
+			return true
+		}
+		unwanted = append(unwanted, t.old...) // an edited one isn't replaced without asking
+		return false
+	})
+	if err := p.discard(ctx, resource.Identity(), r.discard); err != nil {
+		return nil, err
+	}
+	if err := p.createAll(ctx, resource.Identity(), create); err != nil {
+		return nil, err
+	}
+	prepared.Set(int64(r.wanted-countOf(r.create)+countOf(create)), "status", "deployments")
+	if len(unwanted) > 0 {
+		list := Proposal{delete: unwanted}
+		prepared.Set(map[string]any{"count": int64(len(unwanted)), "examples": texts(list.deletions(samples))}, "status", "unwanted")
+	}
 	return prepared, nil
 }
 

@@ -122,6 +122,11 @@ func (c *change) site(root *folder, r *request) error {
 				r.path, before.Site, inventoryFile)
 		}
 	}
+	if len(r.held) > 0 {
+		if err := r.beside(f, before); err != nil {
+			return err
+		}
+	}
 	after := inventory{Site: r.site, Deployments: map[tko.DeploymentID]int64{}}
 	var lines []string
 	var added, updated int
@@ -150,6 +155,11 @@ func (c *change) site(root *folder, r *request) error {
 			return err
 		}
 		changed = append(changed, d)
+	}
+	for _, id := range r.held {
+		if revision, ok := before.Deployments[id]; ok {
+			after.Deployments[id] = revision
+		}
 	}
 	// nothing refuses from here on
 	for _, d := range changed {

@@ -25,6 +25,9 @@ type request struct {
 	path   string
 	wanted []rendered
 
+	deployments []tko.Deployment   // that are wanted
+	held        []tko.DeploymentID // that stay as they are
+
 	// answered when done is closed
 	done    chan struct{}
 	removed []tko.DeploymentID
@@ -32,7 +35,7 @@ type request struct {
 }
 
 func (r *request) again() *request {
-	return &request{site: r.site, path: r.path, wanted: r.wanted, done: make(chan struct{})}
+	return &request{site: r.site, path: r.path, wanted: r.wanted, deployments: r.deployments, held: r.held, done: make(chan struct{})}
 }
 
 // group is a branch, and the sites that wait for it. Whoever gets the turn

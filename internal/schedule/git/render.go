@@ -25,13 +25,14 @@ type rendered struct {
 }
 
 // render makes the objects of a deployment: the same package always makes the
-// same objects.
-func render(d tko.Deployment) (rendered, error) {
+// same objects. What all deployments may have, and one before it has written, is
+// left out.
+func render(d tko.Deployment, before written) (rendered, error) {
 	r := rendered{id: d.ID, template: d.Template, revision: d.Stamp.Revision}
 	cluster, namespaced := scope.Split(d.Package)
 	folders := map[string]map[string]plumbing.Hash{} // folder below the deployment's: file: blob
 	add := func(folder string, resource krm.Resource) error {
-		if resource.StaysHome() {
+		if resource.StaysHome() || before.again(resource) {
 			return nil
 		}
 		data, err := krm.Encode(krm.YAML, krm.Package{clean(resource)})

@@ -57,11 +57,12 @@ func New(o Options) *Target {
 
 // Schedule makes the repository that a resource of the site's package names
 // hold exactly these deployments of the site, and answers those that it held
-// before and doesn't any more. ErrInvalid says that the resource has to
+// before and doesn't any more. What it holds of those that are held stays as it is.
+// ErrInvalid says that the resource has to
 // change. Any other error may go away without that: by itself, or, if it is
 // ErrConflict, when somebody changes what is in the repository. Doing it again
 // changes nothing.
-func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment) (removed []tko.DeploymentID, err error) {
+func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held ...tko.DeploymentID) (removed []tko.DeploymentID, err error) {
 	s, err := readSpec(trigger, site.ID)
 	if err != nil {
 		return nil, err
@@ -74,13 +75,9 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	if err != nil {
 		return nil, fmt.Errorf("%s: spec.url: %w", trigger.Identity(), err)
 	}
-	r := &request{site: site.ID, path: s.Path}
-	for _, d := range deployments {
-		one, err := render(d)
-		if err != nil {
-			return nil, err
-		}
-		r.wanted = append(r.wanted, one)
+	r := &request{site: site.ID, path: s.Path, deployments: deployments, held: held}
+	if r.wanted, err = renderAll(deployments, written{}); err != nil {
+		return nil, err
 	}
 	g := t.group(s)
 	for {

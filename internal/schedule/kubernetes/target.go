@@ -157,6 +157,15 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	return together(infrastructure, err, r, deployErr)
 }
 
+// Namespace is that of the namespaced resources of deployments that name none.
+func (t *Target) Namespace(trigger krm.Resource) string {
+	s, err := readSpec(trigger)
+	if err != nil {
+		return defaultNamespace
+	}
+	return s.Namespace
+}
+
 // deploy looks after the site's cluster.
 func (t *Target) deploy(ctx context.Context, s spec, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	conn, release, err := t.connections.get(ctx, s.Source)

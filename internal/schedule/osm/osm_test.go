@@ -193,7 +193,6 @@ func TestOneIsWrong(t *testing.T) {
 	w.settle([]tko.Deployment{deployment(t, "a", packages+instance("upf", 1)), deployment(t, "b", packages+instance("upf", 1))})
 	for name, text := range map[string]string{
 		"a wrong member":                   packages + instance("amf", 2),
-		"another package of the same id":   strings.ReplaceAll(packages, "hello", "good bye") + instance("upf", 2),
 		"a file that isn't in the package": strings.ReplaceAll(packages, "README.md", "../README.md") + instance("upf", 2),
 		"a field that isn't known":         packages + strings.Replace(instance("upf", 2), "params:", "values:", 1),
 		"something that isn't base64":      strings.ReplaceAll(packages, "iVBORw0KGgo=", "'%%%'") + instance("upf", 2),
@@ -208,6 +207,45 @@ func TestOneIsWrong(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"edge.a", "edge.b"}, w.names()); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// Two deployments that say different things of the same are told so, both, and
+// what is there stays.
+func TestTwoDeploymentsWithTheSameNameAreAConflictInOSM(t *testing.T) {
+	t.Parallel()
+	named := func(replicas int) string {
+		return strings.Replace(instance("upf", replicas), "spec:", "spec:\n  name: edge", 1)
+	}
+	for name, text := range map[string]string{
+		"another package of the same id": strings.ReplaceAll(packages, "hello", "good bye") + instance("upf", 2),
+		"an instance of the same name":   packages + named(2),
+	} {
+		w := newWorld(t, osmtest.Options{})
+		a, c := deployment(t, "a", packages+named(1)), deployment(t, "c", packages+instance("upf", 1))
+		if name == "another package of the same id" {
+			c = deployment(t, "c", "")
+		}
+		w.settle([]tko.Deployment{a, c})
+		before := w.names()
+		r, err := w.look([]tko.Deployment{a, deployment(t, "b", text), c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, other := range map[tko.DeploymentID]string{"a": `deployment "b"`, "b": `deployment "a"`} {
+			if got := r.Deployments[id].Scheduled; got.Reason != osm.ReasonInvalid || !strings.Contains(got.Message, other) {
+				t.Errorf("%s: deployment %q says %+v", name, id, got)
+			}
+		}
+		if got := r.Deployments["c"].Scheduled; got.Status != tko.ConditionTrue {
+			t.Errorf("%s: a deployment without a conflict says %+v", name, got)
+		}
+		if diff := cmp.Diff(before, w.names()); diff != "" {
+			t.Errorf("%s: -before +after:\n%s", name, diff)
+		}
+		if i, _ := w.server.Instance("edge"); i.Releases["upf/upf"].Values["replicas"] != 1 {
+			t.Errorf("%s: the instance was changed: %+v", name, i.Releases)
 		}
 	}
 }

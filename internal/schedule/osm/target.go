@@ -184,7 +184,13 @@ func (l *look) save(ctx context.Context, state osm.State, _ []tko.Deployment) er
 // read makes of deployments what is desired.
 func (l *look) read(deployments []tko.Deployment, held []tko.DeploymentID) {
 	packages := map[string]krm.Resource{}
+	twice := conflicts(deployments)
 	for _, d := range deployments {
+		if err := twice[d.ID]; err != nil {
+			l.invalid[d.ID] = err
+			held = append(slices.Clone(held), d.ID) // what it had stays
+			continue
+		}
 		one, err := l.readDeployment(d, packages)
 		if err != nil {
 			l.invalid[d.ID] = err

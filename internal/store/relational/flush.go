@@ -367,11 +367,11 @@ func (g *group) entityStatements() ([]Statement, error) {
 			remove.Rows = append(remove.Rows, []any{string(key.Kind), key.ID})
 			continue
 		}
-		conditions, err := conditionsValue(r.Conditions)
+		values, err := r.entityValues()
 		if err != nil {
 			return nil, err
 		}
-		if values := append(r.values(), conditions); g.base[key] == nil {
+		if g.base[key] == nil {
 			add.Rows = append(add.Rows, values)
 		} else {
 			put.Rows = append(put.Rows, values)

@@ -17,12 +17,13 @@ type group struct {
 	now   time.Time
 	head  head
 
-	state   map[catalog.Key]*row // as decided so far; nil: not there
-	newest  map[catalog.Key]int64
-	origins map[originKey]string // IDs
-	tokens  map[string]modification
-	held    map[string]time.Time // deployments that somebody has a token of, until
-	claims  map[claimName]bool   // of work, that still are good
+	state    map[catalog.Key]*row // as decided so far; nil: not there
+	newest   map[catalog.Key]int64
+	origins  map[originKey]string // IDs
+	tokens   map[string]modification
+	held     map[string]time.Time // deployments that somebody has a token of, until
+	claims   map[claimName]bool   // of work, that still are good
+	children map[string][]string  // the children, in the database, of deployments that are deleted alone
 
 	base    map[catalog.Key]*row // of what is to be written: as the database has it
 	changes []change
@@ -67,6 +68,7 @@ func newGroup(s *Store) *group {
 	return &group{
 		store: s, left: s.pace.step(), state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
 		tokens: map[string]modification{}, held: map[string]time.Time{}, base: map[catalog.Key]*row{}, claims: map[claimName]bool{}, written: map[catalog.Digest]bool{},
+		children: map[string][]string{},
 	}
 }
 
@@ -156,6 +158,16 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 		g.claims[c] = true
 		return err
 	})
+	childRows := Statement{
+		SQL:     "SELECT e.parent, e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.parent = r.i AND e.parent <> ''",
+		Columns: keys.Columns,
+		Scan: func(from Row) error {
+			var parent, id string
+			err := from.Scan(&parent, &id)
+			g.children[parent] = append(g.children[parent], id)
+			return err
+		},
+	}
 	claimed := map[claimName]bool{}
 	need := func(key catalog.Key, written bool) {
 		if _, ok := g.state[key]; !ok {
@@ -183,6 +195,9 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			if w.Record.Origin != "" {
 				origins.Rows = append(origins.Rows, []any{string(w.Record.Kind), w.Record.Origin})
 			}
+			if w.Alone && w.Op == tko.OpDeleted && w.Record.Kind == tko.KindDeployment {
+				childRows.Rows = append(childRows.Rows, []any{string(w.Record.Kind), w.Record.ID})
+			}
 			if w.Token != "" {
 				tokens.Rows = append(tokens.Rows, []any{w.Token})
 			}
@@ -195,7 +210,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			}
 		}
 	}
-	err := tx.Run(ctx, g.store.lockHead(&g.head, &g.now), keys, entities, origins, tokens, held, claims)
+	err := tx.Run(ctx, g.store.lockHead(&g.head, &g.now), keys, entities, origins, tokens, held, claims, childRows)
 	g.known = g.store.knownSince(g.head.collected)
 	return fault("read what the commit depends on", err)
 }
@@ -250,6 +265,9 @@ func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 	}
 	switch w.Op {
 	case tko.OpDeleted:
+		if w.Alone && current != nil {
+			return catalog.Outcome{Key: key, Revision: current.Revision, Deleted: 1, Position: g.remove(w, current)}, nil
+		}
 		return g.decideDelete(w, current), nil
 	case tko.OpStatus:
 		after := *current
@@ -295,6 +313,11 @@ func (g *group) check(w *catalog.Write, current *row) error {
 			return &catalog.StaleError{What: fmt.Sprintf("%s %q", version.Key.Kind, version.Key.ID)}
 		}
 	}
+	if w.Alone && w.Op == tko.OpDeleted && current != nil {
+		if err := g.checkAlone(key); err != nil {
+			return err
+		}
+	}
 	if w.ParentRevision == 0 {
 		return nil
 	}
@@ -308,6 +331,27 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	if parent.Revision != w.ParentRevision {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is at revision %d, not %d: read it again",
 			w.Record.Parent, key.Kind, key.ID, parent.Revision, w.ParentRevision)
+	}
+	return nil
+}
+
+// checkAlone refuses to delete a record on which others depend.
+func (g *group) checkAlone(key catalog.Key) error {
+	if key.Kind != tko.KindDeployment {
+		return tko.Errorf(tko.ErrInvalid, "%s %q can't be deleted alone: only deployments can", key.Kind, key.ID)
+	}
+	refuse := func(child string) error {
+		return tko.Errorf(tko.ErrConflict, "deployment %q has the child %q: read it again", key.ID, child)
+	}
+	for _, id := range g.children[key.ID] {
+		if _, known := g.state[catalog.Key{Kind: key.Kind, ID: id}]; !known {
+			return refuse(id)
+		}
+	}
+	for _, r := range g.state {
+		if r != nil && r.Kind == key.Kind && r.Parent == key.ID {
+			return refuse(r.ID)
+		}
 	}
 	return nil
 }

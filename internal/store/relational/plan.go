@@ -214,6 +214,9 @@ func (p *plan) prepare(ctx context.Context) error {
 	}
 	p.flag("prepared", q.Prepared)
 	p.flag("approved", q.Approved)
+	if q.Outdated != nil {
+		p.filters = append(p.filters, filter{hidden: outdated(*q.Outdated)})
+	}
 	if q.CRDs {
 		p.filters = append(p.filters, filter{hidden: plain("e.crds"), way: p.entities("entity_crds", plain("e.crds"))})
 	}
@@ -287,6 +290,17 @@ func (p *plan) flag(name string, wanted *bool) {
 			way:    p.entities("entity_un"+name, plain("NOT e."+name)),
 		})
 	}
+}
+
+// outdated is the condition that a deployment was made from an earlier revision
+// of its template than the current one, or that it wasn't.
+func outdated(wanted bool) condition {
+	exists := "EXISTS"
+	if !wanted {
+		exists = "NOT EXISTS"
+	}
+	return plain(exists + " (SELECT 1 FROM entity t WHERE t.kind = 'template' AND t.id = " + hide("e.template") +
+		" AND CASE WHEN e.base = 0 THEN t.updated > e.created ELSE t.revision > e.base END)")
 }
 
 // A metadataKey is a key that the metadata of records must have.

@@ -3,6 +3,7 @@ package relational
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -39,7 +40,7 @@ var stateColumns = []Column{
 }
 
 var (
-	entityColumns = append(slices.Clip(stateColumns), Column{"conditions", Text})
+	entityColumns = append(slices.Clip(stateColumns), Column{"conditions", Text}, Column{"replaces", Text}, Column{"base", Int})
 	changeColumns = append(slices.Clip(stateColumns), Column{"op", Text})
 )
 
@@ -115,6 +116,7 @@ type scanner struct {
 	kind, id, uid, parent, template, site, origin, who, why text
 
 	conditions       text
+	replaces         text
 	created, updated int64
 	digest           digest
 	plugin           []byte
@@ -138,7 +140,7 @@ func newScanner(more ...any) *scanner {
 // newEntityScanner makes a scanner of entityColumns.
 func newEntityScanner() *scanner {
 	s := newScanner()
-	s.dest = append(s.dest, &s.conditions)
+	s.dest = append(s.dest, &s.conditions, &s.replaces, &s.row.Base)
 	return s
 }
 
@@ -154,6 +156,9 @@ func (s *scanner) scan(from Row) (row, error) {
 	r.Author = tko.Author{Who: string(s.who), Why: string(s.why)}
 	r.Created, r.Updated, r.Plugin = moment(s.created), moment(s.updated), s.plugin
 	r.Digest = catalog.Digest(s.digest)
+	if s.replaces != "" {
+		r.Replaces = strings.Split(string(s.replaces), " ") // IDs have no spaces
+	}
 	err := r.readConditions(string(s.conditions))
 	return r, err
 }
@@ -175,6 +180,12 @@ func (r *row) readConditions(conditions string) (err error) {
 		return fmt.Errorf("conditions of %s %q: %w", r.Kind, r.ID, err)
 	}
 	return nil
+}
+
+// entityValues are the row's, in the order of entityColumns.
+func (r *row) entityValues() ([]any, error) {
+	conditions, err := conditionsValue(r.Conditions)
+	return append(r.values(), conditions, orNull(strings.Join(r.Replaces, " ")), r.Base), err
 }
 
 func conditionsValue(conditions []tko.Condition) (any, error) {
@@ -203,5 +214,6 @@ func cloneRecord(r catalog.Record) catalog.Record {
 	r.Plugin = slices.Clone(r.Plugin)
 	r.Conditions = slices.Clone(r.Conditions)
 	r.Deployments = slices.Clone(r.Deployments)
+	r.Replaces = slices.Clone(r.Replaces)
 	return r
 }

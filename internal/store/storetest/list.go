@@ -32,6 +32,7 @@ var listPromises = []promise{
 	{"an offset is exact, whatever came and went since the page before", offsetsAreExact},
 	{"filters that exclude each other, and rows far behind, are found out", farBehind},
 	{"lists that nobody reads don't keep others waiting", stalledListsEnd},
+	{"deployments of an earlier revision of their template are found", findOutdated},
 }
 
 func listIsSorted(w *world) {
@@ -688,4 +689,30 @@ func stalledListsEnd(w *world) {
 	if ended == 0 || ended == lists {
 		w.Errorf("%d lists of %d were ended", ended, lists)
 	}
+}
+
+func findOutdated(w *world) {
+	made := func(revision int64) func(*catalog.Write) {
+		return func(w *catalog.Write) { w.Record.Base = revision }
+	}
+	w.commit(template("t"), template("u"))
+	w.commit(deployment("d1", of("t"), made(1)), deployment("d2", of("u"), made(1)), deployment("d3"), deployment("d4", of("t")), deployment("d5", of("none"), made(1)))
+	w.commit(template("t", expect(1)))
+	w.commit(deployment("d6", of("t"), made(2)), deployment("d7", of("t")))
+	find := func(outdated bool, patterns ...string) []string {
+		q := catalog.Query{Kind: tko.KindDeployment, Outdated: &outdated, Limit: -1}
+		for _, text := range patterns {
+			pattern, err := tko.ParsePattern(text)
+			w.equal("pattern", err, error(nil))
+			q.Templates = append(q.Templates, pattern)
+		}
+		return w.ids(q)
+	}
+	// d4 and d7 don't say what they were made from: the time does.
+	w.equal("outdated", find(true), []string{"d1", "d4"})
+	w.equal("others", find(false), []string{"d2", "d3", "d5", "d6", "d7"})
+	w.equal("of a template", find(true, "t"), []string{"d1", "d4"})
+	w.equal("of others", find(true, "u*"), []string{})
+	w.commit(template("u", expect(1)))
+	w.equal("of both", find(true, "*"), []string{"d1", "d2", "d4"})
 }

@@ -47,6 +47,8 @@ func RunOlder(t *testing.T, older Older) {
 		"DROP INDEX entity_by_metaset",
 		"DROP TABLE metaset_pair",
 		"DROP TABLE source",
+		"ALTER TABLE entity DROP COLUMN replaces",
+		"ALTER TABLE entity DROP COLUMN base",
 		"ALTER TABLE work DROP COLUMN since",
 		"ALTER TABLE modification DROP COLUMN since",
 		"ALTER TABLE modification DROP COLUMN who",

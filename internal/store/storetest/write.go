@@ -31,6 +31,69 @@ var writePromises = []promise{
 	{"a status changes conditions only", statusOnly},
 	{"what transports attach is kept with each revision, beside equal metadata", attachedIsKept},
 	{"a commit is seen by the next read", commitIsSeen},
+	{"a deployment takes the place of another one in one commit", takesPlace},
+	{"a deployment is deleted alone, or not at all", deletedAlone},
+	{"what a deployment replaces and was made from stays with it", replacesStay},
+}
+
+func alone(w catalog.Write) catalog.Write {
+	w.Alone = true
+	return w
+}
+
+// takesPlace hands the children of a deployment to the one that replaces it.
+func takesPlace(w *world) {
+	w.commit(site("s"), deployment("p"), deployment("old", under("p"), at("s"), ready, origin("o")), deployment("child", under("old")))
+	w.commit(deployment("new", under("p"), at("s")))
+	head := w.head()
+	outcomes := w.commit(
+		deployment("new", under("p"), at("s"), ready, expect(1)), deployment("child", under("new"), expect(1)), alone(deleted(deploymentKey("old"), expect(1))))
+	w.equal("deleted", outcomes[2].Deleted, 1)
+	w.equal("at its end", outcomes[2].More, false)
+	w.equal("changes", w.head()-head, int64(3))
+	w.equal("there", w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"child", "new", "p"})
+	w.equal("parent", w.one(deploymentKey("child")).Parent, "new")
+	w.equal("children", w.ids(catalog.Query{Kind: tko.KindDeployment, Parent: "new", Limit: -1}), []string{"child"})
+	w.commit(deployment("again", under("p"), origin("o")))
+	w.equal("with all that is below it", w.remove(deploymentKey("new")).Deleted, 2)
+}
+
+func deletedAlone(w *world) {
+	w.commit(deployment("p"), deployment("a", under("p")), deployment("b", under("p")))
+	k := deploymentKey("p")
+	w.refused(tko.ErrConflict, alone(deleted(k)))
+	w.refused(tko.ErrConflict, deployment("a", expect(1)), alone(deleted(k)))
+	w.refused(tko.ErrConflict, deployment("c", under("p")), deployment("a", expect(1)), deployment("b", expect(1)), alone(deleted(k)))
+	w.refused(tko.ErrConflict, alone(deleted(k, expect(2))))
+	w.refused(tko.ErrInvalid, site("s"), alone(deleted(siteKey("s"))))
+	w.equal("nothing happened", w.ids(catalog.Query{Kind: tko.KindDeployment, Parent: "p", Limit: -1}), []string{"a", "b"})
+	w.equal("what isn't there", w.commit(alone(deleted(deploymentKey("none"))))[0].Deleted, 0)
+	outcomes := w.commit(deployment("a", expect(1)), alone(deleted(deploymentKey("b"))), alone(deleted(k)))
+	w.equal("both went", []int{outcomes[1].Deleted, outcomes[2].Deleted}, []int{1, 1})
+}
+
+func replacesStay(w *world) {
+	replacing := func(w *catalog.Write) { w.Record.Replaces, w.Record.Base = []string{"x", "y"}, 7 }
+	k := deploymentKey("d")
+	check := func(what string) {
+		w.Helper()
+		r := w.one(k)
+		w.equal(what, []any{r.Replaces, r.Base}, []any{[]string{"x", "y"}, int64(7)})
+	}
+	w.commit(template("t"), deployment("d", replacing, of("t")))
+	check("new")
+	w.commit(status(k, tko.Condition{Type: "T", Status: tko.ConditionTrue}))
+	check("after a status")
+	w.commit(deployment("d", replacing, of("t"), expect(1)))
+	check("written")
+	w.remove(templateKey("t"))
+	check("without its template")
+	for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindDeployment, Limit: -1}) {
+		w.equal("listed", []any{r.Replaces, r.Base, err}, []any{[]string{"x", "y"}, int64(7), error(nil)})
+	}
+	w.commit(deployment("d", expect(3)))
+	r := w.one(k)
+	w.equal("no longer", []any{len(r.Replaces), r.Base}, []any{0, int64(0)})
 }
 
 func writeExpects(w *world) {

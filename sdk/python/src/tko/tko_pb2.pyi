@@ -271,13 +271,15 @@ class ListSites(_message.Message):
     def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectSites, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ...) -> None: ...
 
 class DeploymentID(_message.Message):
-    __slots__ = ("deploymentId",)
+    __slots__ = ("deploymentId", "revision")
     DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
-    def __init__(self, deploymentId: _Optional[str] = ...) -> None: ...
+    revision: int
+    def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class Deployment(_message.Message):
-    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "packageFormat", "package", "stamp", "origin")
+    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "packageFormat", "package", "stamp", "origin", "replacesDeploymentIds", "templateRevision")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -298,6 +300,8 @@ class Deployment(_message.Message):
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     STAMP_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    REPLACESDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEREVISION_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     parentDeploymentId: str
     templateId: str
@@ -311,10 +315,12 @@ class Deployment(_message.Message):
     package: bytes
     stamp: Stamp
     origin: str
-    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., origin: _Optional[str] = ...) -> None: ...
+    replacesDeploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    templateRevision: int
+    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., origin: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ..., templateRevision: _Optional[int] = ...) -> None: ...
 
 class ListedDeployment(_message.Message):
-    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "stamp", "packageFormat", "package", "origin")
+    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "stamp", "packageFormat", "package", "origin", "replacesDeploymentIds", "templateRevision")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -335,6 +341,8 @@ class ListedDeployment(_message.Message):
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    REPLACESDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATEREVISION_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     parentDeploymentId: str
     templateId: str
@@ -348,7 +356,9 @@ class ListedDeployment(_message.Message):
     packageFormat: str
     package: bytes
     origin: str
-    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., origin: _Optional[str] = ...) -> None: ...
+    replacesDeploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    templateRevision: int
+    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., origin: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ..., templateRevision: _Optional[int] = ...) -> None: ...
 
 class CreateDeployment(_message.Message):
     __slots__ = ("parentDeploymentId", "templateId", "siteId", "mergeMetadata", "prepared", "approved", "mergePackageFormat", "mergePackage")
@@ -398,7 +408,7 @@ class GetDeployment(_message.Message):
     def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class SelectDeployments(_message.Message):
-    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun")
+    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun", "outdated")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -429,6 +439,7 @@ class SelectDeployments(_message.Message):
     PREPARED_FIELD_NUMBER: _ClassVar[int]
     APPROVED_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    OUTDATED_FIELD_NUMBER: _ClassVar[int]
     parentDeploymentId: str
     metadataPatterns: _containers.ScalarMap[str, str]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
@@ -438,7 +449,8 @@ class SelectDeployments(_message.Message):
     prepared: bool
     approved: bool
     dryRun: bool
-    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ...) -> None: ...
+    outdated: bool
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ..., outdated: _Optional[bool] = ...) -> None: ...
 
 class ListDeployments(_message.Message):
     __slots__ = ("window", "select", "withPackages", "preferredPackageFormat")
@@ -688,14 +700,16 @@ class CreateChildren(_message.Message):
     def __init__(self, parentDeploymentId: _Optional[str] = ..., parentRevision: _Optional[int] = ..., mergePackageFormat: _Optional[str] = ..., mergePackage: _Optional[bytes] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
 
 class Child(_message.Message):
-    __slots__ = ("origin", "templateId", "siteId")
+    __slots__ = ("origin", "templateId", "siteId", "replacesDeploymentIds")
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
     SITEID_FIELD_NUMBER: _ClassVar[int]
+    REPLACESDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     origin: str
     templateId: str
     siteId: str
-    def __init__(self, origin: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ...) -> None: ...
+    replacesDeploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, origin: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CreateChildrenResponse(_message.Message):
     __slots__ = ("deploymentIds", "created")
@@ -857,7 +871,7 @@ class Change(_message.Message):
     def __init__(self, position: _Optional[int] = ..., kind: _Optional[str] = ..., id: _Optional[str] = ..., op: _Optional[_Union[Change.Op, str]] = ..., revision: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class PutEntity(_message.Message):
-    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim")
+    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -877,6 +891,7 @@ class PutEntity(_message.Message):
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
+    FROMTEMPLATE_FIELD_NUMBER: _ClassVar[int]
     kind: str
     id: str
     parentDeploymentId: str
@@ -889,7 +904,8 @@ class PutEntity(_message.Message):
     origin: str
     dryRun: bool
     claim: WorkItem
-    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ...) -> None: ...
+    fromTemplate: bool
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ...) -> None: ...
 
 class PutEntityResponse(_message.Message):
     __slots__ = ("id", "revision", "created", "changed")
