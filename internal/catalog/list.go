@@ -89,6 +89,7 @@ func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko
 // the store doesn't know of plugins is looked at here.
 func (s *Service) selectPlugins(ctx context.Context, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
 	query := Query{Kind: tko.KindPlugin, After: after, Limit: -1}
+	sel = sel.WithoutEmpty()
 	prefix := "*|"
 	if sel.Type != nil {
 		if !slices.Contains([]string{tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule}, *sel.Type) {

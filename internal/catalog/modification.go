@@ -181,8 +181,9 @@ func movedOn(commit tko.DeploymentCommit) error {
 // A change is a deployment with another package, derived and, where it differs
 // from what it was, validated.
 type change struct {
-	record   Record
-	requires []Key
+	record    Record
+	requires  []Key
+	withdrawn bool // the approval
 }
 
 // changed derives what a deployment becomes with another package. start is the
@@ -212,6 +213,14 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 	}
 	if err != nil {
 		return change{}, err
+	}
+	withdrawn, err := s.withdraws(current, before, d)
+	if err != nil {
+		return change{}, err
+	}
+	if withdrawn {
+		d.approved = false
+		d = d.inStep(d.pkg)
 	}
 	var requires []Key
 	inherited := current.inherited()
@@ -244,7 +253,7 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 		return change{record: record}, nil
 	}
 	c.pkg = d.pkg
-	return change{record: record, requires: requires}, s.validateDraft(ctx, on, d, c)
+	return change{record: record, requires: requires, withdrawn: withdrawn}, s.validateDraft(ctx, on, d, c)
 }
 
 // writeChange commits a change of a deployment that is at current, under a
@@ -253,7 +262,7 @@ func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, 
 	record, now := c.record, time.Now()
 	record.Author = author(ctx)
 	record.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
-	record.Conditions = mergeConditions(record.Conditions, flagConditions(record.Conditions, record.Prepared, record.Approved), current.Revision+1, now)
+	record.Conditions = mergeConditions(record.Conditions, c.flags(record.Conditions), current.Revision+1, now)
 	if len(record.Conditions) > maxConditions {
 		return 0, tko.Errorf(tko.ErrInvalid, "deployment %q would have %d conditions: use at most %d", record.ID, len(record.Conditions), maxConditions)
 	}

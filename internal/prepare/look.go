@@ -340,7 +340,7 @@ func (l *look) commit(ctx context.Context, pkg krm.Package, conditions []tko.Con
 func (l *look) finish(ctx context.Context) (work.Result, error) {
 	pkg, approved, err := finished(l.d, l.d.Package, l.p.options.ManualApprove)
 	if err == nil {
-		conditions := conditionsOfFinished(l.d.Stamp.Revision+1, approved)
+		conditions := conditionsOfFinished(l.d.Stamp.Conditions, l.d.Stamp.Revision+1, approved)
 		if len(topology.Living(pkg)) > 0 {
 			// With it, the next look reviews them.
 			conditions = append(conditions, placedAsSaid())

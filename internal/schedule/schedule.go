@@ -57,12 +57,12 @@ type target interface {
 	Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error)
 }
 
-// gitTarget commits whole trees: it holds nothing.
+// gitTarget reports what the git target did.
 type gitTarget struct{ *git.Target }
 
-func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, _ []tko.DeploymentID) (report.Report, error) {
-	removed, err := t.Target.Schedule(ctx, trigger, site, deployments)
-	return report.Report{Removed: removed}, err
+func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
+	removed, err := t.Target.Schedule(ctx, trigger, site, deployments, held...)
+	return report.Report{Removed: removed, Kept: held}, err
 }
 
 // Options are the settings of a Scheduler. The zero value works.

@@ -151,6 +151,11 @@ func (c *change) site(root *folder, r *request) error {
 		}
 		changed = append(changed, d)
 	}
+	for _, id := range r.held {
+		if revision, listed := before.Deployments[id]; listed {
+			after.Deployments[id] = revision
+		}
+	}
 	// nothing refuses from here on
 	for _, d := range changed {
 		for _, o := range d.objects {

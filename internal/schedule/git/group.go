@@ -24,6 +24,7 @@ type request struct {
 	site   tko.SiteID
 	path   string
 	wanted []rendered
+	held   []tko.DeploymentID // what is there of them stays as it is
 
 	// answered when done is closed
 	done    chan struct{}
@@ -32,7 +33,7 @@ type request struct {
 }
 
 func (r *request) again() *request {
-	return &request{site: r.site, path: r.path, wanted: r.wanted, done: make(chan struct{})}
+	return &request{site: r.site, path: r.path, wanted: r.wanted, held: r.held, done: make(chan struct{})}
 }
 
 // group is a branch, and the sites that wait for it. Whoever gets the turn

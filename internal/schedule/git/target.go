@@ -54,17 +54,17 @@ func New(o Options) *Target {
 }
 
 // Schedule makes the repository that a resource of the site's package names
-// hold exactly these deployments of the site, and answers those that it held
-// before and doesn't any more. ErrInvalid says that the resource has to
+// hold exactly these deployments of the site, beside those that are held, which
+// it leaves as they are, and answers those that it held before and doesn't any more. ErrInvalid says that the resource has to
 // change. Any other error may go away without that: by itself, or, if it is
 // ErrConflict, when somebody changes what is in the repository. Doing it again
 // changes nothing.
-func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment) (removed []tko.DeploymentID, err error) {
+func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held ...tko.DeploymentID) (removed []tko.DeploymentID, err error) {
 	s, err := readSpec(trigger, site.ID)
 	if err != nil {
 		return nil, err
 	}
-	r := &request{site: site.ID, path: s.Path}
+	r := &request{site: site.ID, path: s.Path, held: held}
 	for _, d := range deployments {
 		one, err := render(d)
 		if err != nil {
