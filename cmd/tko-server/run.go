@@ -134,6 +134,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
+	s.sayWhereFrom(ctx)
 	runner, err := s.plugins()
 	if err != nil {
 		return err
@@ -265,6 +266,25 @@ func (s *server) listen(ctx context.Context) error {
 		logs = nil
 	}
 	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health), open(s.config.GitOps.Webhook, &s.hooks))
+}
+
+// sayWhereFrom says that clients of other machines, and those that connect to an
+// own address of this one, reach no server that listens on loopback only.
+func (s *server) sayWhereFrom(ctx context.Context) {
+	if len(s.grpc) == 0 || slices.ContainsFunc(s.grpc, func(l net.Listener) bool { return !isLoopback(l.Addr()) }) {
+		return
+	}
+	args := []any{"grpc", addresses(s.grpc)}
+	if own := ownAddress(s.config.IPStack); own != "" {
+		args = append(args, "not_at", own)
+	}
+	s.log.InfoContext(ctx, "the gRPC API is served on loopback only: clients that connect to another address of this machine, as the original tko command does by default, "+
+		"need --grpc-address=localhost; --listen-grpc=*:50050 serves every address, to everybody who reaches it", args...)
+}
+
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
 }
 
 func addresses(listeners []net.Listener) []string {

@@ -183,7 +183,7 @@ func movedOn(commit tko.DeploymentCommit) error {
 type change struct {
 	record    Record
 	requires  []Key
-	withdrawn bool // the approval
+	withdrawn *tko.Condition // what is to be said of the approval, if it is withdrawn
 }
 
 // changed derives what a deployment becomes with another package. start is the
@@ -214,13 +214,14 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 	if err != nil {
 		return change{}, err
 	}
-	withdrawn, err := s.withdraws(current, before, d)
+	unapproved, err := s.unapproves(current, before, d)
 	if err != nil {
 		return change{}, err
 	}
-	if withdrawn {
+	var withdrawn *tko.Condition
+	if unapproved {
 		d.approved = false
-		d = d.inStep(d.pkg)
+		d, withdrawn = d.inStep(d.pkg), withdrawal(current)
 	}
 	var requires []Key
 	inherited := current.inherited()

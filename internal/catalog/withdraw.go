@@ -12,11 +12,12 @@ import (
 // handed to sites.
 const topologyGroup = "topology.nephio.org"
 
-// withdraws says whether a change takes back the approval that a deployment has:
-// somebody must approve what runs at its site, and that changes. before is its
-// package.
-func (s *Service) withdraws(current Record, before krm.Package, d draft) (bool, error) {
-	if !s.options.WithdrawApproval || !current.Approved || !d.approved || d.site == "" {
+// unapproves says whether a change leaves a deployment without an approval,
+// though its new package says that it is approved: somebody must approve what
+// runs at its site, and that changes. A package that only says so, and changes
+// nothing else, approves. before is the deployment's package.
+func (s *Service) unapproves(current Record, before krm.Package, d draft) (bool, error) {
+	if !s.options.WithdrawApproval || !d.approved || d.site == "" {
 		return false, nil
 	}
 	resource, err := before.Deployment()
@@ -34,7 +35,7 @@ func (s *Service) withdraws(current Record, before krm.Package, d draft) (bool, 
 	if approve == krm.Auto || approve != krm.Manual && !s.options.ManualApprove {
 		return false, nil
 	}
-	if d.site != current.Site {
+	if d.site != current.Site || !current.Approved && d.prepared != current.Prepared {
 		return true, nil
 	}
 	was, err := contentOf(approvable(before))
@@ -59,15 +60,30 @@ func approvable(pkg krm.Package) krm.Package {
 	return pkg
 }
 
-// flags are the conditions that say what a change makes of a deployment.
-func (c change) flags(current []tko.Condition) []tko.Condition {
-	flags := flagConditions(current, c.record.Prepared, c.record.Approved)
-	if !c.withdrawn {
+// withdrawal is the condition of a deployment that was approved, and is not any
+// more because it was changed; nil if it never was.
+func withdrawal(current Record) *tko.Condition {
+	for _, c := range current.Conditions {
+		if c.Type == tko.ConditionApproved && c.Reason == tko.ReasonApprovalWithdrawn && !current.Approved {
+			return &c
+		}
+	}
+	if !current.Approved {
+		return nil
+	}
+	return &tko.Condition{
+		Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: tko.ReasonApprovalWithdrawn,
+		Message: fmt.Sprintf("the deployment has changed since revision %d, which was approved: approve it again; until then its site keeps what was approved", current.Revision),
+	}
+}
+
+// flags are the conditions that say what a change makes of a deployment that has
+// some conditions.
+func (c change) flags(conditions []tko.Condition) []tko.Condition {
+	flags := flagConditions(conditions, c.record.Prepared, c.record.Approved)
+	if c.withdrawn == nil {
 		return flags
 	}
 	flags = slices.DeleteFunc(flags, func(f tko.Condition) bool { return f.Type == tko.ConditionApproved })
-	return append(flags, tko.Condition{
-		Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: tko.ReasonApprovalWithdrawn,
-		Message: fmt.Sprintf("the deployment has changed since revision %d, which was approved: approve it again; until then its site keeps what was approved", c.record.Revision),
-	})
+	return append(flags, *c.withdrawn)
 }

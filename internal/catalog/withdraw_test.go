@@ -99,6 +99,42 @@ func TestEditingAnApprovedDeploymentWithdrawsItsApproval(t *testing.T) {
 	}
 }
 
+// Whoever writes a package that was read before its approval was withdrawn
+// doesn't approve it by that, preparers included. A package that says nothing
+// but that it is approved does.
+func TestStalePackagesDontApprove(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{WithdrawApproval: true})
+	w.site("s", "")
+	const flags = isApproved + ", nephio.org/approve: Manual"
+	id := w.create(tko.NewDeployment{Site: "s", Merge: pkg(t, state("", isPrepared+", "+flags)+thing("a", "x: 1"))})
+	commit := func(yaml string, conditions ...tko.Condition) tko.Deployment {
+		t.Helper()
+		before := w.deployment(id)
+		if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: before.Stamp.Revision, Package: pkg(t, yaml), Conditions: conditions}); err != nil {
+			t.Fatal(err)
+		}
+		return w.deployment(id)
+	}
+	withdrawn := func(step string, d tko.Deployment) {
+		t.Helper()
+		if c := approvedCondition(d); d.Approved || c.Status != tko.ConditionFalse || c.Reason != tko.ReasonApprovalWithdrawn {
+			t.Errorf("%s: approved is %t, the condition %+v", step, d.Approved, c)
+		}
+	}
+	site := "siteId: s"
+	withdrawn("an edit", commit(state(site, flags)+thing("a", "x: 2")))
+	withdrawn("a step of a preparer", commit(state(site, flags)+thing("a", "x: 3")))
+	withdrawn("its end", commit(state(site, isPrepared+", "+flags)+thing("a", "x: 3"), tko.Condition{Type: tko.ConditionApproved, Status: tko.ConditionTrue, Reason: "Approved"}))
+	if d := w.deployment(id); !d.Prepared {
+		t.Error("it isn't prepared")
+	}
+	withdrawn("another edit", commit(state(site, isPrepared+", "+flags)+thing("a", "x: 4")))
+	if d := commit(state(site, isPrepared+", "+flags) + thing("a", "x: 4")); !d.Approved || approvedCondition(d).Status != tko.ConditionTrue {
+		t.Errorf("a package that only approves: %t, %+v", d.Approved, approvedCondition(d))
+	}
+}
+
 func approvedCondition(d tko.Deployment) tko.Condition {
 	for _, c := range d.Stamp.Conditions {
 		if c.Type == tko.ConditionApproved {
@@ -106,15 +142,6 @@ func approvedCondition(d tko.Deployment) tko.Condition {
 		}
 	}
 	return tko.Condition{}
-}
-
-func (w *world) deployment(id tko.DeploymentID) tko.Deployment {
-	w.t.Helper()
-	d, err := w.Deployment(w.ctx, id, 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return d
 }
 
 // replacing replaces resources of a package by those of the same identity.
