@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -39,9 +40,9 @@ func (b *bulkFlag) check(cmd *cobra.Command, filtered bool) error {
 	case cmd.Flags().Changed("confirm") && b.confirm < 1:
 		return usageError(cmd, fmt.Errorf("--confirm %d: use the number of entities, at least 1", b.confirm))
 	case b.all && filtered:
-		return usageError(cmd, fmt.Errorf("--all and filters don't go together"))
+		return usageError(cmd, errors.New("--all and filters don't go together"))
 	case !b.all && !filtered && !b.dryRun:
-		return usageError(cmd, fmt.Errorf("nothing is selected: use filters, or --all"))
+		return usageError(cmd, errors.New("nothing is selected: use filters, or --all"))
 	}
 	return nil
 }
@@ -67,7 +68,7 @@ func (b *bulkFlag) settle(ctx context.Context, s *session, doing, one, many stri
 	return tko.WithConfirmation(ctx, n), nil
 }
 
-var errNotConfirmed = fmt.Errorf("not confirmed: nothing was changed")
+var errNotConfirmed = errors.New("not confirmed: nothing was changed")
 
 // ask asks the user a question, and says whether the answer is yes.
 func (a *app) ask(format string, args ...any) bool {
