@@ -13,9 +13,9 @@ import (
 const topologyGroup = "topology.nephio.org"
 
 // unapproves says whether a change leaves a deployment without an approval,
-// though its new package says that it is approved: somebody must approve what
-// runs at its site, and that changes. A package that only says so, and changes
-// nothing else, approves. before is the deployment's package.
+// although its new package says that it is approved: a user must approve what
+// runs at its site, and that changes. A package that changes nothing but the
+// approval approves. before is the deployment's package.
 func (s *Service) unapproves(current Record, before krm.Package, d draft) (bool, error) {
 	if !s.options.WithdrawApproval || !d.approved || d.site == "" {
 		return false, nil

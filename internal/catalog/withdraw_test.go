@@ -29,10 +29,10 @@ func TestEditingAnApprovedDeploymentWithdrawsItsApproval(t *testing.T) {
 		"a new resource":       {"it is a change", on, "s", manual, adding(t, thing("b", "x: 1")), false},
 		"no change":            {"nothing goes live", on, "s", manual, func(p krm.Package) krm.Package { return p }, true},
 		"the setting is off":   {"as it was", catalog.Options{}, "s", manual, replacing(t, thing("a", "x: 2")), true},
-		"automatic":            {"nobody wants to approve it", strict, "s", auto, replacing(t, thing("a", "x: 2")), true},
+		"automatic":            {"it asks for no approval", strict, "s", auto, replacing(t, thing("a", "x: 2")), true},
 		"the default":          {"preparers approve it", on, "s", "", replacing(t, thing("a", "x: 2")), true},
 		"the default, manual":  {"preparers don't approve it", strict, "s", "", replacing(t, thing("a", "x: 2")), false},
-		"no longer manual":     {"who edits it may not choose", on, "s", manual, replacing(t, state("", isPrepared+", "+isApproved+auto)), false},
+		"no longer manual":     {"an edit doesn't choose", on, "s", manual, replacing(t, state("", isPrepared+", "+isApproved+auto)), false},
 		"another site":         {"it wasn't approved for that", on, "s", manual, replacing(t, state("siteId: t", isPrepared+", "+isApproved+manual)), false},
 		"no site":              {"it runs nowhere", on, "", manual, replacing(t, thing("a", "x: 2")), true},
 		"a topology's status":  {"preparers write it", on, "s", manual, adding(t, placement("2")), true},
@@ -99,9 +99,9 @@ func TestEditingAnApprovedDeploymentWithdrawsItsApproval(t *testing.T) {
 	}
 }
 
-// Whoever writes a package that was read before its approval was withdrawn
-// doesn't approve it by that, preparers included. A package that says nothing
-// but that it is approved does.
+// A writer whose package was read before the approval was withdrawn, such as a
+// preparer, doesn't approve by that. A package that changes nothing but the
+// approval does.
 func TestStalePackagesDontApprove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{WithdrawApproval: true})

@@ -224,7 +224,7 @@ func (a *app) deploymentList() *cobra.Command {
 		Short: "List deployments",
 		Example: `  tko deployment list --prepared=false -o wide
   tko deployment list --site-metadata region=west --template-id 'nf/**'
-  tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --max-count -1`,
+  tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {

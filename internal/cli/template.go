@@ -142,7 +142,7 @@ func (a *app) templateList() *cobra.Command {
 		Use:   "list",
 		Short: "List templates",
 		Example: `  tko template list --id 'nf/**' -m type='up*'
-  tko template list --max-count -1 -o bare`,
+  tko template list -o bare`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {

@@ -46,7 +46,7 @@ func TestPendingDeploymentsLeave(t *testing.T) {
 	}
 }
 
-// A removal that somebody agreed to, or that is within the budget, takes as many
+// A removal that was approved, or that is within the budget, takes as many
 // descendants as it was counted with, however many that are, and no more.
 func TestRemovalsConfirmWhatTheyWereChargedWith(t *testing.T) {
 	t.Parallel()

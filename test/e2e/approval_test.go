@@ -73,7 +73,7 @@ func TestFourEyes(t *testing.T) {
 
 	until("prepared", func(d tko.Deployment) bool { return d.Prepared })
 	if live() != "" {
-		t.Error("it is live, and nobody approved it")
+		t.Error("it is live without an approval")
 	}
 	if n, err := c.ApproveDeployment(ctx, id); n != 1 || err != nil {
 		t.Fatal(n, err)

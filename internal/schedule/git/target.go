@@ -55,7 +55,7 @@ func New(o Options) *Target {
 
 // Schedule makes the repository that a resource of the site's package names
 // hold exactly these deployments of the site, beside those that are held, which
-// it leaves as they are, and answers those that it held before and doesn't any more. ErrInvalid says that the resource has to
+// it leaves as they are, and returns those that it held before and doesn't any more. ErrInvalid says that the resource has to
 // change. Any other error may go away without that: by itself, or, if it is
 // ErrConflict, when somebody changes what is in the repository. Doing it again
 // changes nothing.
