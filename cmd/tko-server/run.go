@@ -279,7 +279,7 @@ func (s *server) sayWhereFrom(ctx context.Context) {
 		args = append(args, "not_at", own)
 	}
 	s.log.InfoContext(ctx, "the gRPC API is served on loopback only: clients that connect to another address of this machine, as the original tko command does by default, "+
-		"need --grpc-address=localhost; --listen-grpc=*:50050 serves every address, to everybody who reaches it", args...)
+		"need --grpc-address=localhost; --listen-grpc=*:50050 serves every address, without authentication", args...)
 }
 
 func isLoopback(a net.Addr) bool {
