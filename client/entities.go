@@ -72,6 +72,7 @@ func (c *Client) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Del
 
 // PurgeTemplates deletes the templates that match (all, if nothing is selected),
 // or with dryRun says how many that would be.
+// Very many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) PurgeTemplates(ctx context.Context, s tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewTemplateSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
@@ -128,6 +129,7 @@ func (c *Client) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, er
 
 // PurgeSites deletes the sites that match (all, if nothing is selected),
 // or with dryRun says how many that would be.
+// Very many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) PurgeSites(ctx context.Context, s tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewSiteSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
@@ -173,13 +175,14 @@ func (c *Client) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.
 }
 
 // DeleteDeployment deletes a deployment and its descendants. An unknown one is a
-// tko.ErrNotFound.
+// tko.ErrNotFound. Very many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error) {
 	return deleted(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id), Confirm: wire.NewConfirm(ctx)}))
 }
 
 // PurgeDeployments deletes the deployments that match (all, if nothing is selected),
 // or with dryRun says how many that would be.
+// Very many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) PurgeDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewDeploymentSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
@@ -221,6 +224,7 @@ func (c *Client) DeletePlugin(ctx context.Context, typ, name string) (tko.Delete
 
 // PurgePlugins deletes the plugins that match (all, if nothing is selected),
 // or with dryRun says how many that would be.
+// Very many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) PurgePlugins(ctx context.Context, s tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewPluginSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
@@ -312,7 +316,8 @@ func (c *Client) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (ap
 
 // ApproveDeployments approves those deployments that match (any, if nothing is
 // selected), are prepared and are not yet approved, and answers how many they
-// are; with dryRun, would be.
+// are; with dryRun, would be. Very many must be confirmed: see
+// [tko.WithConfirmation].
 func (c *Client) ApproveDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (approved int, err error) {
 	return count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{
 		Select: wire.NewDeploymentSelect(s, dryRun), Confirm: wire.NewConfirm(ctx),

@@ -26,8 +26,8 @@ func (e *ExceededError) Is(target error) bool { return target == tko.ErrInvalid 
 func (s *Service) allow(ctx context.Context, doing string, kind tko.Kind, count int) (most int, err error) {
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok {
 		if confirmed != count {
-			return 0, tko.Errorf(tko.ErrInvalid, "this would %s %d %ss, but %d were confirmed: nothing was changed; look at what is selected, and confirm %d to go on (--confirm=%d)",
-				doing, count, kind, confirmed, count, count)
+			return 0, tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; look at what is selected, and confirm %d to go on (--confirm=%d)",
+				doing, entities(count, kind), confirmed, count, count)
 		}
 		return count, nil
 	}
@@ -49,4 +49,12 @@ func (s *Service) allow(ctx context.Context, doing string, kind tko.Kind, count 
 	return 0, tko.Errorf(tko.ErrInvalid,
 		"this would %s %d of %d %ss, which is more than %d and more than %d %% of them: nothing was changed; look at what is selected, and confirm %d to go on (--confirm=%d)",
 		doing, count, max(total, count), kind, s.options.ConfirmAbove, percent, count, count)
+}
+
+// entities is "1 site" or "2 sites".
+func entities(n int, kind tko.Kind) string {
+	if n == 1 {
+		return "1 " + string(kind)
+	}
+	return fmt.Sprintf("%d %ss", n, kind)
 }

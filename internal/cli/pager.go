@@ -35,7 +35,10 @@ func (a *app) pagerCommand() string {
 	if pager, ok := os.LookupEnv("PAGER"); ok {
 		return pager
 	}
-	if _, err := exec.LookPath(defaultPager); err != nil || os.Getenv("TERM") == "dumb" {
+	if terminal := os.Getenv("TERM"); terminal == "" || terminal == "dumb" {
+		return ""
+	}
+	if _, err := exec.LookPath(defaultPager); err != nil {
 		return ""
 	}
 	return defaultPager

@@ -58,7 +58,7 @@ func TestFourEyes(t *testing.T) {
 	live := func() string {
 		t.Helper()
 		path := "main:lagos/" + string(id) + "/10-namespaced/_unset/ConfigMap.v1_settings.yaml"
-		out, err := exec.CommandContext(ctx, "git", "-C", repository, "show", path).CombinedOutput() //nolint:gosec // a test's
+		out, err := exec.CommandContext(ctx, "git", "-C", repository, "show", path).CombinedOutput()
 		if err != nil {
 			return ""
 		}
