@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -500,7 +501,7 @@ func (w *world) listed(t *testing.T, kind string) map[string]map[string]string {
 	}
 	messages := map[string]map[string]string{}
 	for _, row := range rows {
-		id := row.SiteID + row.DeploymentID // one of them
+		id := cmp.Or(row.DeploymentID, row.SiteID) // deployments have both
 		messages[id] = map[string]string{}
 		for _, c := range row.Conditions {
 			if c.Status != tko.ConditionTrue {
