@@ -37,7 +37,15 @@ type Stamp struct {
 	Updated    time.Time // UTC
 	Author               // of the newest revision
 	Conditions []Condition
+	LeftOut    []string // rows of lists: what the server cut, because it would not fit: see [LeftOutMetadata]
 }
+
+// What may be cut in rows of lists (see [Stamp.LeftOut]).
+const (
+	LeftOutDeployments = "deploymentIds"
+	LeftOutConditions  = "conditions"
+	LeftOutMetadata    = "metadata"
+)
 
 // An Author says who made a change, and why. Either may be empty.
 type Author struct {
@@ -137,13 +145,22 @@ type Modification struct {
 	Expires    time.Time
 }
 
+// An OpenModification is a modification token that is good, as others than its
+// holder may see it.
+type OpenModification struct {
+	Deployment DeploymentID
+	Started    time.Time // zero if it is not known
+	Expires    time.Time
+	Author     Author // started it
+}
+
 // Deleted says how many entities went, or would go.
 type Deleted struct {
 	Count       int // all, descendants included
 	Descendants int // of those selected
 }
 
-// A Condition is something that is known about a site or deployment, in
+// A Condition is something that is known about a site, deployment or plugin, in
 // Kubernetes' form.
 type Condition struct {
 	Type             string // ConditionPrepared and so on
@@ -168,6 +185,16 @@ const (
 	// ConditionPlaced says whether the children of a deployment are as its
 	// placements say. Deployments whose placements are evaluated again have it.
 	ConditionPlaced = "Placed"
+	// ConditionHandled says whether plugins are registered for the resources of a
+	// prepared deployment that are for plugins. Only deployments have it of which
+	// one was not.
+	ConditionHandled = "Handled"
+	// ConditionMatched says whether the selectors of a prepared deployment match
+	// something. Only deployments have it of which one did not.
+	ConditionMatched = "Matched"
+	// ConditionRunnable says whether a plugin's program is where it runs. Only
+	// plugins have it whose program was missing.
+	ConditionRunnable = "Runnable"
 	// ConditionCleanedUp says what became of what a site ran where its package
 	// no longer says that it is. Only sites have it that have left something.
 	ConditionCleanedUp = "CleanedUp"

@@ -19,7 +19,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tko-orchestrator/tko"
@@ -43,10 +42,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/webapi"
 	"github.com/tko-orchestrator/tko/krm"
 )
-
-// goodbye is how long requests under way may take when the server stops.
-// The controllers have had up to 5 s before, and whoever stops us waits 15 s.
-const goodbye = 8 * time.Second
 
 const long = `tko-server serves TKO. By default one process does everything, with its state in a file:
 
@@ -75,6 +70,7 @@ Exit codes: 0 stopped as asked, 1 failed, 2 wrong flags.`
 // context ends, and answers the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var file string
+	var log *slog.Logger // nil before the settings are known
 	command := &cobra.Command{
 		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
 		SilenceErrors: true, SilenceUsage: true,
@@ -88,7 +84,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if err := c.Validate(); err != nil {
 			return err
 		}
-		return serve(command.Context(), c, newLog(c, stderr))
+		log = newLog(c, stderr)
+		logLibraries(log)
+		ctx := command.Context()
+		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log) })
 	}
 	command.SetArgs(args)
 	command.SetOut(stdout)
@@ -98,6 +97,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
+	case log != nil && c.LogFormat == "json": // a plain line would break the log for its reader
+		log.ErrorContext(ctx, "tko-server failed", "err", err)
+		if errors.Is(err, tko.ErrInvalid) {
+			return 2
+		}
+		return 1
 	case errors.Is(err, tko.ErrInvalid):
 		_, _ = fmt.Fprintf(stderr, "tko-server: %v\nSee tko-server --help.\n", err)
 		return 2
@@ -114,22 +119,14 @@ func noArguments(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-func newLog(c *config.Config, to io.Writer) *slog.Logger {
-	level := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel]
-	if c.Verbose > 0 {
-		level = slog.LevelDebug
-	}
-	options := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(to, options))
-	}
-	return slog.New(slog.NewTextHandler(to, options))
-}
-
 // serve starts the roles and waits for the end of the context.
 func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	log.InfoContext(ctx, "starting", "version", version.String(), "roles", strings.Join(c.Roles, ","), "pid", os.Getpid())
-	s := &server{config: c, log: log}
+	allowed, err := newGuards(c)
+	if err != nil {
+		return err
+	}
+	s := &server{config: c, log: log, allowed: allowed}
 	defer s.close()
 	if err := s.listen(ctx); err != nil {
 		return err
@@ -167,19 +164,29 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 			return s.service.Retain(working, catalog.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions})
 		})
 	}
+	var types []string
+	for role, typ := range map[string]string{config.RoleData: tko.PluginValidate, config.RolePreparer: tko.PluginPrepare, config.RoleMetaScheduler: tko.PluginSchedule} {
+		if c.Has(role) {
+			types = append(types, typ)
+		}
+	}
+	if len(types) > 0 {
+		inspector := &plugin.Inspector{Plugins: data, Runner: runner, Types: types, Host: host, Log: log}
+		controllers.Go(func() error { return inspector.Run(working) })
+	}
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(data, runner, prepare.Options{
 			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
-			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Local: c.TOSCALocalAddresses}),
+			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.tosca}),
 			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
 	}
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(data, runner, schedule.Options{
-			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.git, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
 			Kubernetes: kubernetes.Options{
-				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Interval: c.ClusterInterval,
+				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Proxies: c.ClusterProxies, Interval: c.ClusterInterval,
 				Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout,
 				Watched: watched(c.ClusterWatches),
 			},
@@ -207,7 +214,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		return err
 	}
 	for _, l := range s.debug {
-		controllers.Go(func() error { return serveDebug(working, l) })
+		controllers.Go(func() error { return serveDebug(working, l, s.allowedHosts(c.ListenDebug)) })
 	}
 	for _, l := range s.health {
 		controllers.Go(func() error { return serveHealth(working, l, data) })
@@ -237,8 +244,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 
 // A server is what serve builds.
 type server struct {
-	config *config.Config
-	log    *slog.Logger
+	config  *config.Config
+	log     *slog.Logger
+	allowed guards
 
 	grpc, web, logs, debug, health, kube, hooks []net.Listener
 	store                                       catalog.Store
@@ -287,6 +295,19 @@ func isLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
+// allowedHosts are the names under which browsers may reach an address: those
+// that are configured, that of the address and that of the machine.
+func (s *server) allowedHosts(address string) []string {
+	hosts := slices.Clone(s.config.WebHosts)
+	if host, _, err := net.SplitHostPort(address); err == nil && host != "" && host != "*" {
+		hosts = append(hosts, host)
+	}
+	if host, err := os.Hostname(); err == nil {
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
 func addresses(listeners []net.Listener) []string {
 	list := []string{}
 	for _, l := range listeners {
@@ -317,7 +338,7 @@ func (s *server) plugins() (*plugin.Runner, error) {
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
 		Kubeconfig: s.config.PluginKubeconfig, Host: ownAddress(s.config.IPStack),
 		Functions: krmfn.Options{
-			Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
+			Guard: s.allowed.remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
 		},
 	}
@@ -396,12 +417,21 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Log: s.log.With("role", config.RoleData),
 	})
-	api := grpcapi.NewServer(s.service, grpcapi.Options{DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), Log: s.log})
+	api := grpcapi.NewServer(s.service, grpcapi.Options{
+		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
+		Limits: grpcapi.Limits{
+			Connection: limitOr(s.config.StreamsPerConnection), Client: limitOr(s.config.StreamsPerClient), Total: limitOr(s.config.Streams),
+		},
+	})
 	s.inProcess = bufconn.Listen(1 << 20)
-	for _, l := range append([]net.Listener{s.inProcess}, s.grpc...) {
+	listeners := []net.Listener{s.inProcess}
+	for _, l := range s.grpc {
+		listeners = append(listeners, grpcapi.Listen(l))
+	}
+	for _, l := range listeners {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: webapi.New(s.service, s.log), ReadHeaderTimeout: 10 * time.Second}
+	web := &http.Server{Handler: webapi.WithHosts(webapi.New(s.service, s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
 		serving.Go(func() error {
 			if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -412,7 +442,9 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	}
 	serving.Go(func() error {
 		<-apis.Done()
-		return errors.Join(stopHTTP(apis, web), stopGRPC(api))
+		err := stopHTTP(apis, web)
+		stopGRPC(apis, api, s.log)
+		return err
 	})
 	if err := s.kubernetes(ctx, apis, serving); err != nil {
 		return err
@@ -433,7 +465,8 @@ func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) 
 			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
 			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
 		},
-		Log: s.log,
+		Watches: kubeapi.WatchLimits{User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
+		Log:     s.log,
 	})
 	if err != nil {
 		return err
@@ -443,33 +476,16 @@ func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) 
 }
 
 // serveDebug serves Go's profiles until the context ends.
-func serveDebug(ctx context.Context, l net.Listener) error {
+func serveDebug(ctx context.Context, l net.Listener, hosts []string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	debug := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	debug := &http.Server{Handler: webapi.WithHosts(mux, hosts), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
 	defer stop()
 	if err := debug.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
-	}
-	return nil
-}
-
-// stopGRPC lets calls under way end, then ends them.
-func stopGRPC(api *grpc.Server) error {
-	hard := time.AfterFunc(goodbye, api.Stop)
-	defer hard.Stop()
-	api.GracefulStop()
-	return nil
-}
-
-func stopHTTP(ctx context.Context, web *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
-	defer cancel()
-	if err := web.Shutdown(ctx); err != nil {
-		return web.Close()
 	}
 	return nil
 }
@@ -520,12 +536,20 @@ func openStore(ctx context.Context, where string, wait time.Duration, log *slog.
 		if path == ":memory:" {
 			return sqlite.OpenMemory(ctx)
 		}
-		return sqlite.Open(ctx, path, sqlite.Options{Log: log})
+		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: true})
 	}
 	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") || strings.Contains(where, "=") {
 		return postgres.Open(ctx, where, postgres.Options{Wait: wait, Log: log})
 	}
 	return nil, tko.Errorf(tko.ErrInvalid, "--store is none that TKO knows: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+}
+
+// limitOr is a limit: a negative number means none there.
+func limitOr(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 // watched is how many sites are watched: a negative number means none there.

@@ -16,14 +16,15 @@ const (
 	maxConditionReason  = 1024
 	maxConditionMessage = 32768
 	maxConditionBeside  = 64 << 10
+	maxConditionBytes   = 1 << 20 // of all conditions of one entity
 )
 
 // SetConditions replaces conditions of a site or deployment, by type, and
 // leaves the others and the revision as they are. LastTransition moves only
 // when the status does. Conditions that change nothing else write nothing.
 func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
-	if kind != tko.KindSite && kind != tko.KindDeployment {
-		return tko.Errorf(tko.ErrInvalid, "a %q has no conditions: use site or deployment", string(kind))
+	if kind != tko.KindSite && kind != tko.KindDeployment && kind != tko.KindPlugin {
+		return tko.Errorf(tko.ErrInvalid, "a %q has no conditions: use site, deployment or plugin", string(kind))
 	}
 	if err := checkConditions(conditions); err != nil {
 		return err
@@ -34,7 +35,11 @@ func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, c
 // setConditions replaces conditions and takes others away, by type.
 func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement) error {
 	kind, id := key.Kind, key.ID
-	if kind == tko.KindDeployment && !isDeploymentID(id) || tko.CheckID(string(kind), id) != nil {
+	name := id
+	if kind == tko.KindPlugin {
+		_, name, _ = strings.Cut(id, "|")
+	}
+	if kind == tko.KindDeployment && !isDeploymentID(id) || tko.CheckID(string(kind), name) != nil {
 		return tko.NotFound(kind, id)
 	}
 	return retry(ctx, func() error {
@@ -49,8 +54,8 @@ func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.C
 			return final(err)
 		}
 		merged := mergeConditions(withoutConditions(current.Conditions, without), conditions, current.Revision, time.Now())
-		if len(merged) > maxConditions {
-			return tko.Errorf(tko.ErrInvalid, "%s %q would have %d conditions: use at most %d", kind, id, len(merged), maxConditions)
+		if err := checkMerged(key, current.Conditions, merged); err != nil {
+			return err
 		}
 		if sameConditions(current.Conditions, merged) {
 			return nil
@@ -65,7 +70,30 @@ func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.C
 	})
 }
 
+// checkMerged refuses what an entity must not be given: too many conditions, or
+// too much text in them. An entity that has more than that already may keep it.
+func checkMerged(key Key, before, merged []tko.Condition) error {
+	if len(merged) > max(maxConditions, len(before)) {
+		return tko.Errorf(tko.ErrInvalid, "%s %q would have %d conditions: use at most %d", key.Kind, key.ID, len(merged), maxConditions)
+	}
+	if n := conditionBytes(merged); n > max(maxConditionBytes, conditionBytes(before)) {
+		return tko.Errorf(tko.ErrInvalid, "the conditions of %s %q would have %d bytes: use at most %d, with shorter messages", key.Kind, key.ID, n, maxConditionBytes)
+	}
+	return nil
+}
+
+func conditionBytes(conditions []tko.Condition) int {
+	n := 0
+	for _, c := range conditions {
+		n += len(c.Type) + len(c.Reason) + len(c.Message) + len(c.Attached)
+	}
+	return n
+}
+
 func checkConditions(conditions []tko.Condition) error {
+	if len(conditions) > maxConditions {
+		return tko.Errorf(tko.ErrInvalid, "there are %d conditions: give at most %d", len(conditions), maxConditions)
+	}
 	seen := map[string]bool{}
 	for _, c := range conditions {
 		switch {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -39,14 +40,15 @@ type Config struct {
 	StoreWait time.Duration // how long to wait for a database that isn't there at the start
 	Data      string        // address of the data controller, for roles without RoleData
 
-	ListenGRPC   string // host:port; see Listen
-	ListenWeb    string // host:port, or "" for none
-	Kubernetes   string // host:port of the Kubernetes API, or "" for none
-	ListenLog    string // host:port of the plugins' log server, or "" for none
-	ListenDebug  string // host:port of Go's profiles, or "" for none
-	ListenHealth string // host:port of what probes ask, or "" for none
-	IPStack      string // dual, ipv6, ipv4
-	ReadyFile    string // where to write the addresses once they are served, or ""
+	ListenGRPC   string   // host:port; see Listen
+	ListenWeb    string   // host:port, or "" for none
+	Kubernetes   string   // host:port of the Kubernetes API, or "" for none
+	ListenLog    string   // host:port of the plugins' log server, or "" for none
+	ListenDebug  string   // host:port of Go's profiles, or "" for none
+	ListenHealth string   // host:port of what probes ask, or "" for none
+	IPStack      string   // dual, ipv6, ipv4
+	WebHosts     []string // names under which browsers may reach the HTTP API, beside those that are safe; * for any
+	ReadyFile    string   // where to write the addresses once they are served, or ""
 
 	KubernetesCert           string // file
 	KubernetesKey            string // file
@@ -54,10 +56,15 @@ type Config struct {
 	KubernetesTrustEverybody bool   // ask nobody who users are; on loopback only
 	KubernetesAudit          KubernetesAudit
 
-	InstanceName        string
-	InstanceDescription string
-	PackageFormat       string
-	MaxMessage          int // bytes
+	InstanceName         string
+	InstanceDescription  string
+	PackageFormat        string
+	MaxMessage           int // bytes
+	Streams              int // watches, lists and waits for work at once; 0: no limit
+	StreamsPerClient     int
+	StreamsPerConnection int
+	SlowWatch            time.Duration // after which a watch ends whose client takes nothing
+	StopTimeout          time.Duration // how long stopping may take at most
 
 	ModificationTime time.Duration
 	Retry            time.Duration // first back-off of failed work
@@ -80,6 +87,13 @@ type Config struct {
 
 	TOSCASchemes        []string // where service templates may come from
 	TOSCALocalAddresses bool     // this machine, too
+
+	RemoteSchemes   []string // that users' URLs may have
+	RemoteHosts     []string // that they may name; all if empty
+	RemoteAddresses []string // loopback and link-local ones that may be used all the same
+	GitLocal        []string // folders that sites' repositories may be in
+	TOSCALocal      []string // folders that service templates may be in
+	ClusterProxies  []string // URLs of proxies that kubeconfigs may name
 
 	SchedulerConcurrency int
 	GitCache             string
@@ -150,6 +164,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. The default is passed over where another server has it")
 	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for those who look into the server; empty for none")
 	flags.StringVar(&c.ListenHealth, "listen-health", "", "address for probes, over HTTP (port 50059 by convention): /healthz while the process lives, /readyz when the data controller answers; empty for none")
+	flags.StringSliceVar(&c.WebHosts, "web-hosts", nil, "host names under which the HTTP API may be reached, beside IP addresses, localhost, names without a dot, *.svc, *.svc.cluster.local, the machine's name and that of --listen-web; *.example.com is every name below, * is any name")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "dual (IPv6 first), ipv6 or ipv4")
 	flags.StringVar(&c.ReadyFile, "ready-file", "", "file to write the addresses to, as JSON, once they are served")
 
@@ -157,6 +172,12 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.InstanceDescription, "instance-description", "", "what this installation is for")
 	flags.StringVar(&c.PackageFormat, "package-format", string(krm.CBOR), "format of packages for clients that ask for none: cbor or yaml")
 	flags.IntVar(&c.MaxMessage, "max-message", 128<<20, "largest gRPC message, in bytes")
+
+	flags.IntVar(&c.Streams, "streams", 5000, "watches, lists and waits for work that are served at once, each by the gRPC API and the Kubernetes API; 0 for no limit")
+	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "as --streams, of one client: one address of the gRPC API, one user of the Kubernetes API; 0 for no limit")
+	flags.IntVar(&c.StreamsPerConnection, "streams-per-connection", 250, "as --streams, of one connection to the gRPC API; 0 for no limit")
+	flags.DurationVar(&c.SlowWatch, "slow-watch", 30*time.Second, "time after which a watch is ended whose client takes nothing of what it was sent")
+	flags.DurationVar(&c.StopTimeout, "stop-timeout", 25*time.Second, "limit of stopping: what does not end within it is left behind")
 
 	flags.DurationVar(&c.ModificationTime, "modification-time", 10*time.Second, "how long a modification token is good")
 	flags.DurationVar(&c.Retry, "retry", time.Second, "back-off after the first failure of preparing or scheduling something")
@@ -180,8 +201,14 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringSliceVar(&c.TOSCASchemes, "tosca-schemes", toscaSchemes, "where TOSCA service templates may come from; git is over http and https")
 	flags.BoolVar(&c.TOSCALocalAddresses, "tosca-local-addresses", false, "let service templates be fetched from loopback and link-local addresses")
+	flags.StringSliceVar(&c.TOSCALocal, "tosca-local", nil, "folders of this machine that service templates may be in; without one there are none")
+
+	flags.StringSliceVar(&c.RemoteSchemes, "remote-schemes", guard.Schemes, "schemes of the URLs in packages and plugins: of repositories, charts, images and service templates")
+	flags.StringSliceVar(&c.RemoteHosts, "remote-hosts", nil, "hosts that such URLs may name: names, *.NAME, addresses and networks (default: all)")
+	flags.StringSliceVar(&c.RemoteAddresses, "remote-addresses", nil, "loopback and link-local addresses and networks, such as 127.0.0.0/8, that such URLs may lead to; without any they may lead to none")
 
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "sites scheduled at once; those that share a repository share commits")
+	flags.StringSliceVar(&c.GitLocal, "git-local", nil, "folders of this machine that sites' git repositories may be in; without one there are none")
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
 
 	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to; without one there are none")
@@ -190,6 +217,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to; without one there are none")
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
 	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
+	flags.StringSliceVar(&c.ClusterProxies, "cluster-proxies", nil, "URLs of the proxies that kubeconfigs of sites may name (proxy-url); without one there are none")
 	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
 	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path; without one there are none")
 	flags.StringVar(&c.ChartCredentials, "chart-credentials", "", "file of the credentials of Helm chart repositories and registries, by their hosts: a config.json as docker login and helm registry login write it; without one there are none")
@@ -207,7 +235,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.PluginKubeconfig, "plugin-kubeconfig", "", "kubeconfig of the cluster of plugins that run in pods (default: KUBECONFIG, else ~/.kube/config, else the cluster that the server runs in)")
 
-	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "run images of the public catalog of KRM functions built in, where they are (set-namespace, set-labels, set-annotations, apply-replacements, starlark)")
+	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "run images of the public catalog of KRM functions built in, where they are (set-namespace, set-labels, set-annotations, apply-replacements, apply-setters, starlark)")
 	flags.StringVar(&c.KptEngine, "kpt-engine", "", "container engine for KRM functions: podman, docker, nerdctl, or a path (default: the first of them that is there)")
 	flags.Int64Var(&c.KptMemory, "kpt-memory", 512<<20, "memory that a KRM function may use, in bytes")
 	flags.Float64Var(&c.KptCPUs, "kpt-cpus", 1, "CPUs that the container of a KRM function may use")
@@ -315,7 +343,7 @@ func (c *Config) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "cluster-interval": c.ClusterInterval, "chart-timeout": c.ChartTimeout,
-		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait,
+		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait, "stop-timeout": c.StopTimeout, "slow-watch": c.SlowWatch,
 	} {
 		if d <= 0 {
 			add("--%s is %s: use more than 0", name, d)
@@ -338,8 +366,18 @@ func (c *Config) Validate() error {
 	if c.ConfirmAbovePercent < 1 || c.ConfirmAbovePercent > 100 {
 		add("--confirm-above-percent is %d: use 1 to 100", c.ConfirmAbovePercent)
 	}
+	for name, n := range map[string]int{"streams": c.Streams, "streams-per-client": c.StreamsPerClient, "streams-per-connection": c.StreamsPerConnection} {
+		if n < 0 {
+			add("--%s is %d: use 1 or more, or 0 for no limit", name, n)
+		}
+	}
 	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
+	}
+	for _, name := range c.WebHosts {
+		if name == "" || strings.ContainsAny(name, "/: ") || strings.Contains(strings.TrimPrefix(name, "*."), "*") && name != "*" {
+			add("--web-hosts has %q: use names such as tko.example.com or *.example.com, without scheme and port", name)
+		}
 	}
 	for _, scheme := range c.TOSCASchemes {
 		if !slices.Contains(toscaSchemes, scheme) {
