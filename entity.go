@@ -217,6 +217,11 @@ const (
 	ReasonChangeApproved = "ChangeApproved"   // and will be done, if nothing else is wanted by then
 )
 
+// ReasonApprovalWithdrawn is the reason of an Approved condition that is False
+// because the deployment has changed since it was approved. Its site keeps what
+// was approved until it is approved again.
+const ReasonApprovalWithdrawn = "ChangedSinceApproval"
+
 // Reasons of the Scheduled condition of deployments that are nowhere.
 const (
 	ReasonUnscheduled = "Unscheduled" // it was scheduled, and was taken away

@@ -31,12 +31,27 @@ type DeploymentSelect struct {
 	Outdated         *bool // made from an earlier revision of its template than the current one
 }
 
-// PluginSelect selects plugins.
+// PluginSelect selects plugins. A filter that is present and empty is none:
+// existing clients always send the type and the executor.
 type PluginSelect struct {
 	Type     *string
 	Names    []string
 	Executor *string
 	Trigger  *krm.GVK
+}
+
+// WithoutEmpty returns the selection without filters that are present and empty.
+func (s PluginSelect) WithoutEmpty() PluginSelect {
+	if s.Type != nil && *s.Type == "" {
+		s.Type = nil
+	}
+	if s.Executor != nil && *s.Executor == "" {
+		s.Executor = nil
+	}
+	if s.Trigger != nil && *s.Trigger == (krm.GVK{}) {
+		s.Trigger = nil
+	}
+	return s
 }
 
 // A Window is a part of a list. The zero value is the whole list.

@@ -196,6 +196,65 @@ func TestSameAsCatalog(t *testing.T) {
 	}
 }
 
+// What a context confirms, and that a registration keeps the package, gets to
+// the catalog with every call that it is for.
+func TestConfirmationsAndKeepingPackages(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := dial(t, serve(t, catalogOf(t)))
+	if _, err := c.RegisterTemplate(ctx, tko.Template{ID: "t", Package: krm.Package{configMap("a")}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RegisterSite(ctx, tko.Site{ID: "s", Package: krm.Package{configMap("a")}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RegisterPlugin(ctx, tko.Plugin{Type: tko.PluginPrepare, Name: "p", Arguments: []string{"x"}}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := c.CreateDeployment(ctx, tko.NewDeployment{Prepared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := tko.WithKeepPackage(ctx)
+	if _, err := c.RegisterTemplate(keep, tko.Template{ID: "t"}); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("register a template: %v", err)
+	}
+	if _, err := c.RegisterSite(keep, tko.Site{ID: "s"}); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("register a site: %v", err)
+	}
+	calls := map[string]func(ctx context.Context) error{
+		"approve": func(ctx context.Context) error {
+			_, err := c.ApproveDeployments(ctx, tko.DeploymentSelect{}, false)
+			return err
+		},
+		"delete template":   func(ctx context.Context) error { _, err := c.DeleteTemplate(ctx, "t"); return err },
+		"delete site":       func(ctx context.Context) error { _, err := c.DeleteSite(ctx, "s"); return err },
+		"delete deployment": func(ctx context.Context) error { _, err := c.DeleteDeployment(ctx, id); return err },
+		"delete plugin":     func(ctx context.Context) error { _, err := c.DeletePlugin(ctx, tko.PluginPrepare, "p"); return err },
+		"purge templates": func(ctx context.Context) error {
+			_, err := c.PurgeTemplates(ctx, tko.TemplateSelect{}, false)
+			return err
+		},
+		"purge sites": func(ctx context.Context) error { _, err := c.PurgeSites(ctx, tko.SiteSelect{}, false); return err },
+		"purge deployments": func(ctx context.Context) error {
+			_, err := c.PurgeDeployments(ctx, tko.DeploymentSelect{}, false)
+			return err
+		},
+		"purge plugins": func(ctx context.Context) error { _, err := c.PurgePlugins(ctx, tko.PluginSelect{}, false); return err },
+		"remove":        func(ctx context.Context) error { _, err := c.RemoveEntity(ctx, tko.KindSite, "s", false); return err },
+	}
+	for name, call := range calls {
+		if err := call(tko.WithConfirmation(ctx, 2)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "but 2 were confirmed") {
+			t.Errorf("%s with another count: %v", name, err)
+		}
+	}
+	for _, name := range []string{"approve", "purge templates", "remove", "delete deployment", "delete plugin"} {
+		if err := calls[name](tko.WithConfirmation(ctx, 1)); err != nil {
+			t.Errorf("%s with its count: %v", name, err)
+		}
+	}
+}
+
 func TestWorkAndWatch(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

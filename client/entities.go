@@ -29,6 +29,7 @@ func (c *Client) RegisterTemplate(ctx context.Context, t tko.Template) (revision
 	if err != nil {
 		return 0, err
 	}
+	m.KeepPackage = tko.KeepsPackage(ctx)
 	answer, err := callAgain(ctx, c, c.data.RegisterTemplate, m)
 	if err != nil {
 		return 0, err
@@ -66,13 +67,16 @@ func (c *Client) Templates(ctx context.Context, s tko.TemplateSelect, o tko.List
 // DeleteTemplate deletes a template and leaves its deployments. An unknown one is a
 // tko.ErrNotFound.
 func (c *Client) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.DeleteTemplate, &tkopb.TemplateID{TemplateId: string(id)}))
+	return deleted(call(ctx, c, c.data.DeleteTemplate, &tkopb.TemplateID{TemplateId: string(id), Confirm: wire.NewConfirm(ctx)}))
 }
 
 // PurgeTemplates deletes the templates that match (all, if nothing is selected),
 // or with dryRun says how many that would be.
+// Very many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) PurgeTemplates(ctx context.Context, s tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.PurgeTemplates, wire.NewTemplateSelect(s, dryRun)))
+	m := wire.NewTemplateSelect(s, dryRun)
+	m.Confirm = wire.NewConfirm(ctx)
+	return deleted(call(ctx, c, c.data.PurgeTemplates, m))
 }
 
 // RegisterSite writes or rewrites a site, and answers its new revision.
@@ -82,6 +86,7 @@ func (c *Client) RegisterSite(ctx context.Context, s tko.Site) (revision int64, 
 	if err != nil {
 		return 0, err
 	}
+	m.KeepPackage = tko.KeepsPackage(ctx)
 	answer, err := callAgain(ctx, c, c.data.RegisterSite, m)
 	if err != nil {
 		return 0, err
@@ -119,13 +124,16 @@ func (c *Client) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions)
 // DeleteSite deletes a site and leaves its deployments. An unknown one is a
 // tko.ErrNotFound.
 func (c *Client) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.DeleteSite, &tkopb.SiteID{SiteId: string(id)}))
+	return deleted(call(ctx, c, c.data.DeleteSite, &tkopb.SiteID{SiteId: string(id), Confirm: wire.NewConfirm(ctx)}))
 }
 
 // PurgeSites deletes the sites that match (all, if nothing is selected),
 // or with dryRun says how many that would be.
+// Very many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) PurgeSites(ctx context.Context, s tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.PurgeSites, wire.NewSiteSelect(s, dryRun)))
+	m := wire.NewSiteSelect(s, dryRun)
+	m.Confirm = wire.NewConfirm(ctx)
+	return deleted(call(ctx, c, c.data.PurgeSites, m))
 }
 
 // Deployment answers a deployment with its package, as it was at a revision; 0 is the
@@ -167,9 +175,9 @@ func (c *Client) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.
 }
 
 // DeleteDeployment deletes a deployment and its descendants. An unknown one is a
-// tko.ErrNotFound.
+// tko.ErrNotFound. Very many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id)}))
+	return deleted(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id), Confirm: wire.NewConfirm(ctx)}))
 }
 
 // DeleteDeploymentAt deletes a deployment and its descendants if it is still at
@@ -181,8 +189,11 @@ func (c *Client) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, re
 
 // PurgeDeployments deletes the deployments that match (all, if nothing is selected),
 // or with dryRun says how many that would be.
+// Very many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) PurgeDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.PurgeDeployments, wire.NewDeploymentSelect(s, dryRun)))
+	m := wire.NewDeploymentSelect(s, dryRun)
+	m.Confirm = wire.NewConfirm(ctx)
+	return deleted(call(ctx, c, c.data.PurgeDeployments, m))
 }
 
 // RegisterPlugin writes or rewrites a plugin, and answers its new revision.
@@ -215,13 +226,16 @@ func (c *Client) Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOpti
 
 // DeletePlugin deletes a plugin. An unknown one is a tko.ErrNotFound.
 func (c *Client) DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.DeletePlugin, &tkopb.PluginID{Type: typ, Name: name}))
+	return deleted(call(ctx, c, c.data.DeletePlugin, &tkopb.PluginID{Type: typ, Name: name, Confirm: wire.NewConfirm(ctx)}))
 }
 
 // PurgePlugins deletes the plugins that match (all, if nothing is selected),
 // or with dryRun says how many that would be.
+// Very many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) PurgePlugins(ctx context.Context, s tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.PurgePlugins, wire.NewPluginSelect(s, dryRun)))
+	m := wire.NewPluginSelect(s, dryRun)
+	m.Confirm = wire.NewConfirm(ctx)
+	return deleted(call(ctx, c, c.data.PurgePlugins, m))
 }
 
 func deleted(m *tkopb.DeleteResponse, err error) (tko.Deleted, error) {
@@ -309,9 +323,12 @@ func (c *Client) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (ap
 
 // ApproveDeployments approves those deployments that match (any, if nothing is
 // selected), are prepared and are not yet approved, and answers how many they
-// are; with dryRun, would be.
+// are; with dryRun, would be. Very many must be confirmed: see
+// [tko.WithConfirmation].
 func (c *Client) ApproveDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (approved int, err error) {
-	return count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{Select: wire.NewDeploymentSelect(s, dryRun)}))
+	return count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{
+		Select: wire.NewDeploymentSelect(s, dryRun), Confirm: wire.NewConfirm(ctx),
+	}))
 }
 
 func count(m *tkopb.ApproveDeploymentsResponse, err error) (int, error) {

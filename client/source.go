@@ -33,7 +33,7 @@ func (c *Client) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error
 // work in the context, if there is one.
 func (c *Client) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
 	return deleted(call(ctx, c, c.data.RemoveEntity, &tkopb.RemoveEntity{
-		Kind: string(kind), Id: id, DryRun: dryRun, Claim: wire.NewClaim(tko.ClaimOf(ctx)),
+		Kind: string(kind), Id: id, DryRun: dryRun, Claim: wire.NewClaim(tko.ClaimOf(ctx)), Confirm: wire.NewConfirm(ctx),
 	}))
 }
 

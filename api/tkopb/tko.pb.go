@@ -420,8 +420,12 @@ func (x *Window) GetAfter() string {
 }
 
 type TemplateID struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TemplateId    string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	TemplateId string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	// The number of entities that the request may concern, descendants included: it
+	// is refused if there are more or fewer. 0: not confirmed, so that it is refused
+	// if there are very many.
+	Confirm       uint64 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -463,6 +467,13 @@ func (x *TemplateID) GetTemplateId() string {
 	return ""
 }
 
+func (x *TemplateID) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
+}
+
 type Template struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TemplateId    string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
@@ -472,6 +483,9 @@ type Template struct {
 	Package       []byte                 `protobuf:"bytes,5,opt,name=package,proto3" json:"package,omitempty"`
 	DeploymentIds []string               `protobuf:"bytes,6,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
 	Stamp         *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"` // ignored on writes
+	// Registrations only: refuse an empty package in place of one that has
+	// resources.
+	KeepPackage   bool `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -553,6 +567,13 @@ func (x *Template) GetStamp() *Stamp {
 		return x.Stamp
 	}
 	return nil
+}
+
+func (x *Template) GetKeepPackage() bool {
+	if x != nil {
+		return x.KeepPackage
+	}
+	return false
 }
 
 type ListedTemplate struct {
@@ -719,7 +740,8 @@ type SelectTemplates struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	TemplateIdPatterns []string               `protobuf:"bytes,3,rep,name=templateIdPatterns,proto3" json:"templateIdPatterns,omitempty"`
 	MetadataPatterns   map[string]string      `protobuf:"bytes,4,rep,name=metadataPatterns,proto3" json:"metadataPatterns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"` // purges only: count, change nothing
+	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`   // purges only: count, change nothing
+	Confirm            uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"` // purges only, as for TemplateID
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -773,6 +795,13 @@ func (x *SelectTemplates) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *SelectTemplates) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
 }
 
 type ListTemplates struct {
@@ -862,6 +891,7 @@ func (x *ListTemplates) GetWithDeploymentCounts() bool {
 type SiteID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Confirm       uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"` // as for TemplateID
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -903,6 +933,13 @@ func (x *SiteID) GetSiteId() string {
 	return ""
 }
 
+func (x *SiteID) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
+}
+
 type Site struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
@@ -913,6 +950,7 @@ type Site struct {
 	Package       []byte                 `protobuf:"bytes,6,opt,name=package,proto3" json:"package,omitempty"`
 	DeploymentIds []string               `protobuf:"bytes,7,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
 	Stamp         *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"` // ignored on writes
+	KeepPackage   bool                   `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1001,6 +1039,13 @@ func (x *Site) GetStamp() *Stamp {
 		return x.Stamp
 	}
 	return nil
+}
+
+func (x *Site) GetKeepPackage() bool {
+	if x != nil {
+		return x.KeepPackage
+	}
+	return false
 }
 
 type ListedSite struct {
@@ -1177,6 +1222,7 @@ type SelectSites struct {
 	TemplateIdPatterns []string               `protobuf:"bytes,4,rep,name=templateIdPatterns,proto3" json:"templateIdPatterns,omitempty"`
 	MetadataPatterns   map[string]string      `protobuf:"bytes,5,rep,name=metadataPatterns,proto3" json:"metadataPatterns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
+	Confirm            uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1237,6 +1283,13 @@ func (x *SelectSites) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *SelectSites) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
 }
 
 type ListSites struct {
@@ -1327,6 +1380,7 @@ type DeploymentID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId  string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
 	Revision      int64                  `protobuf:"varint,200,opt,name=revision,proto3" json:"revision,omitempty"` // deletions only, if at this revision, Aborted otherwise; 0: any
+	Confirm       uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1371,6 +1425,13 @@ func (x *DeploymentID) GetDeploymentId() string {
 func (x *DeploymentID) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *DeploymentID) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
 	}
 	return 0
 }
@@ -1920,6 +1981,7 @@ type SelectDeployments struct {
 	Approved                 *bool                  `protobuf:"varint,10,opt,name=approved,proto3,oneof" json:"approved,omitempty"`
 	DryRun                   bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
 	Outdated                 *bool                  `protobuf:"varint,200,opt,name=outdated,proto3,oneof" json:"outdated,omitempty"` // made from an earlier revision of their template than the current one
+	Confirm                  uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields            protoimpl.UnknownFields
 	sizeCache                protoimpl.SizeCache
 }
@@ -2022,6 +2084,13 @@ func (x *SelectDeployments) GetOutdated() bool {
 		return *x.Outdated
 	}
 	return false
+}
+
+func (x *SelectDeployments) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
 }
 
 type ListDeployments struct {
@@ -2613,6 +2682,7 @@ type PluginID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Confirm       uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"` // deletions only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2659,6 +2729,13 @@ func (x *PluginID) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *PluginID) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
 }
 
 type GVK struct {
@@ -2820,6 +2897,7 @@ type SelectPlugins struct {
 	Executor      *string                `protobuf:"bytes,5,opt,name=executor,proto3,oneof" json:"executor,omitempty"`
 	Trigger       *GVK                   `protobuf:"bytes,6,opt,name=trigger,proto3,oneof" json:"trigger,omitempty"`
 	DryRun        bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
+	Confirm       uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2887,6 +2965,13 @@ func (x *SelectPlugins) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *SelectPlugins) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
 }
 
 type ListPlugins struct {
@@ -3142,6 +3227,7 @@ type ApproveDeployments struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId  string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"` // this one, if not empty
 	Select        *SelectDeployments     `protobuf:"bytes,2,opt,name=select,proto3" json:"select,omitempty"`             // else all that match
+	Confirm       uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`        // of a selection, as for TemplateID
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3188,6 +3274,13 @@ func (x *ApproveDeployments) GetSelect() *SelectDeployments {
 		return x.Select
 	}
 	return nil
+}
+
+func (x *ApproveDeployments) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
 }
 
 type ApproveDeploymentsResponse struct {
@@ -4509,6 +4602,7 @@ type RemoveEntity struct {
 	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	DryRun        bool                   `protobuf:"varint,3,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
 	Claim         *WorkItem              `protobuf:"bytes,4,opt,name=claim,proto3" json:"claim,omitempty"`
+	Confirm       uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"` // as for TemplateID
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4569,6 +4663,13 @@ func (x *RemoveEntity) GetClaim() *WorkItem {
 		return x.Claim
 	}
 	return nil
+}
+
+func (x *RemoveEntity) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
 }
 
 type CallSites struct {
@@ -5305,12 +5406,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06Window\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\rR\x06offset\x12\x1a\n" +
 	"\bmaxCount\x18\x02 \x01(\x05R\bmaxCount\x12\x14\n" +
-	"\x05after\x18d \x01(\tR\x05after\",\n" +
+	"\x05after\x18d \x01(\tR\x05after\"G\n" +
 	"\n" +
 	"TemplateID\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
-	"templateId\"\xde\x02\n" +
+	"templateId\x12\x19\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x81\x03\n" +
 	"\bTemplate\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
@@ -5321,7 +5423,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\apackage\x18\x05 \x01(\fR\apackage\x12$\n" +
 	"\rdeploymentIds\x18\x06 \x03(\tR\rdeploymentIds\x12 \n" +
 	"\x05stamp\x18d \x01(\v2\n" +
-	".tko.StampR\x05stamp\x1a;\n" +
+	".tko.StampR\x05stamp\x12!\n" +
+	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x03\n" +
@@ -5345,11 +5448,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	"templateId\x18\x01 \x01(\tR\n" +
 	"templateId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\xf6\x01\n" +
+	"\brevision\x18d \x01(\x03R\brevision\"\x91\x02\n" +
 	"\x0fSelectTemplates\x12.\n" +
 	"\x12templateIdPatterns\x18\x03 \x03(\tR\x12templateIdPatterns\x12V\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2*.tko.SelectTemplates.MetadataPatternsEntryR\x10metadataPatterns\x12\x16\n" +
-	"\x06dryRun\x18d \x01(\bR\x06dryRun\x1aC\n" +
+	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12\x19\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x02\n" +
@@ -5359,9 +5463,10 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
 	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x122\n" +
 	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\x122\n" +
-	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\" \n" +
+	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\";\n" +
 	"\x06SiteID\x12\x16\n" +
-	"\x06siteId\x18\x01 \x01(\tR\x06siteId\"\xee\x02\n" +
+	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x19\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x91\x03\n" +
 	"\x04Site\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x1e\n" +
 	"\n" +
@@ -5373,7 +5478,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\apackage\x18\x06 \x01(\fR\apackage\x12$\n" +
 	"\rdeploymentIds\x18\a \x03(\tR\rdeploymentIds\x12 \n" +
 	"\x05stamp\x18d \x01(\v2\n" +
-	".tko.StampR\x05stamp\x1a;\n" +
+	".tko.StampR\x05stamp\x12!\n" +
+	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x03\n" +
@@ -5397,12 +5503,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aGetSite\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\x96\x02\n" +
+	"\brevision\x18d \x01(\x03R\brevision\"\xb1\x02\n" +
 	"\vSelectSites\x12&\n" +
 	"\x0esiteIdPatterns\x18\x03 \x03(\tR\x0esiteIdPatterns\x12.\n" +
 	"\x12templateIdPatterns\x18\x04 \x03(\tR\x12templateIdPatterns\x12R\n" +
 	"\x10metadataPatterns\x18\x05 \x03(\v2&.tko.SelectSites.MetadataPatternsEntryR\x10metadataPatterns\x12\x16\n" +
-	"\x06dryRun\x18d \x01(\bR\x06dryRun\x1aC\n" +
+	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12\x19\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x02\n" +
@@ -5412,10 +5519,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
 	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x122\n" +
 	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\x122\n" +
-	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\"O\n" +
+	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\"j\n" +
 	"\fDeploymentID\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1b\n" +
-	"\brevision\x18\xc8\x01 \x01(\x03R\brevision\"\x92\x05\n" +
+	"\brevision\x18\xc8\x01 \x01(\x03R\brevision\x12\x19\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x92\x05\n" +
 	"\n" +
 	"Deployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
@@ -5483,7 +5591,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rGetDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\xe7\x06\n" +
+	"\brevision\x18d \x01(\x03R\brevision\"\x82\a\n" +
 	"\x11SelectDeployments\x123\n" +
 	"\x12parentDeploymentId\x18\x03 \x01(\tH\x00R\x12parentDeploymentId\x88\x01\x01\x12X\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2,.tko.SelectDeployments.MetadataPatternsEntryR\x10metadataPatterns\x12.\n" +
@@ -5495,7 +5603,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\bapproved\x18\n" +
 	" \x01(\bH\x02R\bapproved\x88\x01\x01\x12\x16\n" +
 	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12 \n" +
-	"\boutdated\x18\xc8\x01 \x01(\bH\x03R\boutdated\x88\x01\x01\x1aC\n" +
+	"\boutdated\x18\xc8\x01 \x01(\bH\x03R\boutdated\x88\x01\x01\x12\x19\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aK\n" +
@@ -5546,10 +5655,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x03who\x18\x04 \x01(\tR\x03who\x12\x10\n" +
 	"\x03why\x18\x05 \x01(\tR\x03why\"7\n" +
 	"\x11BreakModification\x12\"\n" +
-	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"2\n" +
+	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"M\n" +
 	"\bPluginID\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"I\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x19\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"I\n" +
 	"\x03GVK\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
@@ -5567,13 +5677,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x1a=\n" +
 	"\x0fPropertiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xeb\x01\n" +
 	"\rSelectPlugins\x12\x17\n" +
 	"\x04type\x18\x03 \x01(\tH\x00R\x04type\x88\x01\x01\x12\"\n" +
 	"\fnamePatterns\x18\x04 \x03(\tR\fnamePatterns\x12\x1f\n" +
 	"\bexecutor\x18\x05 \x01(\tH\x01R\bexecutor\x88\x01\x01\x12'\n" +
 	"\atrigger\x18\x06 \x01(\v2\b.tko.GVKH\x02R\atrigger\x88\x01\x01\x12\x16\n" +
-	"\x06dryRun\x18d \x01(\bR\x06dryRunB\a\n" +
+	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12\x19\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirmB\a\n" +
 	"\x05_typeB\v\n" +
 	"\t_executorB\n" +
 	"\n" +
@@ -5599,10 +5710,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12J\n" +
 	"\x12lastTransitionTime\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\x12*\n" +
-	"\x10observedRevision\x18\x06 \x01(\x03R\x10observedRevision\"h\n" +
+	"\x10observedRevision\x18\x06 \x01(\x03R\x10observedRevision\"\x83\x01\n" +
 	"\x12ApproveDeployments\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
-	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\"8\n" +
+	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\x12\x19\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"8\n" +
 	"\x1aApproveDeploymentsResponse\x12\x1a\n" +
 	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\xc2\x01\n" +
 	"\x10CommitDeployment\x12\"\n" +
@@ -5726,12 +5838,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
 	"\acreated\x18\x03 \x01(\bR\acreated\x12\x18\n" +
-	"\achanged\x18\x04 \x01(\bR\achanged\"o\n" +
+	"\achanged\x18\x04 \x01(\bR\achanged\"\x8a\x01\n" +
 	"\fRemoveEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
 	"\x06dryRun\x18\x03 \x01(\bR\x06dryRun\x12#\n" +
-	"\x05claim\x18\x04 \x01(\v2\r.tko.WorkItemR\x05claim\"#\n" +
+	"\x05claim\x18\x04 \x01(\v2\r.tko.WorkItemR\x05claim\x12\x19\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"#\n" +
 	"\tCallSites\x12\x16\n" +
 	"\x06siteId\x18\x01 \x03(\tR\x06siteId\"W\n" +
 	"\vCallSources\x12\x14\n" +

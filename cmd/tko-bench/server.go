@@ -89,7 +89,7 @@ type server struct {
 func (o *options) start(ctx context.Context, ready string, args ...string) (*server, error) {
 	p := &server{done: make(chan struct{}), started: time.Now()}
 	//nolint:gosec // the binary that make built
-	p.command = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append(args, "--ready-file="+ready, "--log-level=warn")...)
+	p.command = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append(args, "--ready-file="+ready, "--log-level=warn", "--confirm-above=1000000000")...)
 	p.command.Stderr = os.Stderr
 	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us: we stop it
 	if err := p.command.Start(); err != nil {

@@ -131,6 +131,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
+	s.sayWhereFrom(ctx)
 	runner, err := s.plugins()
 	if err != nil {
 		return err
@@ -275,6 +276,25 @@ func (s *server) listen(ctx context.Context) error {
 	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health), open(s.config.GitOps.Webhook, &s.hooks))
 }
 
+// sayWhereFrom says that clients of other machines, and those that connect to an
+// own address of this one, reach no server that listens on loopback only.
+func (s *server) sayWhereFrom(ctx context.Context) {
+	if len(s.grpc) == 0 || slices.ContainsFunc(s.grpc, func(l net.Listener) bool { return !isLoopback(l.Addr()) }) {
+		return
+	}
+	args := []any{"grpc", addresses(s.grpc)}
+	if own := ownAddress(s.config.IPStack); own != "" {
+		args = append(args, "not_at", own)
+	}
+	s.log.InfoContext(ctx, "the gRPC API is served on loopback only: clients that connect to another address of this machine, as the original tko command does by default, "+
+		"need --grpc-address=localhost; --listen-grpc=*:50050 serves every address, without authentication", args...)
+}
+
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
 // allowedHosts are the names under which browsers may reach an address: those
 // that are configured, that of the address and that of the machine.
 func (s *server) allowedHosts(address string) []string {
@@ -392,7 +412,10 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	s.service = catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
 		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
-		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax, Log: s.log.With("role", config.RoleData),
+		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax,
+		ConfirmAbove: s.config.ConfirmAbove, ConfirmPercent: s.config.ConfirmAbovePercent,
+		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
+		Log: s.log.With("role", config.RoleData),
 	})
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,

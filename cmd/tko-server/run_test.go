@@ -62,6 +62,31 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// A server that only this machine reaches says so in its first lines: the
+// original client connects to the machine's own address by default.
+func TestFirstLinesSayWhoReachesTheServer(t *testing.T) {
+	for address, want := range map[string]bool{"localhost:0": true, "*:0": false} {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var out lines
+		ready := filepath.Join(t.TempDir(), "ready.json")
+		code := make(chan int, 1)
+		go func() {
+			code <- run(ctx, []string{
+				"--store=sqlite::memory:", "--listen-grpc=" + address, "--listen-web=", "--listen-log=", "--ready-file=" + ready, "--git-cache=" + t.TempDir(),
+			}, &out, &out)
+		}()
+		waitReady(t, ready, code, &out)
+		first, _, _ := strings.Cut(out.String(), "msg=serving ")
+		said := strings.Contains(first, "loopback only") && strings.Contains(first, "--listen-grpc=*:50050") && strings.Contains(first, "--grpc-address=localhost")
+		if said != want {
+			t.Errorf("%s: the first lines are\n%s", address, first)
+		}
+		stop()
+		<-code
+	}
+}
+
 // Of two servers on a machine, one at most is where plugins log by default: the
 // other does without, and says so.
 func TestTwoLogServers(t *testing.T) {

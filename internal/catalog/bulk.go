@@ -126,11 +126,9 @@ func (list selection) each(chosen frozen, do func(keys []Key) error) error {
 	}
 }
 
-// errEnough ends [selection.each].
-var errEnough = errors.New("enough")
-
 // progress is what a deletion has done.
 type progress struct {
+	most                            int // records that may be deleted, in all
 	kind                            tko.Kind
 	count, descendants, dissociated int
 	reported                        time.Time
@@ -144,7 +142,7 @@ func (p *progress) deleted(selected int) tko.Deleted {
 func (p *progress) interrupted(err error) error {
 	switch {
 	case p.count > 0:
-		return fmt.Errorf("%d were deleted before this, the rest is there; the same again goes on: %w", p.count, err)
+		return fmt.Errorf("%d were deleted before this, the rest is there; the same again goes on, and if the count was confirmed, with that of the rest: %w", p.count, err)
 	case p.dissociated > 0:
 		return fmt.Errorf("it is still there, but %d no longer refer to it; the same again goes on: %w", p.dissociated, err)
 	default:
@@ -154,31 +152,48 @@ func (p *progress) interrupted(err error) error {
 
 // deleteAll deletes records, step by step, until all are gone.
 func (s *Service) deleteAll(ctx context.Context, keys []Key, done *progress) error {
-	for len(keys) > 0 {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		writes := make([]Write, len(keys))
-		for i, key := range keys {
-			writes[i] = deletion(ctx, key)
-		}
-		outcomes, err := s.commit(ctx, writes...)
+	writes := make([]Write, len(keys))
+	for i, key := range keys {
+		writes[i] = deletion(ctx, key)
+	}
+	for len(writes) > 0 {
+		more, err := s.deleteStep(ctx, writes, done)
 		if err != nil {
 			return err
 		}
-		done.kind = keys[0].Kind
-		keys = nil
-		for _, o := range outcomes {
-			done.count += o.Deleted
-			done.descendants += o.Descendants
-			done.dissociated += o.Dissociated
-			if o.More {
-				keys = append(keys, o.Key)
-			}
+		writes = nil
+		for _, key := range more {
+			writes = append(writes, deletion(ctx, key))
 		}
 		s.report(ctx, done)
 	}
 	return nil
+}
+
+// deleteStep commits deletions once, within what may still be deleted, and
+// returns the records that are still there.
+func (s *Service) deleteStep(ctx context.Context, writes []Write, done *progress) (more []Key, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	left := max(0, done.most-done.count)
+	for i := range writes {
+		writes[i].Most = &left
+	}
+	outcomes, err := s.commit(ctx, writes...)
+	if err != nil {
+		return nil, err
+	}
+	done.kind = writes[0].Record.Kind
+	for _, o := range outcomes {
+		done.count += o.Deleted
+		done.descendants += o.Descendants
+		done.dissociated += o.Dissociated
+		if o.More {
+			more = append(more, o.Key)
+		}
+	}
+	return more, nil
 }
 
 // report says now and then how far a long deletion is.

@@ -43,9 +43,12 @@ func (s *laterStore) List(ctx context.Context, query catalog.Query) iter.Seq2[ca
 	return s.Store.List(ctx, query)
 }
 
+// unconfirmed lets requests delete and approve as many as these tests have.
+var unconfirmed = catalog.Options{ConfirmAbove: 1_000_000}
+
 // between makes the world's catalog call a function before each commit.
 func (w *world) between(before func(writes []catalog.Write) error) {
-	w.Service = catalog.New(&cuttingStore{w.store, before}, w.validator, catalog.Options{})
+	w.Service = catalog.New(&cuttingStore{w.store, before}, w.validator, unconfirmed)
 }
 
 // many makes deployments under a parent.
@@ -93,7 +96,7 @@ func TestInterruptedDeletionsSayWhatWasDone(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, catalog.Options{})
+			w := newWorld(t, unconfirmed)
 			w.template("t", "")
 			top := w.create(tko.NewDeployment{})
 			w.many(450, tko.NewDeployment{Parent: top, Template: "t", Prepared: true})
@@ -146,7 +149,7 @@ func TestPurgesLeaveWhatComesInMeanwhile(t *testing.T) {
 
 func TestPurgesOfManyPages(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{})
+	w := newWorld(t, unconfirmed)
 	var top tko.DeploymentID
 	const tops, children, grandchildren = 3, 700, 1
 	for range tops {

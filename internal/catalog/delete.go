@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 
@@ -44,7 +43,11 @@ func (s *Service) DeletePlugin(ctx context.Context, typ, name string) (tko.Delet
 }
 
 func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
-	var done progress
+	most, err := s.allowDeletion(ctx, key)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	done := progress{most: most}
 	if err := s.deleteAll(ctx, []Key{key}, &done); err != nil {
 		return done.deleted(1), done.interrupted(err)
 	}
@@ -55,19 +58,36 @@ func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
 	return done.deleted(1), nil
 }
 
+// allowDeletion is allow for the deletion of one record and its descendants.
+func (s *Service) allowDeletion(ctx context.Context, key Key) (most int, err error) {
+	would, err := s.countBelow(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	if most, err = s.allow(ctx, "delete", key.Kind, would.Count); err == nil {
+		return most, nil
+	}
+	if r, getErr := s.get(ctx, Fields{}, key); getErr == nil && r.Revision == 0 {
+		return 0, tko.NotFound(key.Kind, key.ID)
+	}
+	return 0, err
+}
+
 func deletion(ctx context.Context, key Key) Write {
 	return Write{Op: tko.OpDeleted, Record: Record{Key: key, Author: author(ctx)}, Expect: Any}
 }
 
 // PurgeTemplates deletes all selected templates; with dryRun it only counts.
 // What comes in while it goes on stays. After an error, what was deleted
-// before it stays deleted, and the error says how many that are.
+// before it stays deleted, and the error says how many that are. What deletes
+// very much must be confirmed (see [Options]), descendants included; so must all
+// deletions.
 func (s *Service) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := templateQuery(sel, tko.ListOptions{})
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	return s.purge(ctx, s.selected(ctx, query), dryRun)
+	return s.purge(ctx, tko.KindTemplate, s.selected(ctx, query), dryRun)
 }
 
 // PurgeSites deletes all selected sites, as PurgeTemplates does.
@@ -76,7 +96,7 @@ func (s *Service) PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun boo
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	return s.purge(ctx, s.selected(ctx, query), dryRun)
+	return s.purge(ctx, tko.KindSite, s.selected(ctx, query), dryRun)
 }
 
 // PurgeDeployments deletes all selected deployments and their descendants, as
@@ -86,24 +106,29 @@ func (s *Service) PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	return s.purge(ctx, s.selected(ctx, query), dryRun)
+	return s.purge(ctx, tko.KindDeployment, s.selected(ctx, query), dryRun)
 }
 
 // PurgePlugins deletes all selected plugins, as PurgeTemplates does.
 func (s *Service) PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
-	return s.purge(ctx, func(after string) (iter.Seq2[Record, error], error) { return s.selectPlugins(ctx, sel, after) }, dryRun)
+	return s.purge(ctx, tko.KindPlugin, func(after string) (iter.Seq2[Record, error], error) { return s.selectPlugins(ctx, sel, after) }, dryRun)
 }
 
 // purge deletes records, or counts what would go.
-func (s *Service) purge(ctx context.Context, list selection, dryRun bool) (tko.Deleted, error) {
+func (s *Service) purge(ctx context.Context, kind tko.Kind, list selection, dryRun bool) (tko.Deleted, error) {
 	chosen, err := list.freeze()
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	if dryRun {
-		return s.count(ctx, list, chosen)
+	would, err := s.count(ctx, kind, list, chosen)
+	if err != nil || dryRun {
+		return would, err
 	}
-	var done progress
+	most, err := s.allow(ctx, "delete", kind, would.Count)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	done := progress{most: most}
 	err = list.each(chosen, func(keys []Key) error {
 		for batch := range slices.Chunk(keys, purgeBatch) {
 			if err := s.deleteAll(ctx, batch, &done); err != nil {
@@ -122,24 +147,27 @@ func (s *Service) purge(ctx context.Context, list selection, dryRun bool) (tko.D
 }
 
 // count counts what a purge would delete.
-func (s *Service) count(ctx context.Context, list selection, chosen frozen) (tko.Deleted, error) {
+func (s *Service) count(ctx context.Context, kind tko.Kind, list selection, chosen frozen) (tko.Deleted, error) {
 	below := map[uint64]struct{}{}
-	err := list.each(chosen, func(keys []Key) error {
-		if keys[0].Kind != tko.KindDeployment {
-			return errEnough
+	if kind == tko.KindDeployment {
+		err := list.each(chosen, func(keys []Key) error { return s.addBelow(ctx, keys, chosen, below) })
+		if err != nil {
+			return tko.Deleted{}, err
 		}
-		ids := make([]string, len(keys))
-		for i, key := range keys {
-			ids[i] = key.ID
-		}
-		return s.store.Descendants(ctx, ids, func(id string) {
-			if hash := chosen.hash(id); !chosen.has(hash) {
-				below[hash] = struct{}{}
-			}
-		})
-	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return tko.Deleted{}, err
 	}
 	return tko.Deleted{Count: chosen.len() + len(below), Descendants: len(below)}, nil
+}
+
+// addBelow adds the hashes of the descendants of deployments that aren't chosen
+// themselves.
+func (s *Service) addBelow(ctx context.Context, keys []Key, chosen frozen, below map[uint64]struct{}) error {
+	ids := make([]string, len(keys))
+	for i, key := range keys {
+		ids[i] = key.ID
+	}
+	return s.store.Descendants(ctx, ids, func(id string) {
+		if hash := chosen.hash(id); !chosen.has(hash) {
+			below[hash] = struct{}{}
+		}
+	})
 }

@@ -363,7 +363,8 @@ const approveBatch = 100
 // nothing and answers how many that would be. What comes in while it goes on is
 // left alone. After an error, what was approved before it stays approved, and
 // the error says how many that are. Deployments that somebody is modifying are
-// passed over: the error, an ErrBusy, says how many and names one.
+// passed over: the error, an ErrBusy, says how many and names one. What approves
+// very much must be confirmed (see [Options]).
 func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error) {
 	if sel.Prepared != nil && !*sel.Prepared || sel.Approved != nil && *sel.Approved {
 		return 0, nil
@@ -378,6 +379,9 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 	chosen, err := list.freeze()
 	if err != nil || dryRun {
 		return chosen.len(), err
+	}
+	if _, err := s.allow(ctx, "approve", tko.KindDeployment, chosen.len()); err != nil {
+		return 0, err
 	}
 	held, first := 0, ""
 	err = list.each(chosen, func(keys []Key) error {

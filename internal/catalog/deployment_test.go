@@ -354,7 +354,7 @@ func TestDelete(t *testing.T) {
 
 func TestPurge(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{})
+	w := newWorld(t, unconfirmed)
 	const n = 600 // more than one batch
 	for i := range n {
 		w.site(fmt.Sprintf("edge/%03d", i), "")
@@ -488,7 +488,7 @@ func TestLists(t *testing.T) {
 // holding what the other needs.
 func TestPurgesAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{})
+	w := newWorld(t, unconfirmed)
 	for i := range 200 {
 		w.site(fmt.Sprintf("s/%03d", i), "")
 		w.create(tko.NewDeployment{Prepared: true})

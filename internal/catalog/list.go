@@ -92,6 +92,7 @@ func (s *Service) selectPlugins(ctx context.Context, sel tko.PluginSelect, after
 		return nil, err
 	}
 	query := Query{Kind: tko.KindPlugin, After: after, Limit: -1}
+	sel = sel.WithoutEmpty()
 	prefix := "*|"
 	if sel.Type != nil {
 		if !slices.Contains([]string{tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule}, *sel.Type) {

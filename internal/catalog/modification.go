@@ -200,8 +200,9 @@ func movedOn(commit tko.DeploymentCommit) error {
 // A change is a deployment with another package, derived and, where it differs
 // from what it was, validated.
 type change struct {
-	record   Record
-	requires []Key
+	record    Record
+	requires  []Key
+	withdrawn *tko.Condition // what is to be said of the approval, if it is withdrawn
 }
 
 // changed derives what a deployment becomes with another package. start is the
@@ -231,6 +232,15 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 	}
 	if err != nil {
 		return change{}, err
+	}
+	unapproved, err := s.unapproves(current, before, d)
+	if err != nil {
+		return change{}, err
+	}
+	var withdrawn *tko.Condition
+	if unapproved {
+		d.approved = false
+		d, withdrawn = d.inStep(d.pkg), withdrawal(current)
 	}
 	var requires []Key
 	inherited, revision := current.inherited(), current.Base
@@ -266,7 +276,7 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 		return change{record: record}, nil
 	}
 	c.pkg = d.pkg
-	return change{record: record, requires: requires}, s.validateDraft(ctx, on, d, c, s.earlierOfDeployment(start, d.template))
+	return change{record: record, requires: requires, withdrawn: withdrawn}, s.validateDraft(ctx, on, d, c, s.earlierOfDeployment(start, d.template))
 }
 
 // writeChange commits a change of a deployment that is at current, under a
@@ -289,7 +299,7 @@ func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, 
 		}
 	}
 	record.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
-	record.Conditions = mergeConditions(record.Conditions, flagConditions(record.Conditions, record.Prepared, record.Approved), current.Revision+1, now)
+	record.Conditions = mergeConditions(record.Conditions, c.flags(record.Conditions), current.Revision+1, now)
 	record.Conditions = mergeConditions(record.Conditions, held, current.Revision+1, now)
 	if err := checkMerged(record.Key, current.Conditions, record.Conditions); err != nil {
 		return 0, err

@@ -14,7 +14,7 @@ func (s *Service) RegisterPlugin(ctx context.Context, p tko.Plugin) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	outcome, err := s.register(ctx, nil, record)
+	outcome, err := s.register(ctx, nil, record, 0)
 	return outcome.Revision, err
 }
 

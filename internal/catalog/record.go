@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -309,7 +311,7 @@ func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, 
 		}
 		record.Base = base.revision
 	}
-	record.Conditions = mergeConditions(current.Conditions, flagConditions(current.Conditions, record.Prepared, record.Approved), current.Revision+1, time.Now())
+	record.Conditions = mergeConditions(current.Conditions, change.flags(current.Conditions), current.Revision+1, time.Now())
 	if p.DryRun {
 		err = s.requireAll(ctx, change.requires)
 	}
@@ -371,8 +373,8 @@ func (s *Service) PutApproval(ctx context.Context, key Key, require Requirement,
 func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, tko.Deleted, error) {
 	require.Present = true
 	var r Record
-	var done progress
-	more := true
+	done := progress{most: s.options.ConfirmAbove}
+	more := []Key{key}
 	err := retry(ctx, func() error {
 		var err error
 		if r, err = s.Record(ctx, Fields{Package: true}, key); err == nil {
@@ -381,18 +383,19 @@ func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement
 		if err != nil {
 			return final(err)
 		}
-		if dryRun || require == (Requirement{Present: true}) {
+		if dryRun {
+			return nil
+		}
+		if done.most, err = s.allowDeletion(ctx, key); err != nil {
+			return final(err)
+		}
+		if require == (Requirement{Present: true}) {
 			return nil
 		}
 		w := deletion(ctx, key)
 		w.Position = r.Position
-		outcomes, err := s.commit(ctx, w)
-		if err != nil {
-			return err
-		}
-		more = outcomes[0].More
-		done.count, done.descendants, done.dissociated = outcomes[0].Deleted, outcomes[0].Descendants, outcomes[0].Dissociated
-		return nil
+		more, err = s.deleteStep(ctx, []Write{w}, &done)
+		return err
 	})
 	if err != nil {
 		return Record{}, tko.Deleted{}, err
@@ -401,14 +404,67 @@ func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement
 		deleted, err := s.countBelow(ctx, key)
 		return r, deleted, err
 	}
-	if more {
-		err = s.deleteAll(ctx, []Key{key}, &done)
-	}
-	if err != nil {
+	if err = s.deleteAll(ctx, more, &done); err != nil {
 		return r, done.deleted(1), done.interrupted(err)
 	}
 	s.log.InfoContext(ctx, "deleted", "kind", key.Kind, "id", key.ID, "descendants", done.descendants, "dissociated", done.dissociated, "who", author(ctx).Who)
 	return r, done.deleted(1), nil
+}
+
+// RemoveRecords deletes records of one kind, and what goes with them, and
+// returns what went; with dryRun it only counts. Records that are not there are
+// passed over. If one isn't as required, that is an ErrConflict, and none is
+// deleted.
+func (s *Service) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require Requirement, dryRun bool) (tko.Deleted, error) {
+	var keys []Key
+	chosen := frozen{seed: maphash.MakeSeed()}
+	for batch := range slices.Chunk(ids, selectedPage) {
+		wanted := make([]Key, len(batch))
+		for i, id := range batch {
+			wanted[i] = Key{Kind: kind, ID: id}
+		}
+		records, err := s.store.Get(ctx, Fields{}, wanted...)
+		if err != nil {
+			return tko.Deleted{}, err
+		}
+		for _, r := range records {
+			if r.Revision == 0 {
+				continue
+			}
+			if err := require.check(r.Key, r); err != nil {
+				return tko.Deleted{}, err
+			}
+			keys = append(keys, r.Key)
+			chosen.hashes = append(chosen.hashes, chosen.hash(r.ID))
+		}
+	}
+	slices.Sort(chosen.hashes)
+	below := map[uint64]struct{}{}
+	if kind == tko.KindDeployment {
+		for batch := range slices.Chunk(keys, selectedPage) {
+			if err := s.addBelow(ctx, batch, chosen, below); err != nil {
+				return tko.Deleted{}, err
+			}
+		}
+	}
+	would := tko.Deleted{Count: len(keys) + len(below), Descendants: len(below)}
+	if dryRun {
+		return would, nil
+	}
+	most, err := s.allow(ctx, "delete", kind, would.Count)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	done := progress{most: most}
+	for batch := range slices.Chunk(keys, purgeBatch) {
+		if err := s.deleteAll(ctx, batch, &done); err != nil {
+			return done.deleted(len(keys)), done.interrupted(err)
+		}
+	}
+	if done.count > 0 {
+		s.log.InfoContext(ctx, "purged", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", author(ctx).Who)
+	}
+	return done.deleted(len(keys)), nil
 }
 
 func (s *Service) countBelow(ctx context.Context, key Key) (tko.Deleted, error) {

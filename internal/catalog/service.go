@@ -27,6 +27,20 @@ type Options struct {
 	MinBackoff       time.Duration // before failed work comes back for the first time; 1 s if zero
 	MaxBackoff       time.Duration // before failed work comes back at last; 60 s if zero
 
+	// WithdrawApproval withdraws the approval of a deployment when its package or
+	// site changes, if a person has to approve it: if its annotation
+	// nephio.org/approve is Manual, or Default while ManualApprove is set.
+	WithdrawApproval bool
+	// ManualApprove says that preparers approve nothing by themselves.
+	ManualApprove bool
+
+	// A request that deletes or approves more than ConfirmAbove entities, and
+	// more than ConfirmPercent of their kind, must confirm the count (see
+	// [tko.WithConfirmation]). tko.DefaultConfirmAbove and
+	// tko.DefaultConfirmPercent if zero.
+	ConfirmAbove   int
+	ConfirmPercent int
+
 	Log *slog.Logger // where to report what was deleted and approved; nowhere if nil
 }
 
@@ -59,6 +73,8 @@ func New(store Store, validator Validator, options Options) *Service {
 	setDefault(&options.ModificationTime, 10*time.Second)
 	setDefault(&options.MinBackoff, time.Second)
 	setDefault(&options.MaxBackoff, max(options.MinBackoff, time.Minute))
+	setDefault(&options.ConfirmAbove, tko.DefaultConfirmAbove)
+	setDefault(&options.ConfirmPercent, tko.DefaultConfirmPercent)
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
@@ -140,8 +156,11 @@ func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error
 	return outcomes, nil
 }
 
-// explain puts a reference to what isn't there into the user's words.
+// explain puts a refusal of the store into the user's words.
 func explain(err error) error {
+	if exceeded, ok := errors.AsType[*ExceededError](err); ok {
+		return tko.Errorf(tko.ErrInvalid, "more came in since this was counted, and no more than %d may be deleted: look again at what is selected: %w", exceeded.Most, err)
+	}
 	missing, ok := errors.AsType[*MissingError](err)
 	if !ok {
 		return err

@@ -24,7 +24,7 @@ func (s *Service) RegisterSite(ctx context.Context, site tko.Site) (int64, error
 		if err != nil {
 			return err
 		}
-		outcome, err = s.register(ctx, on, record, requires...)
+		outcome, err = s.register(ctx, on, record, len(site.Package), requires...)
 		return err
 	})
 	return outcome.Revision, err

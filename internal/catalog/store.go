@@ -200,6 +200,10 @@ type Write struct {
 	// Claim, if not nil, is of work that must still be the caller's: ErrConflict
 	// if it isn't. As long as the commit goes on, nobody else claims it.
 	Claim *tko.WorkItem
+	// Most, if not nil, is how many records this deletion and those before it in
+	// the same call of Commit may delete, at most, descendants included. An
+	// *ExceededError if they would delete more.
+	Most *int
 }
 
 // A Version is a record as it was.

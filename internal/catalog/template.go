@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"sync"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -18,7 +19,7 @@ func (s *Service) RegisterTemplate(ctx context.Context, t tko.Template) (int64, 
 	if err != nil {
 		return 0, err
 	}
-	outcome, err := s.register(ctx, nil, record)
+	outcome, err := s.register(ctx, nil, record, len(t.Package))
 	return outcome.Revision, err
 }
 
@@ -60,8 +61,9 @@ func (s *Service) templateRecord(ctx context.Context, t tko.Template) (Record, e
 // register writes a record whose content is complete, whether or not it is
 // there, unless it is there just like that. What the record keeps for ever is
 // taken from the one that is there. Most that are registered from memory are
-// new: they are written without a look.
-func (s *Service) register(ctx context.Context, on *grounds, record Record, requires ...Key) (Outcome, error) {
+// new: they are written without a look. given is how many resources the caller
+// gave: none may be refused (see [tko.WithKeepPackage]).
+func (s *Service) register(ctx context.Context, on *grounds, record Record, given int, requires ...Key) (Outcome, error) {
 	var outcome Outcome
 	record.Author = author(ctx)
 	if on != nil && s.rewrites.Load() <= 0 {
@@ -89,6 +91,10 @@ func (s *Service) register(ctx context.Context, on *grounds, record Record, requ
 				outcome = Outcome{Key: record.Key, Revision: current.Revision, Position: current.Position}
 				return nil
 			}
+			if given == 0 && tko.KeepsPackage(ctx) && current.Digest != written.Digest && current.Digest != emptyDigest() {
+				return final(tko.Errorf(tko.ErrInvalid, "%s %q has a package, and this registration brings none: nothing was changed; give the package (--url, --stdin), or say that it is to be empty (--empty)",
+					record.Kind, record.ID))
+			}
 			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, current.Conditions
 		}
 		outcomes, err := s.commit(ctx, on.write(Write{
@@ -111,6 +117,12 @@ func (s *Service) register(ctx context.Context, on *grounds, record Record, requ
 	}
 	return outcome, err
 }
+
+// emptyDigest is the digest of a package of no resources.
+var emptyDigest = sync.OnceValue(func() Digest {
+	c, _ := contentOf(nil) // it can always be encoded
+	return c.digest
+})
 
 // lookFirst is how many registrations look first after one that found
 // something.

@@ -29,8 +29,8 @@ func (a *app) aboutCommand() *cobra.Command {
 				text("instanceDescription", "Instance description", about.InstanceDescription),
 				text("tkoVersion", "TKO version", about.Version),
 				text("backend", "Backend", about.Backend),
-				{"addressPorts", "Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
-				text("defaultPackageFormat", "Default package format", string(about.DefaultPackageFormat)),
+				{"grpc.addressPorts", "Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
+				text("grpc.defaultPackageFormat", "Default package format", string(about.DefaultPackageFormat)),
 			})
 		}),
 	}

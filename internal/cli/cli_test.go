@@ -42,15 +42,22 @@ func TestCommands(t *testing.T) {
 	}{
 		"template register from a file": {
 			args:  []string{"template", "register", "x", "-m", "a=1", "-m", "b=2", "--url", file},
-			asked: "register template x map[a:1 b:2] 2", err: "registered template \"x\", revision 3\n",
+			asked: "register template x map[a:1 b:2] 2, which must not empty it", err: "registered template \"x\", revision 3\n",
 		},
 		"template register from stdin": {
 			args: []string{"template", "register", "x", "-i"}, stdin: manifest,
-			asked: "register template x map[] 1", err: "registered template \"x\", revision 3\n",
+			asked: "register template x map[] 1, which must not empty it", err: "registered template \"x\", revision 3\n",
 		},
 		"template register from - is stdin": {
 			args: []string{"template", "register", "x", "-u", "-", "-o", "json", "--pretty=false"}, stdin: manifest,
-			asked: "register template x map[] 1", err: "registered template \"x\", revision 3\n", out: "{\"id\":\"x\",\"revision\":3}\n",
+			asked: "register template x map[] 1, which must not empty it", err: "registered template \"x\", revision 3\n", out: "{\"id\":\"x\",\"revision\":3}\n",
+		},
+		"template register empty on purpose": {
+			args: []string{"template", "register", "x", "--empty"}, asked: "register template x map[] 0", err: "registered template \"x\", revision 3\n",
+		},
+		"site register empty on purpose, and not": {
+			args: []string{"site", "register", "x", "--empty", "-u", file},
+			err:  "tko: --empty says that there is no package, and --url and --stdin say where it is: use one\n", code: 2,
 		},
 		"template register from both": {
 			args: []string{"template", "register", "x", "-i", "-u", file},
@@ -65,11 +72,29 @@ func TestCommands(t *testing.T) {
 		"template delete": {args: []string{"template", "delete", "x"}, asked: "delete template x", err: "deleted 1 template\n"},
 		"template list with filters": {
 			args:  []string{"template", "list", "--id", "nf/*", "--id", "*:v1", "-m", "type=up*", "--offset", "5", "--max-count", "-1", "-o", "bare"},
-			asked: `templates [nf/* *:v1] map[type:up*] [5:-1 ""]`, out: "nf/smf:v1\nnf/upf:v1\n",
+			asked: `templates [nf/* *:v1] map[type:up*] [5:all ""]`, out: "nf/smf:v1\nnf/upf:v1\n",
 		},
-		"template list shows 100": {args: []string{"template", "list", "-o", "bare"}, asked: `templates [] map[] [0:100 ""]`, out: "nf/smf:v1\nnf/upf:v1\n"},
-		"template purge":          {args: []string{"template", "purge", "--id", "a*"}, asked: "purge templates [a*] map[] false", err: "deleted 2 templates\n"},
-		"template purge of all":   {args: []string{"template", "purge"}, asked: "purge templates [] map[] false", err: "deleted 2 templates\n"},
+		"template list shows everything": {args: []string{"template", "list", "-o", "bare"}, asked: `templates [] map[] [0:all ""]`, out: "nf/smf:v1\nnf/upf:v1\n"},
+		"template list that is cut": {
+			args: []string{"template", "list", "--max-count", "1", "-o", "bare"}, asked: `templates [] map[] [0:2 ""]`, out: "nf/smf:v1\n",
+			err: "this list is cut after 1 row, and there are more: go on with --offset=1, or leave --max-count out for all\n",
+		},
+		"template list that is as long as asked for": {args: []string{"template", "list", "--max-count", "2", "-o", "bare"}, asked: `templates [] map[] [0:3 ""]`, out: "nf/smf:v1\nnf/upf:v1\n"},
+		"template purge":                      {args: []string{"template", "purge", "--id", "a*"}, asked: "purge templates [a*] map[] false", err: "deleted 2 templates\n"},
+		"template purge of all":               {args: []string{"template", "purge", "--all"}, asked: "purge templates [] map[] false", err: "deleted 2 templates\n"},
+		"template purge without a filter":     {args: []string{"template", "purge"}, err: "tko: nothing is selected: use filters, or --all\nhint: see tko template purge --help\n", code: 2},
+		"site purge without a filter":         {args: []string{"site", "purge"}, err: "tko: nothing is selected: use filters, or --all\nhint: see tko site purge --help\n", code: 2},
+		"deployment purge without a filter":   {args: []string{"deployment", "purge"}, err: "tko: nothing is selected: use filters, or --all\nhint: see tko deployment purge --help\n", code: 2},
+		"plugin purge without a filter":       {args: []string{"plugin", "purge"}, err: "tko: nothing is selected: use filters, or --all\nhint: see tko plugin purge --help\n", code: 2},
+		"deployment approve without a filter": {args: []string{"deployment", "approve"}, err: "tko: nothing is selected: use filters, or --all\nhint: see tko deployment approve --help\n", code: 2},
+		"deployment approve all":              {args: []string{"deployment", "approve", "--all"}, asked: `approve all "" map[] [] map[] [] map[] ? ? false`, err: "approved 5 deployments\n"},
+		"purge of all and some":               {args: []string{"site", "purge", "--all", "--id", "x"}, err: "tko: --all and filters don't go together\nhint: see tko site purge --help\n", code: 2},
+		"purge with an empty filter":          {args: []string{"deployment", "purge", "--parent", ""}, err: "tko: --parent is empty: leave it out, or give it a value\nhint: see tko deployment purge --help\n", code: 2},
+		"purge with an empty pattern":         {args: []string{"site", "purge", "--id", "x", "--id="}, err: "tko: --id is empty: leave it out, or give it a value\nhint: see tko site purge --help\n", code: 2},
+		"purge with a count that is none":     {args: []string{"site", "purge", "--all", "--confirm=0"}, err: "tko: --confirm 0: use the number of entities, at least 1\nhint: see tko site purge --help\n", code: 2},
+		"purge with a confirmed count":        {args: []string{"site", "purge", "--all", "--confirm=7"}, asked: "purge sites [] [] map[] false confirmed 7", err: "deleted 0 sites\n"},
+		"deletion with a confirmed count":     {args: []string{"deployment", "delete", "D1", "--confirm=4"}, asked: "delete deployment D1 confirmed 4", err: "deleted 4 deployments, of which 3 are descendants\n"},
+		"approval with a confirmed count":     {args: []string{"deployment", "approve", "--all", "--confirm", "5"}, asked: `approve all "" map[] [] map[] [] map[] ? ? false confirmed 5`, err: "approved 5 deployments\n"},
 		"template purge, tried": {
 			args: []string{"template", "purge", "--dry-run", "-o", "yaml"}, asked: "purge templates [] map[] true",
 			err: "would delete 2 templates\n", out: "deleted: 2\ndescendants: 0\ndryRun: true\n",
@@ -82,12 +107,12 @@ func TestCommands(t *testing.T) {
 			err:  "tko: there is no template in \"cobol\": use go or python\n", code: 2,
 		},
 		"site register": {
-			args: []string{"site", "register", "s", "t", "-m", "region=west"}, asked: `register site s "t" map[region:west] 0`,
+			args: []string{"site", "register", "s", "t", "-m", "region=west"}, asked: `register site s "t" map[region:west] 0, which must not empty it`,
 			err: "registered site \"s\", revision 1\n",
 		},
 		"site list": {
 			args:  []string{"site", "list", "--template-id", "e*", "-m", "a=b", "-o", "bare"},
-			asked: `sites [] [e*] map[a:b] [0:100 ""]`, out: "lagos/1\n",
+			asked: `sites [] [e*] map[a:b] [0:all ""]`, out: "lagos/1\n",
 		},
 		"site purge": {args: []string{"site", "purge", "--template-id", "e*"}, asked: "purge sites [] [e*] map[] false", err: "deleted 0 sites\n"},
 		"deployment create": {
@@ -105,15 +130,15 @@ func TestCommands(t *testing.T) {
 				"deployment", "list", "--parent", "P", "--metadata", "a=b", "--template-id", "t*", "--template-metadata", "c=d",
 				"--site-id", "s*", "--site-metadata", "e=f", "--prepared", "--approved=false", "-o", "bare",
 			},
-			asked: `deployments "P" map[a:b] [t*] map[c:d] [s*] map[e:f] true false [0:100 ""]`,
+			asked: `deployments "P" map[a:b] [t*] map[c:d] [s*] map[e:f] true false [0:all ""]`,
 		},
 		"deployment list, the state apart": {
 			args:  []string{"deployment", "list", "--prepared", "false", "--approved", "true", "-o", "bare"},
-			asked: `deployments "" map[] [] map[] [] map[] false true [0:100 ""]`, out: "D1\nD2\n",
+			asked: `deployments "" map[] [] map[] [] map[] false true [0:all ""]`, out: "D1\nD2\n",
 		},
 		"deployment list, the state empty": {
 			args:  []string{"deployment", "list", "--prepared", "", "--approved=", "-o", "bare"},
-			asked: `deployments "" map[] [] map[] [] map[] ? ? [0:100 ""]`, out: "D1\nD2\n",
+			asked: `deployments "" map[] [] map[] [] map[] ? ? [0:all ""]`, out: "D1\nD2\n",
 		},
 		"deployment delete": {
 			args: []string{"deployment", "delete", "D1"}, asked: "delete deployment D1",
@@ -142,6 +167,13 @@ func TestCommands(t *testing.T) {
 		"mod start":  {args: []string{"deployment", "mod", "start", "D1"}, asked: "start D1", out: "T1\n"},
 		"mod end":    {args: []string{"deployment", "mod", "end", "T1", "-s"}, stdin: manifest, asked: "end T1 1", err: "modified deployment \"D1\", revision 7\n"},
 		"mod end -u": {args: []string{"deployment", "mod", "end", "T1", "-u", file}, asked: "end T1 2", err: "modified deployment \"D1\", revision 7\n"},
+		"mod end with an empty package": {
+			args: []string{"deployment", "mod", "end", "T1", "-s"},
+			err:  "tko: the package has no resources: the deployment would lose all of its own; say --empty, if that is on purpose\n", code: 2,
+		},
+		"mod end, empty on purpose": {
+			args: []string{"deployment", "mod", "end", "T1", "--empty"}, asked: "end T1 0", err: "modified deployment \"D1\", revision 7\n",
+		},
 		"mod end without a package": {
 			args: []string{"deployment", "mod", "end", "T1"},
 			err:  "tko: no package: use --url or --stdin\nhint: see tko deployment mod end --help\n", code: 2,
@@ -172,7 +204,7 @@ func TestCommands(t *testing.T) {
 		},
 		"plugin list with filters": {
 			args:  []string{"plugin", "list", "-t", "prepare", "-n", "n*", "-e", "kpt", "-g", "g,v1,K", "-o", "bare"},
-			asked: `plugins [n*] type=prepare executor=kpt trigger=g/v1 K [0:100 ""]`, out: "prepare|ns\n",
+			asked: `plugins [n*] type=prepare executor=kpt trigger=g/v1 K [0:all ""]`, out: "prepare|ns\n",
 		},
 		"plugin get":    {args: []string{"plugin", "get", "prepare", "ns", "-o", "json", "-p=false"}, asked: "plugin prepare ns", out: `{"arguments":["image:v1"],"executor":"kpt","name":"ns","properties":{"namespace":"spec.namespace"},"triggers":[{"group":"w.plugin.nephio.org","kind":"Namespace","version":"v1alpha1"}],"type":"prepare"}` + "\n"},
 		"plugin delete": {args: []string{"plugin", "delete", "prepare", "ns"}, asked: "delete plugin prepare ns", err: "deleted 1 plugin\n"},
@@ -185,7 +217,7 @@ func TestCommands(t *testing.T) {
 		},
 		"about": {
 			args: []string{"about"}, asked: "about",
-			out: "addressPorts:\n- '[::1]:50050'\nbackend: sqlite\ndefaultPackageFormat: cbor\ninstanceDescription: \"\"\ninstanceName: lab\ntkoVersion: v1\n",
+			out: "backend: sqlite\ngrpc:\n  addressPorts:\n  - '[::1]:50050'\n  defaultPackageFormat: cbor\ninstanceDescription: \"\"\ninstanceName: lab\ntkoVersion: v1\n",
 		},
 		"about for people": {
 			args: []string{"about", "-o", "table"}, asked: "about",
@@ -443,7 +475,7 @@ func TestEnvironment(t *testing.T) {
 	if got.code != 0 || got.out != "nf/smf:v1\nnf/upf:v1\n" || f.target.address != "elsewhere:50050" || !strings.Contains(got.err, "uses server") {
 		t.Errorf("code %d, %q, %q, %v", got.code, got.out, got.err, f.target)
 	}
-	if want := `templates [] map[a:b c:d] [0:8 ""]`; f.last() != want {
+	if want := `templates [] map[a:b c:d] [0:9 ""]`; f.last() != want {
 		t.Errorf("asked %s, want %s", f.last(), want)
 	}
 	t.Setenv("TKO_GRPC_PORT", "many")

@@ -6,13 +6,11 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -22,7 +20,7 @@ var deploymentView = view[tko.Deployment]{
 	id: func(d tko.Deployment) string { return string(d.ID) },
 	row: func(d tko.Deployment) map[string]any {
 		row := map[string]any{
-			"id": string(d.ID), "parent": string(d.Parent), "template": string(d.Template), "site": string(d.Site),
+			"deploymentId": string(d.ID), "parentDeploymentId": string(d.Parent), "templateId": string(d.Template), "siteId": string(d.Site),
 			"metadata": metadataValue(d.Metadata), "prepared": d.Prepared, "approved": d.Approved,
 		}
 		if d.TemplateRevision > 0 {
@@ -160,7 +158,7 @@ func (a *app) deploymentGet() *cobra.Command {
 }
 
 func (a *app) deploymentDelete() *cobra.Command {
-	var dryRun bool
+	bulk := bulkFlag{unasked: 1}
 	cmd := &cobra.Command{
 		Use:               "delete ID",
 		Short:             "Delete a deployment and all its descendants",
@@ -171,19 +169,16 @@ func (a *app) deploymentDelete() *cobra.Command {
 			if err := expectID("deployment ID", args[0]); err != nil {
 				return err
 			}
-			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+			return a.purge(ctx, s, &bulk, "deployment", "deployments", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
 				if dryRun {
 					return wouldDelete(ctx, s, tko.DeploymentID(args[0]))
 				}
 				return s.DeleteDeployment(ctx, tko.DeploymentID(args[0]))
 			})
-			if err != nil {
-				return err
-			}
-			return a.deleted("deployment", "deployments", d, dryRun)
 		}),
 	}
-	dryRunFlag(cmd.Flags(), &dryRun)
+	bulk.confirmFlag(cmd.Flags())
+	dryRunFlag(cmd.Flags(), &bulk.dryRun)
 	return cmd
 }
 
@@ -231,11 +226,6 @@ func (d *deploymentFilter) selection() tko.DeploymentSelect {
 	return sel
 }
 
-// given says whether any of the filters is.
-func given(f *pflag.FlagSet, names ...string) bool {
-	return slices.ContainsFunc(names, f.Changed)
-}
-
 func (a *app) deploymentList() *cobra.Command {
 	var filter deploymentFilter
 	var window windowFlag
@@ -245,11 +235,11 @@ func (a *app) deploymentList() *cobra.Command {
 		Example: `  tko deployment list --prepared=false -o wide
   tko deployment list --site-metadata region=west --template-id 'nf/**'
   tko deployment list --outdated --template-id nf/upf:v1
-  tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --max-count -1`,
+  tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			return list(ctx, s, deploymentView, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
+			return list(ctx, s, deploymentView, &window, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
 				return s.Deployments(ctx, filter.selection(), window.options(a))
 			})
 		}),
@@ -261,47 +251,58 @@ func (a *app) deploymentList() *cobra.Command {
 
 func (a *app) deploymentPurge() *cobra.Command {
 	var filter deploymentFilter
-	var dryRun bool
+	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:   "purge",
-		Short: "Delete all deployments that match, and their descendants; without a filter, all",
+		Short: "Delete all deployments that match, or --all, and their descendants",
 		Example: `  tko deployment purge --site-id 'test/*' --dry-run
   tko deployment purge --site-id 'test/*'`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
-				return s.PurgeDeployments(ctx, filter.selection(), dryRun)
-			})
-			if err != nil {
-				return err
-			}
-			return a.deleted("deployment", "deployments", d, dryRun)
-		}),
 	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
+		if err := bulk.checkBulk(cmd); err != nil {
+			return err
+		}
+		return a.purge(ctx, s, &bulk, "deployment", "deployments", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
+			return s.PurgeDeployments(ctx, filter.selection(), dryRun)
+		})
+	})
 	filter.flags(a, cmd)
-	dryRunFlag(cmd.Flags(), &dryRun)
+	bulk.flags(cmd.Flags(), "deployments")
 	return cmd
 }
 
 func (a *app) deploymentApprove() *cobra.Command {
 	var filter deploymentFilter
-	var dryRun bool
+	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:   "approve [ID]",
-		Short: "Approve a deployment, or all prepared ones that match; without a filter, all",
-		Long: `Approve a deployment, or all prepared ones that match; without a filter, all. With
-an ID, what the placements of a topology propose to change is approved, too.`,
+		Short: "Approve a deployment, or all prepared ones that match, or --all",
+		Long: `Approve a deployment, or all prepared ones that match; with --all, all of them.
+With an ID, what the placements of a topology propose to change is approved, too.`,
 		Example: `  tko deployment approve 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko deployment approve --site-metadata region=west --dry-run`,
 		Args:              arguments(0, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
 	}
 	filter.flags(a, cmd)
-	dryRunFlag(cmd.Flags(), &dryRun)
+	bulk.flags(cmd.Flags(), "prepared deployments")
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		if len(args) > 0 && given(cmd.Flags(), "parent", "metadata", "template-id", "template-metadata", "site-id", "site-metadata", "prepared", "approved", "outdated") {
+		dryRun := bulk.dryRun
+		if len(args) > 0 && (bulk.all || filtered(cmd)) {
 			return usageError(cmd, tko.Errorf(errUsage, "an ID and filters don't go together"))
+		}
+		if len(args) == 0 {
+			var err error
+			if err = bulk.checkBulk(cmd); err == nil {
+				ctx, err = bulk.settle(ctx, s, "approve", "deployment", "deployments", func(ctx context.Context) (int, error) {
+					return s.ApproveDeployments(ctx, filter.selection(), true)
+				})
+			}
+			if err != nil {
+				return err
+			}
 		}
 		approved, err := callLong(ctx, s, func(ctx context.Context) (int, error) {
 			switch {
@@ -421,13 +422,20 @@ func (a *app) modEnd() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	pkg.flags(cmd.Flags(), "s")
+	pkg.emptyFlag(cmd.Flags())
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		if !pkg.given() {
+		if _, err := pkg.purpose(ctx); err != nil {
+			return err
+		}
+		if !pkg.given() && !pkg.empty {
 			return usageError(cmd, errNoSource)
 		}
 		content, err := pkg.read(ctx, a)
 		if err != nil {
 			return err
+		}
+		if len(content) == 0 && !pkg.empty {
+			return tko.Errorf(errUsage, "the package has no resources: the deployment would lose all of its own; say --empty, if that is on purpose")
 		}
 		type ended struct {
 			id       tko.DeploymentID

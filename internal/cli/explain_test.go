@@ -96,7 +96,7 @@ func TestExplainForPrograms(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"total": 3.0, "prepared": 1.0, "approved": 1.0}, got["children"]); diff != "" {
 		t.Error(diff)
 	}
-	if got["preparedSeconds"] != 0.9 || got["historyMissing"] != 1.0 || got["template"] != "topology/cu:v1" {
+	if got["preparedSeconds"] != 0.9 || got["historyMissing"] != 1.0 || got["templateId"] != "topology/cu:v1" {
 		t.Errorf("%v", got)
 	}
 }

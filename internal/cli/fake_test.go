@@ -38,8 +38,15 @@ type fake struct {
 
 // got notes a call, and answers whether and how it fails.
 func (f *fake) got(ctx context.Context, format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	if n, ok := tko.ConfirmationOf(ctx); ok {
+		text += fmt.Sprintf(" confirmed %d", n)
+	}
+	if tko.KeepsPackage(ctx) {
+		text += ", which must not empty it"
+	}
 	f.lock.Lock()
-	f.asked = append(f.asked, fmt.Sprintf(format, args...))
+	f.asked = append(f.asked, text)
 	f.authors = append(f.authors, tko.AuthorOf(ctx))
 	f.lock.Unlock()
 	if f.hang {

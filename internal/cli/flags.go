@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 
@@ -20,11 +21,28 @@ const urlHelp = "`location` of the package: a file, a directory, an archive, a U
 type packageFlag struct {
 	url   string
 	stdin bool
+	empty bool // that there is none is on purpose
 }
 
 func (p *packageFlag) flags(f *pflag.FlagSet, stdinShorthand string) {
 	f.StringVarP(&p.url, "url", "u", "", urlHelp)
 	f.BoolVarP(&p.stdin, "stdin", stdinShorthand, false, "read the package from stdin")
+}
+
+func (p *packageFlag) emptyFlag(f *pflag.FlagSet) {
+	f.BoolVar(&p.empty, "empty", false, "no package, on purpose: also where there was one")
+}
+
+// purpose says in the context whether the package that is there may be replaced
+// by none.
+func (p *packageFlag) purpose(ctx context.Context) (context.Context, error) {
+	if !p.empty {
+		return tko.WithKeepPackage(ctx), nil
+	}
+	if p.given() {
+		return nil, tko.Errorf(errUsage, "--empty says that there is no package, and --url and --stdin say where it is: use one")
+	}
+	return ctx, nil
 }
 
 func (p *packageFlag) given() bool { return p.url != "" || p.stdin }
@@ -50,12 +68,18 @@ type windowFlag struct {
 
 func (w *windowFlag) flags(f *pflag.FlagSet) {
 	f.Uint32Var(&w.offset, "offset", 0, "pass over this `number` of results")
-	f.IntVar(&w.max, "max-count", 100, "show at most this `number` of results (-1: all)")
+	f.IntVar(&w.max, "max-count", -1, "show at most this `number` of results (default all)")
+	f.Lookup("max-count").DefValue = ""
 }
 
 // options are the part of the list that is asked for, and what its rows show.
+// One row more than is shown says whether there are more.
 func (w *windowFlag) options(a *app) tko.ListOptions {
-	options := tko.ListOptions{Window: tko.Window{Offset: w.offset, Max: &w.max}}
+	options := tko.ListOptions{Window: tko.Window{Offset: w.offset}}
+	if w.max >= 0 {
+		more := min(w.max, math.MaxInt32-1) + 1
+		options.Window.Max = &more
+	}
 	switch a.format() {
 	case formatBare:
 	case formatTable, formatWide:

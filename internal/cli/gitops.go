@@ -139,7 +139,7 @@ owns, and what was done for it last.`,
 					return err
 				}
 			}
-			return list(ctx, s, sourceView, func(context.Context) iter.Seq2[tko.Source, error] { return sequence(sources) })
+			return list(ctx, s, sourceView, nil, func(context.Context) iter.Seq2[tko.Source, error] { return sequence(sources) })
 		}),
 	}
 }
@@ -506,7 +506,7 @@ func (a *app) printPreview(ctx context.Context, s *session, preview *gitops.Prev
 		a.notice("nothing would change")
 		return nil
 	}
-	if err := list(ctx, s, plannedView, func(context.Context) iter.Seq2[planned, error] { return sequence(rows) }); err != nil {
+	if err := list(ctx, s, plannedView, nil, func(context.Context) iter.Seq2[planned, error] { return sequence(rows) }); err != nil {
 		return err
 	}
 	if err := errors.Join(refused...); err != nil {

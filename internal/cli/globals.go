@@ -38,6 +38,8 @@ type globals struct {
 	grpcFormat string
 	timeout    float64
 	impatient  bool // the timeout was said
+	pager      string
+	pagerSaid  bool
 
 	reason string
 }
@@ -51,6 +53,7 @@ func (g *globals) flags(f *pflag.FlagSet) {
 	f.StringVarP(&g.colorize, "colorize", "z", "true", "colors on terminals: true, false, or force for everywhere")
 	f.BoolVarP(&g.strict, "strict", "y", false, "YAML with every string quoted, which all readers of YAML read the same")
 	f.BoolVarP(&g.pretty, "pretty", "p", true, "indent JSON, XML and Go")
+	f.StringVar(&g.pager, "pager", "", "`program` that shows lists on a terminal; an empty one is none (default PAGER, else less)")
 	f.StringVar(&g.ipStack, "grpc-ip-stack", "dual", "how to reach the server: dual (IPv6 first), ipv6, ipv4")
 	f.StringVar(&g.address, "grpc-address", "", "`address` of the server (default this machine)")
 	f.Uint16Var(&g.port, "grpc-port", 50050, "`port` of the server")
@@ -99,6 +102,7 @@ func (a *app) setup(cmd *cobra.Command) error {
 		return usageError(cmd, err)
 	}
 	a.globals.impatient = cmd.Flags().Changed("grpc-timeout")
+	a.globals.pagerSaid = cmd.Flags().Changed("pager")
 	if a.globals.quiet {
 		a.out.Reset(io.Discard)
 	}

@@ -57,6 +57,8 @@ type app struct {
 	closers  []io.Closer
 	terminal bool // results go to a terminal
 	columns  int  // of the terminal
+
+	interactive bool // a user at a terminal can be asked
 }
 
 func newApp(streams Streams, d dialer) *app {
@@ -74,7 +76,14 @@ func newApp(streams Streams, d dialer) *app {
 			a.columns = columns
 		}
 	}
+	a.interactive = isTerminal(streams.In) && isTerminal(streams.Err)
 	return a
+}
+
+// isTerminal says whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 func (a *app) main(ctx context.Context, args []string) int {

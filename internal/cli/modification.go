@@ -44,7 +44,7 @@ holders'.`,
 			if err != nil {
 				return err
 			}
-			return list(ctx, s, modificationView, func(context.Context) iter.Seq2[tko.OpenModification, error] { return sequence(open) })
+			return list(ctx, s, modificationView, nil, func(context.Context) iter.Seq2[tko.OpenModification, error] { return sequence(open) })
 		}),
 	}
 }

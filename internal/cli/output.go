@@ -44,7 +44,7 @@ func (a *app) printScalar(text string) error {
 
 // A fact is a line of a value that is shown as such.
 type fact struct {
-	key   string // for scripts
+	key   string // for scripts; "group.key" is within a group
 	name  string // for people
 	text  string
 	value any
@@ -67,6 +67,15 @@ func (a *app) printFacts(facts []fact) error {
 	}
 	m := map[string]any{}
 	for _, fact := range facts {
+		if group, key, ok := strings.Cut(fact.key, "."); ok {
+			within, _ := m[group].(map[string]any)
+			if within == nil {
+				within = map[string]any{}
+				m[group] = within
+			}
+			within[key] = fact.value
+			continue
+		}
 		m[fact.key] = fact.value
 	}
 	return a.encoder(f).value(a.out, m)
@@ -142,8 +151,39 @@ type view[T any] struct {
 	below   func(T) []string // lines below a row of a table; may be nil
 }
 
-// list writes entities as they come.
-func list[T any](ctx context.Context, s *session, v view[T], ask func(ctx context.Context) iter.Seq2[T, error]) error {
+// list writes entities as they come, on a terminal through a pager. If the window
+// cuts the list, it says so. There may be no window.
+func list[T any](ctx context.Context, s *session, v view[T], w *windowFlag, ask func(ctx context.Context) iter.Seq2[T, error]) error {
+	cut := false
+	if w != nil && w.max >= 0 {
+		whole := ask
+		ask = func(ctx context.Context) iter.Seq2[T, error] {
+			return func(yield func(T, error) bool) {
+				left := w.max
+				for item, err := range whole(ctx) {
+					if cut = err == nil && left == 0; cut || !yield(item, err) {
+						return
+					}
+					left--
+				}
+			}
+		}
+	}
+	pages, err := s.app.startPager(ctx)
+	if err != nil {
+		return err
+	}
+	if err := pages.end(listed(ctx, s, v, ask)); err != nil {
+		return err
+	}
+	if cut {
+		s.app.notice("this list is cut after %s, and there are more: go on with --offset=%d, or leave --max-count out for all",
+			count(w.max, "row", "rows"), int(w.offset)+w.max)
+	}
+	return nil
+}
+
+func listed[T any](ctx context.Context, s *session, v view[T], ask func(ctx context.Context) iter.Seq2[T, error]) error {
 	a := s.app
 	switch f := a.format(); f {
 	case formatTable, formatWide:
@@ -168,9 +208,9 @@ func list[T any](ctx context.Context, s *session, v view[T], ask func(ctx contex
 
 // stampRow adds to a row what all entities have.
 func stampRow(row map[string]any, s tko.Stamp) {
-	millis := func(key string, t time.Time) {
+	moment := func(key string, t time.Time) {
 		if !t.IsZero() {
-			row[key] = t.UnixMilli()
+			row[key] = t.UTC().Format(time.RFC3339)
 		}
 	}
 	text := func(key, s string) {
@@ -178,8 +218,8 @@ func stampRow(row map[string]any, s tko.Stamp) {
 			row[key] = s
 		}
 	}
-	millis("createdTimestamp", s.Created)
-	millis("updatedTimestamp", s.Updated)
+	moment("created", s.Created)
+	moment("updated", s.Updated)
 	if s.Revision != 0 {
 		row["revision"] = s.Revision
 	}

@@ -208,7 +208,7 @@ func (a *app) pluginList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(ctx, s, pluginView, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
+			return list(ctx, s, pluginView, &window, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
 				return s.Plugins(ctx, sel, window.options(a))
 			})
 		}),
@@ -220,26 +220,27 @@ func (a *app) pluginList() *cobra.Command {
 
 func (a *app) pluginPurge() *cobra.Command {
 	var filter pluginFilter
-	var dryRun bool
+	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:               "purge",
-		Short:             "Delete all plugins that match; without a filter, all",
+		Short:             "Delete all plugins that match, or --all",
 		Example:           "  tko plugin purge -n 'free5gc/*' --dry-run\n  tko plugin purge -n 'free5gc/*'",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			sel, err := filter.selection()
-			if err != nil {
-				return err
-			}
-			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgePlugins(ctx, sel, dryRun) })
-			if err != nil {
-				return err
-			}
-			return a.deleted("plugin", "plugins", d, dryRun)
-		}),
 	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
+		if err := bulk.checkBulk(cmd); err != nil {
+			return err
+		}
+		sel, err := filter.selection()
+		if err != nil {
+			return err
+		}
+		return a.purge(ctx, s, &bulk, "plugin", "plugins", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
+			return s.PurgePlugins(ctx, sel, dryRun)
+		})
+	})
 	filter.flags(cmd)
-	dryRunFlag(cmd.Flags(), &dryRun)
+	bulk.flags(cmd.Flags(), "plugins")
 	return cmd
 }

@@ -15,8 +15,8 @@ var siteView = view[tko.Site]{
 	id: func(s tko.Site) string { return string(s.ID) },
 	row: func(s tko.Site) map[string]any {
 		row := map[string]any{
-			"id": string(s.ID), "template": string(s.Template),
-			"metadata": metadataValue(s.Metadata), "deployments": listValue(s.Deployments),
+			"siteId": string(s.ID), "templateId": string(s.Template),
+			"metadata": metadataValue(s.Metadata), "deploymentIds": listValue(s.Deployments),
 		}
 		stampRow(row, s.Stamp)
 		return row
@@ -47,12 +47,18 @@ func (a *app) siteRegister() *cobra.Command {
 		Use:   "register ID [TEMPLATE]",
 		Short: "Write a site, or write it anew",
 		Long: `Write a site, or write it anew. A site that is based on a template starts from
-its package and metadata; what is given here is merged into them.`,
+its package and metadata; what is given here is merged into them. Without --url
+and --stdin, a site that is there and would lose its package is refused, unless
+--empty says that this is on purpose.`,
 		Example: `  tko site register lagos/1 --url ./lagos-1 -m region=west
   tko site register lagos/2 edge-site:v1 -m region=west`,
 		Args:              arguments(1, 2),
 		ValidArgsFunction: a.completeArgs(completeSites, completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			ctx, err := pkg.purpose(ctx)
+			if err != nil {
+				return err
+			}
 			content, err := pkg.read(ctx, a)
 			if err != nil {
 				return err
@@ -71,6 +77,7 @@ its package and metadata; what is given here is merged into them.`,
 	}
 	metadataFlag(cmd.Flags(), &metadata)
 	pkg.flags(cmd.Flags(), "i")
+	pkg.emptyFlag(cmd.Flags())
 	return cmd
 }
 
@@ -149,7 +156,7 @@ func (a *app) siteList() *cobra.Command {
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			return list(ctx, s, siteView, func(ctx context.Context) iter.Seq2[tko.Site, error] {
+			return list(ctx, s, siteView, &window, func(ctx context.Context) iter.Seq2[tko.Site, error] {
 				return s.Sites(ctx, sel, window.options(a))
 			})
 		}),
@@ -161,22 +168,23 @@ func (a *app) siteList() *cobra.Command {
 
 func (a *app) sitePurge() *cobra.Command {
 	var sel tko.SiteSelect
-	var dryRun bool
+	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:               "purge",
-		Short:             "Delete all sites that match; without a filter, all",
+		Short:             "Delete all sites that match, or --all",
 		Example:           "  tko site purge --id 'provisioned/*' --dry-run\n  tko site purge --id 'provisioned/*'",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgeSites(ctx, sel, dryRun) })
-			if err != nil {
-				return err
-			}
-			return a.deleted("site", "sites", d, dryRun)
-		}),
 	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
+		if err := bulk.checkBulk(cmd); err != nil {
+			return err
+		}
+		return a.purge(ctx, s, &bulk, "site", "sites", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
+			return s.PurgeSites(ctx, sel, dryRun)
+		})
+	})
 	a.siteFilters(cmd, &sel)
-	dryRunFlag(cmd.Flags(), &dryRun)
+	bulk.flags(cmd.Flags(), "sites")
 	return cmd
 }

@@ -16,7 +16,7 @@ var templateView = view[tko.Template]{
 	id: func(t tko.Template) string { return string(t.ID) },
 	row: func(t tko.Template) map[string]any {
 		row := map[string]any{
-			"id": string(t.ID), "metadata": metadataValue(t.Metadata), "deployments": listValue(t.Deployments),
+			"templateId": string(t.ID), "metadata": metadataValue(t.Metadata), "deploymentIds": listValue(t.Deployments),
 		}
 		stampRow(row, t.Stamp)
 		return row
@@ -43,12 +43,19 @@ func (a *app) templateRegister() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "register ID",
 		Short: "Write a template, or write it anew",
+		Long: `Write a template, or write it anew. Without --url and --stdin, a template that
+is there and would lose its package is refused, unless --empty says that this is
+on purpose.`,
 		Example: `  tko template register nf/upf:v1 --url ./upf -m type=nf
   tko template register nf/smf:v2 --url 'https://git.example.com/nf.git#main!/smf'
   kustomize build . | tko template register nf/amf:v1 --stdin`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			ctx, err := pkg.purpose(ctx)
+			if err != nil {
+				return err
+			}
 			content, err := pkg.read(ctx, a)
 			if err != nil {
 				return err
@@ -76,6 +83,7 @@ func (a *app) templateRegister() *cobra.Command {
 	}
 	metadataFlag(cmd.Flags(), &metadata)
 	pkg.flags(cmd.Flags(), "i")
+	pkg.emptyFlag(cmd.Flags())
 	return cmd
 }
 
@@ -163,11 +171,11 @@ func (a *app) templateList() *cobra.Command {
 		Use:   "list",
 		Short: "List templates",
 		Example: `  tko template list --id 'nf/**' -m type='up*'
-  tko template list --max-count -1 -o bare`,
+  tko template list -o bare`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			return list(ctx, s, templateView, func(ctx context.Context) iter.Seq2[tko.Template, error] {
+			return list(ctx, s, templateView, &window, func(ctx context.Context) iter.Seq2[tko.Template, error] {
 				return s.Templates(ctx, sel, window.options(a))
 			})
 		}),
@@ -180,23 +188,24 @@ func (a *app) templateList() *cobra.Command {
 
 func (a *app) templatePurge() *cobra.Command {
 	var sel tko.TemplateSelect
-	var dryRun bool
+	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:               "purge",
-		Short:             "Delete all templates that match; without a filter, all",
+		Short:             "Delete all templates that match, or --all",
 		Example:           "  tko template purge --id 'test/**' --dry-run\n  tko template purge --id 'test/**'",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return s.PurgeTemplates(ctx, sel, dryRun) })
-			if err != nil {
-				return err
-			}
-			return a.deleted("template", "templates", d, dryRun)
-		}),
 	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
+		if err := bulk.checkBulk(cmd); err != nil {
+			return err
+		}
+		return a.purge(ctx, s, &bulk, "template", "templates", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
+			return s.PurgeTemplates(ctx, sel, dryRun)
+		})
+	})
 	templateFilters(cmd.Flags(), &sel)
-	dryRunFlag(cmd.Flags(), &dryRun)
+	bulk.flags(cmd.Flags(), "templates")
 	complete(cmd, "id", a.completion(completeTemplates))
 	return cmd
 }

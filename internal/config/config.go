@@ -80,6 +80,10 @@ type Config struct {
 	PreparerConcurrency int
 	PreparerIterations  int
 	PreparerAutoApprove bool
+	WithdrawApproval    bool // of deployments that a person approves, when they change
+
+	ConfirmAbove        int // entities that a request deletes or approves without a confirmation
+	ConfirmAbovePercent int // of their kind
 
 	TOSCASchemes        []string // where service templates may come from
 	TOSCALocalAddresses bool     // this machine, too
@@ -189,6 +193,11 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 32, "deployments prepared at once")
 	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "rounds after which preparing a deployment is given up as endless")
 	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve what is prepared, where a deployment does not say otherwise")
+
+	flags.BoolVar(&c.WithdrawApproval, "withdraw-approval", false, "withdraw the approval of a deployment that a person approves (nephio.org/approve: Manual; also Default, with --preparer-auto-approve=false here) when its package or site changes; its site keeps what was approved until it is approved again")
+
+	flags.IntVar(&c.ConfirmAbove, "confirm-above", tko.DefaultConfirmAbove, "a request that deletes or approves more entities than this, and more of their kind than --confirm-above-percent, must confirm how many they are")
+	flags.IntVar(&c.ConfirmAbovePercent, "confirm-above-percent", tko.DefaultConfirmPercent, "see --confirm-above")
 
 	flags.StringSliceVar(&c.TOSCASchemes, "tosca-schemes", toscaSchemes, "where TOSCA service templates may come from; git is over http and https")
 	flags.BoolVar(&c.TOSCALocalAddresses, "tosca-local-addresses", false, "let service templates be fetched from loopback and link-local addresses")
@@ -348,11 +357,14 @@ func (c *Config) Validate() error {
 	}
 	for name, n := range map[string]int{
 		"max-message": c.MaxMessage, "preparer-concurrency": c.PreparerConcurrency, "preparer-iterations": c.PreparerIterations,
-		"scheduler-concurrency": c.SchedulerConcurrency, "plugin-concurrency": c.PluginConcurrency,
+		"scheduler-concurrency": c.SchedulerConcurrency, "plugin-concurrency": c.PluginConcurrency, "confirm-above": c.ConfirmAbove,
 	} {
 		if n <= 0 {
 			add("--%s is %d: use more than 0", name, n)
 		}
+	}
+	if c.ConfirmAbovePercent < 1 || c.ConfirmAbovePercent > 100 {
+		add("--confirm-above-percent is %d: use 1 to 100", c.ConfirmAbovePercent)
 	}
 	for name, n := range map[string]int{"streams": c.Streams, "streams-per-client": c.StreamsPerClient, "streams-per-connection": c.StreamsPerConnection} {
 		if n < 0 {

@@ -80,6 +80,7 @@ func TestWrongSettings(t *testing.T) {
 		"functions":                         {why: "nothing could run", args: []string{"--kpt-memory=5", "--kpt-cpus=NaN", "--kpt-fetch-timeout=0s"}, want: []string{"--kpt-memory", "--kpt-cpus", "--kpt-fetch-timeout"}},
 		"memory of plugins":                 {why: "nothing could run", args: []string{"--plugin-memory=1000000"}, want: []string{"--plugin-memory", "or 0"}},
 		"negative number":                   {why: "nothing would be done", args: []string{"--preparer-concurrency=-1"}, want: []string{"--preparer-concurrency"}},
+		"confirmations":                     {why: "less than one entity, or more than all, is no bound", args: []string{"--confirm-above=0", "--confirm-above-percent=101"}, want: []string{"--confirm-above is 0", "--confirm-above-percent is 101"}},
 		"short memory":                      {why: "watchers and modifications must be able to go on", args: []string{"--keep-changes=1m", "--keep-revisions=-1"}, want: []string{"--keep-changes", "10m0s", "--keep-revisions"}},
 		"shorter memory than modifications": {why: "what a token is for must stay", args: []string{"--keep-changes=1h", "--modification-time=2h"}, want: []string{"--keep-changes", "2h0m0s"}},
 	}

@@ -2,6 +2,8 @@ package gitops_test
 
 import (
 	"context"
+	"errors"
+	"strconv"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -42,4 +44,68 @@ func TestPendingDeploymentsLeave(t *testing.T) {
 	for d, err := range c.Deployments(t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
 		t.Errorf("left is %s, %v", d.ID, err)
 	}
+}
+
+// A removal that was approved, or that is within the budget, takes as many
+// descendants as it was counted with, however many that are, and no more.
+func TestRemovalsConfirmWhatTheyWereChargedWith(t *testing.T) {
+	t.Parallel()
+	c := data(t)
+	origin := plan.OriginOf("fleet", "top")
+	top, err := c.PutEntity(t.Context(), tko.Put{Kind: tko.KindDeployment, Origin: origin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grow := func(from, to int) {
+		t.Helper()
+		children := tko.NewChildren{Parent: tko.DeploymentID(top.ID)}
+		for i := from; i < to; i++ {
+			children.Children = append(children.Children, tko.NewChild{Origin: strconv.Itoa(i)})
+		}
+		if _, _, err := c.CreateChildren(t.Context(), children); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(want int) {
+		t.Helper()
+		n := 0
+		for _, err := range c.Deployments(t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != want {
+			t.Errorf("%d deployments are left, want %d", n, want)
+		}
+	}
+	grow(0, 150)
+	if _, err := c.DeleteDeployment(t.Context(), tko.DeploymentID(top.ID)); !errors.Is(err, tko.ErrInvalid) {
+		t.Fatalf("it goes without a confirmation: %v", err)
+	}
+	items := []tko.SourceItem{{Kind: string(tko.KindDeployment), Name: "top", ID: top.ID}}
+	planned := func() *plan.Plan {
+		t.Helper()
+		policy := plan.Policy{Source: "fleet", Prune: true, Budget: plan.DefaultBudget}
+		p, err := plan.Make(t.Context(), c, nil, items, policy)
+		if err == nil && p.Asks != "" {
+			policy.Approve = p.Asks
+			p, err = plan.Make(t.Context(), c, nil, items, policy)
+		}
+		if err != nil || len(p.Actions) != 1 {
+			t.Fatalf("planned %+v, %v", p, err)
+		}
+		return p
+	}
+	save := func(context.Context, []tko.SourceItem) error { return nil }
+	p := planned()
+	grow(150, 151)
+	if _, err := p.Apply(t.Context(), c, "r", save); !errors.Is(err, tko.ErrConflict) {
+		t.Errorf("with more than it was planned with: %v", err)
+	}
+	left(152)
+	if _, err := planned().Apply(t.Context(), c, "r", save); err != nil {
+		t.Error(err)
+	}
+	left(0)
 }

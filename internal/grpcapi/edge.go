@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"runtime/debug"
 	"strconv"
@@ -44,7 +45,19 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 	if err != nil {
 		return nil, err
 	}
-	return handle(authored, m)
+	return handle(withConfirmation(authored, m), m)
+}
+
+// withConfirmation puts the count that a message confirms into the context, and
+// that a registration is to keep the package that is there.
+func withConfirmation(ctx context.Context, m any) context.Context {
+	if c, ok := m.(interface{ GetConfirm() uint64 }); ok && c.GetConfirm() > 0 {
+		ctx = tko.WithConfirmation(ctx, int(min(c.GetConfirm(), math.MaxInt32)))
+	}
+	if k, ok := m.(interface{ GetKeepPackage() bool }); ok && k.GetKeepPackage() {
+		ctx = tko.WithKeepPackage(ctx)
+	}
+	return ctx
 }
 
 // withDeadline gives a call a deadline, if it has none. Deletions and approvals

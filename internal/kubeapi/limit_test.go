@@ -32,7 +32,9 @@ func (w *world) open(client *http.Client, path string) (response *http.Response,
 }
 
 func TestWatchesOfAUserAreLimited(t *testing.T) {
-	w := newWorld(t, func(o *kubeapi.Options) { o.Watches = kubeapi.WatchLimits{User: 2, Total: 10, Slow: 100 * time.Millisecond} })
+	w := newWorld(t, func(o *kubeapi.Options) {
+		o.Watches = kubeapi.WatchLimits{User: 2, Total: 10, Slow: 100 * time.Millisecond}
+	})
 	head, err := w.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +66,9 @@ func TestWatcherOfTheKubernetesAPIThatNeverReadsIsEnded(t *testing.T) {
 		"HTTP/2":   {TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, func(o *kubeapi.Options) { o.Watches = kubeapi.WatchLimits{User: 1, Total: 10, Slow: 300 * time.Millisecond} })
+			w := newWorld(t, func(o *kubeapi.Options) {
+				o.Watches = kubeapi.WatchLimits{User: 1, Total: 10, Slow: 300 * time.Millisecond}
+			})
 			t.Cleanup(transport.CloseIdleConnections)
 			response, _ := w.open(&http.Client{Transport: transport}, "templates?watch=1")
 			if response.StatusCode != http.StatusOK {

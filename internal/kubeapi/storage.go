@@ -54,6 +54,7 @@ type Writer interface {
 	PutRecord(ctx context.Context, p catalog.Put) (r catalog.Record, created bool, err error)
 	PutConditions(ctx context.Context, key catalog.Key, conditions []tko.Condition, without []string, require catalog.Requirement, dryRun bool) (catalog.Record, error)
 	RemoveRecord(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, tko.Deleted, error)
+	RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require catalog.Requirement, dryRun bool) (tko.Deleted, error)
 	PutApproval(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, error)
 }
 
@@ -611,8 +612,7 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 	if orphans(options) {
 		_, would, err := s.catalog.RemoveRecord(ctx, key, require, true)
 		if err == nil && would.Descendants > 0 {
-			err = &fieldsError{field.ErrorList{field.Invalid(field.NewPath("propagationPolicy"), metav1.DeletePropagationOrphan,
-				fmt.Sprintf("its %d descendants go with a deployment, and none is left behind: delete it with another policy", would.Descendants))}}
+			err = orphaned(would)
 		}
 		if err != nil {
 			return nil, false, s.failed(ctx, name, nil, err)
@@ -632,29 +632,68 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 	return o, true, nil
 }
 
+// orphaned is the refusal of a deletion that should leave descendants.
+func orphaned(would tko.Deleted) error {
+	return &fieldsError{field.ErrorList{field.Invalid(field.NewPath("propagationPolicy"), metav1.DeletePropagationOrphan,
+		fmt.Sprintf("its %d descendants go with a deployment, and none is left behind: delete it with another policy", would.Descendants))}}
+}
+
 // orphans says whether what belongs to what is deleted should stay.
 func orphans(options *metav1.DeleteOptions) bool {
 	policy, orphan := options.PropagationPolicy, options.OrphanDependents //nolint:staticcheck // clients may still send it
 	return policy != nil && *policy == metav1.DeletePropagationOrphan || orphan != nil && *orphan
 }
 
-// DeleteCollection deletes a page of what is selected, and answers it without
-// packages.
+// DeleteCollection deletes a page of what is selected, all of it or nothing, and
+// returns it without packages.
 func (s *storage) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, selected *metainternalversion.ListOptions) (runtime.Object, error) {
 	list, err := s.page(ctx, selected, false)
 	if err != nil {
 		return nil, err
 	}
-	return list, meta.EachListItem(list, func(item runtime.Object) error {
+	if options == nil {
+		options = &metav1.DeleteOptions{}
+	}
+	require, err := required(options.Preconditions)
+	if err != nil {
+		return nil, s.failed(ctx, "", nil, err)
+	}
+	var ids []string
+	err = meta.EachListItem(list, func(item runtime.Object) error {
 		o, err := meta.Accessor(item)
-		if err == nil {
-			_, _, err = s.Delete(ctx, o.GetName(), validate, options)
+		if err != nil {
+			return err
 		}
-		if apierrors.IsNotFound(err) { // it went with another one
-			return nil
+		if validate != nil {
+			if err := validate(ctx, item); err != nil {
+				return err
+			}
 		}
+		key, err := s.kind.key(o.GetName())
+		ids = append(ids, key.ID)
 		return err
 	})
+	if err != nil {
+		return nil, s.failed(ctx, "", nil, err)
+	}
+	dryRun := len(options.DryRun) > 0
+	if orphans(options) {
+		would, err := s.catalog.RemoveRecords(ctx, s.kind.kind, ids, require, true)
+		if err == nil && would.Descendants > 0 {
+			err = orphaned(would)
+		}
+		if err != nil {
+			return nil, s.failed(ctx, "", nil, err)
+		}
+	}
+	deleted, err := s.catalog.RemoveRecords(authored(ctx), s.kind.kind, ids, require, dryRun)
+	if err != nil {
+		return nil, s.failed(ctx, "", nil, err)
+	}
+	if deleted.Descendants > 0 {
+		warning.AddWarning(ctx, "", strconv.Itoa(deleted.Descendants)+" descendants of what is selected go with it")
+	}
+	return list, nil
 }
 
 // ConvertToTable makes rows of objects.

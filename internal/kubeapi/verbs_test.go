@@ -3,6 +3,7 @@ package kubeapi_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -181,6 +182,47 @@ func TestDeletionInPages(t *testing.T) {
 	second := w.must("DELETE", "templates?limit=1&labelSelector=of!=a&continue="+first.text("metadata.continue"), nil)
 	if got := strings.Join(append(second.names(), w.must("GET", "templates", nil).names()...), " "); got != "c a d" {
 		t.Errorf("the second page, and what is left: %s", got)
+	}
+}
+
+// One request doesn't delete the fleet: it confirms how many it deletes, or
+// deletes none.
+func TestCollectionsOfManyAreDeletedWithConfirmation(t *testing.T) {
+	w := newWorld(t)
+	for i := range 101 {
+		if _, err := w.RegisterSite(t.Context(), tko.Site{ID: tko.SiteID(fmt.Sprintf("s%03d", i))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(want int) {
+		t.Helper()
+		if got := len(w.must("GET", "sites", nil).names()); got != want {
+			t.Errorf("%d sites are left, want %d", got, want)
+		}
+	}
+	w.fails(400, "101 of 101 sites", "DELETE", "sites", nil)
+	w.fails(400, "but 100 were confirmed", "DELETE", "sites?confirm=100", nil)
+	w.fails(400, "use the number of objects", "DELETE", "sites?confirm=all", nil)
+	left(101)
+	w.must("DELETE", "sites?confirm=101&dryRun=All", nil)
+	left(101)
+	if deleted := w.must("DELETE", "sites?confirm=101", nil); len(deleted.items()) != 101 {
+		t.Errorf("it says that %d were deleted", len(deleted.items()))
+	}
+	left(0)
+
+	parent := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
+	children := tko.NewChildren{Parent: tko.DeploymentID(w.must("GET", "deployments/"+parent, nil).text("spec.deploymentId"))}
+	for i := range 100 {
+		children.Children = append(children.Children, tko.NewChild{Origin: strconv.Itoa(i)})
+	}
+	if _, _, err := w.CreateChildren(t.Context(), children); err != nil {
+		t.Fatal(err)
+	}
+	w.fails(422, "101 of 101 deployments", "DELETE", "deployments/"+parent, nil)
+	w.must("DELETE", "deployments/"+parent+"?confirm=101", nil)
+	if left := w.must("GET", "deployments", nil).names(); len(left) != 0 {
+		t.Errorf("%d deployments are left", len(left))
 	}
 }
 

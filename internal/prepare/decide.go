@@ -142,8 +142,9 @@ func replace(pkg krm.Package, resource krm.Resource) krm.Package {
 	return out
 }
 
-// conditionsOfFinished are the conditions of a deployment that is prepared.
-func conditionsOfFinished(revision int64, approved bool) []tko.Condition {
+// conditionsOfFinished are the conditions of a deployment that is prepared. An
+// approval that was withdrawn still says so: its site keeps what was approved.
+func conditionsOfFinished(current []tko.Condition, revision int64, approved bool) []tko.Condition {
 	prepared := tko.Condition{
 		Type: tko.ConditionPrepared, Status: tko.ConditionTrue, Reason: ReasonPrepared,
 		Message: "everything is prepared", ObservedRevision: revision,
@@ -151,11 +152,18 @@ func conditionsOfFinished(revision int64, approved bool) []tko.Condition {
 	approval := tko.Condition{
 		Type: tko.ConditionApproved, Status: tko.ConditionTrue, Reason: ReasonApproved, ObservedRevision: revision,
 	}
+	if !approved && slices.ContainsFunc(current, isWithdrawn) {
+		return []tko.Condition{prepared}
+	}
 	if !approved {
 		approval.Status, approval.Reason = tko.ConditionFalse, ReasonNotApproved
 		approval.Message = "somebody must approve it"
 	}
 	return []tko.Condition{prepared, approval}
+}
+
+func isWithdrawn(c tko.Condition) bool {
+	return c.Type == tko.ConditionApproved && c.Reason == tko.ReasonApprovalWithdrawn
 }
 
 // unprepared is the condition of a deployment that isn't prepared, and why.

@@ -341,7 +341,7 @@ func (l *look) finish(ctx context.Context) (work.Result, error) {
 	lacking := false // a part of the package has no effect
 	pkg, approved, err := finished(l.d, l.d.Package, l.p.options.ManualApprove)
 	if err == nil {
-		conditions := conditionsOfFinished(l.d.Stamp.Revision+1, approved)
+		conditions := conditionsOfFinished(l.d.Stamp.Conditions, l.d.Stamp.Revision+1, approved)
 		if c, ok := placedCondition(pkg, l.d); ok { // with it, the next look reviews them
 			conditions = append(conditions, c)
 		}

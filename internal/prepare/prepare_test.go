@@ -102,6 +102,18 @@ func TestApproval(t *testing.T) {
 	}
 }
 
+// That a deployment waits for its approval again is still said when it is
+// prepared again: its site keeps what was approved because of that.
+func TestWithdrawnApprovalIsStillSaid(t *testing.T) {
+	m := newMemory()
+	id := m.deploy(t, `{apiVersion: DEPLOYMENT, metadata: {name: deployment, annotations: {nephio.org/approve: Manual}}}`)
+	m.deployments[id].Stamp.Conditions = []tko.Condition{{Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: tko.ReasonApprovalWithdrawn}}
+	look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+	if d := m.get(id); !d.Prepared || d.Approved || !strings.Contains(m.condition(id, tko.ConditionApproved), tko.ReasonApprovalWithdrawn) {
+		t.Errorf("prepared %t, approved %t, condition %s", d.Prepared, d.Approved, m.condition(id, tko.ConditionApproved))
+	}
+}
+
 func TestPlugins(t *testing.T) {
 	failing := func(krm.Identity, krm.Package) (bool, krm.Package, error) {
 		return false, nil, errors.New("plugin says no")

@@ -36,7 +36,7 @@ type snapshot struct {
 type plan struct {
 	steps       []step
 	deployments []tko.Deployment   // that are to be there, of each what may leave, cluster-scoped resources first
-	held        []tko.DeploymentID // approved, and being prepared again
+	held        []tko.DeploymentID // approved, and being prepared again, or changed and to be approved again
 }
 
 // step is one trigger and what it triggers: a built-in target or a plugin.
@@ -93,11 +93,17 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 			cluster, namespaced := scope.Split(d.Package.Leaving())
 			d.Package = slices.Concat(cluster, namespaced)
 			p.deployments = append(p.deployments, d)
-		} else if d.Approved {
+		} else if d.Approved || isWithdrawn(d) {
 			p.held = append(p.held, d.ID)
 		}
 	}
 	return p
+}
+
+// isWithdrawn says whether a deployment was approved, and has changed since.
+func isWithdrawn(d tko.Deployment) bool {
+	c := conditionIn(d.Stamp, tko.ConditionApproved)
+	return !d.Approved && c != nil && c.Reason == tko.ReasonApprovalWithdrawn
 }
 
 func (p plan) packages() map[tko.DeploymentID]krm.Package {

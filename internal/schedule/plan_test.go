@@ -46,6 +46,7 @@ func TestConclude(t *testing.T) {
 		deployment []tko.Condition // before
 		unprepared bool
 		unapproved bool
+		held       bool // and the target keeps what is held
 		results    []result
 		want       []tko.Condition // new of the deployment
 		wantSite   []tko.Condition // new of the site
@@ -107,6 +108,11 @@ func TestConclude(t *testing.T) {
 			deployment: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects")},
 			results:    []result{{report: report.Report{Kept: []tko.DeploymentID{"a"}}}},
 		},
+		"changed since it was approved": {
+			why: "it stays there as it was approved, until that is approved", unapproved: true, site: settled,
+			deployment: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects"), said("Approved", "False", tko.ReasonApprovalWithdrawn, "approve it again")},
+			held:       true,
+		},
 		"taken away": {
 			why: "nobody knows how it is any more", unapproved: true, site: settled,
 			deployment: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects"), said("Healthy", "True", "Healthy", "2 objects")},
@@ -123,6 +129,12 @@ func TestConclude(t *testing.T) {
 			d := tko.Deployment{ID: "a", Prepared: !test.unprepared, Approved: !test.unapproved, Stamp: tko.Stamp{Revision: 1, Conditions: test.deployment}}
 			seen := snapshot{site: tko.Site{ID: "s", Package: krm.Package{trigger}, Stamp: tko.Stamp{Revision: 1, Conditions: test.site}}, deployments: []tko.Deployment{d}}
 			p := decide(seen, map[krm.GVK]target{trigger.GVK(): fakeTarget{}})
+			if held := len(p.held) > 0; held != (test.held || test.unprepared) {
+				t.Errorf("%s: held is %v", test.why, p.held)
+			}
+			if test.held {
+				test.results = []result{{report: report.Report{Kept: p.held}}}
+			}
 			for len(p.steps) < len(test.results) {
 				p.steps = append(p.steps, step)
 			}

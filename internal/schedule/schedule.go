@@ -59,12 +59,12 @@ type target interface {
 	Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error)
 }
 
-// gitTarget commits whole trees: it holds nothing but what has conflicts.
+// gitTarget reports what the git target did.
 type gitTarget struct{ *git.Target }
 
 func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	removed, err := t.Target.Schedule(ctx, trigger, site, deployments, held...)
-	r := report.Report{Removed: removed}
+	r := report.Report{Removed: removed, Kept: held}
 	if err != nil {
 		return r, err
 	}
@@ -241,10 +241,7 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 		switch {
 		case step.target != nil:
 			apply, held := withhold(p.deployments, found)
-			if _, whole := step.target.(gitTarget); !whole {
-				held = slices.Concat(p.held, held)
-			}
-			r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, apply, held)
+			r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		case len(found) > 0: // a plugin makes the site so: what it isn't given goes
 		default:
 			if packages == nil {

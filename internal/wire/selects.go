@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"math"
 
 	"github.com/tko-orchestrator/tko"
@@ -91,6 +92,12 @@ func PluginSelect(m *tkopb.SelectPlugins) tko.PluginSelect {
 		s.Trigger = &trigger
 	}
 	return s
+}
+
+// NewConfirm writes the count that a context confirms; 0 for none.
+func NewConfirm(ctx context.Context) uint64 {
+	count, _ := tko.ConfirmationOf(ctx)
+	return uint64(max(count, 0))
 }
 
 // NewWindow writes a window. The whole list is none.

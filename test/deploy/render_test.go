@@ -323,3 +323,39 @@ func TestHardening(t *testing.T) {
 		}
 	}
 }
+
+// Editors and approvers are different roles, so nothing that an editor writes
+// goes live without an approver as the manifests are shipped.
+func TestManifestsLeaveApprovalToApprovers(t *testing.T) {
+	automatic := map[string]any{"approval": map[string]any{"automatic": true}}
+	tests := map[string]struct {
+		manifest string
+		manual   bool
+	}{
+		"trial":           {kustomize(t, "trial"), true},
+		"production":      {kustomize(t, "production"), true},
+		"management":      {kustomize(t, "management"), true},
+		"chart":           {mustHelm(t, "tko", nil), true},
+		"chart, as asked": {mustHelm(t, "tko", automatic), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			all := objects(t, test.manifest)
+			for component, wanted := range map[string][]string{
+				"preparer": {"--preparer-auto-approve=false"},
+				"data":     {"--preparer-auto-approve=false", "--withdraw-approval"}, // it withdraws what preparers don't give
+			} {
+				containers, _ := at(all["Deployment tko/tko-"+component], "spec", "template", "spec", "containers").([]any)
+				if len(containers) != 1 {
+					t.Fatalf("there are %d containers of %s", len(containers), component)
+				}
+				args, _ := at(containers[0], "args").([]any)
+				for _, flag := range wanted {
+					if slices.Contains(args, any(flag)) != test.manual {
+						t.Errorf("%s: %q is among the arguments: %t", component, flag, !test.manual)
+					}
+				}
+			}
+		})
+	}
+}

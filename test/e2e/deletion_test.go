@@ -27,7 +27,7 @@ func TestKilledDeletions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := store(t)
-			server := process.StartServer(t, "--roles=data", "--store="+dsn)
+			server := process.StartServer(t, "--roles=data", "--store="+dsn, "--confirm-above=1000000")
 			c := dial(t, server.GRPC)
 			if _, err := c.RegisterTemplate(patient(t), tko.Template{ID: "workload:v1", Package: parse(t, workloadPackage)}); err != nil {
 				t.Fatal(err)
@@ -98,7 +98,7 @@ func removeThroughKills(t *testing.T, dsn string, server **process.Server, what 
 		}
 		(*server).Kill()
 		err = <-removed
-		*server = process.StartServer(t, "--roles=data", "--store="+dsn)
+		*server = process.StartServer(t, "--roles=data", "--store="+dsn, "--confirm-above=1000000")
 		c = dial(t, (*server).GRPC)
 		left := whole(t, c)
 		if err == nil || errors.Is(err, tko.ErrNotFound) { // or the answer that it is gone was lost

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -486,23 +487,25 @@ func (w *world) scheduled(id tko.DeploymentID) func(context.Context) (bool, stri
 // type, as the command lists them.
 func (w *world) listed(t *testing.T, kind string) map[string]map[string]string {
 	t.Helper()
-	stdout, stderr, code := w.server.CLI(kind, "list", "--max-count", "-1", "-o", "yaml")
+	stdout, stderr, code := w.server.CLI(kind, "list", "-o", "yaml")
 	if code != 0 {
 		t.Fatal(stderr)
 	}
 	var rows []struct {
-		ID         string
-		Conditions []tko.Condition
+		SiteID       string
+		DeploymentID string
+		Conditions   []tko.Condition
 	}
 	if err := yaml.Unmarshal([]byte(stdout), &rows); err != nil {
 		t.Fatalf("%v\n%s", err, stdout)
 	}
 	messages := map[string]map[string]string{}
 	for _, row := range rows {
-		messages[row.ID] = map[string]string{}
+		id := cmp.Or(row.DeploymentID, row.SiteID) // deployments have both
+		messages[id] = map[string]string{}
 		for _, c := range row.Conditions {
 			if c.Status != tko.ConditionTrue {
-				messages[row.ID][c.Type] = c.Message
+				messages[id][c.Type] = c.Message
 			}
 		}
 	}

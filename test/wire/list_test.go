@@ -325,6 +325,7 @@ func TestSelectPlugins(t *testing.T) {
 		"another":  {&contractpb.ListPlugins{Select: &contractpb.SelectPlugins{Trigger: &contractpb.GVK{Group: "g", Version: "v2", Kind: "K"}}}, []string{}},
 		"no group": {&contractpb.ListPlugins{Select: &contractpb.SelectPlugins{Trigger: &contractpb.GVK{Version: "v1", Kind: "K"}}}, []string{"prepare|b"}},
 		"names":    {&contractpb.ListPlugins{Select: &contractpb.SelectPlugins{NamePatterns: []string{"a**", "**b"}}}, []string{"prepare|a-b", "prepare|a/b"}},
+		"empty":    {&contractpb.ListPlugins{Select: &contractpb.SelectPlugins{Type: new(""), Executor: new(""), Trigger: &contractpb.GVK{}}}, all6},
 		"all of it": {&contractpb.ListPlugins{Select: &contractpb.SelectPlugins{
 			Type: new("prepare"), Executor: new("kpt"), Trigger: gvk, NamePatterns: []string{"*"},
 		}}, []string{"prepare|b"}},
@@ -463,4 +464,32 @@ func TestLeavingAList(t *testing.T) {
 	if got := templateIDs(t, p, &contractpb.ListTemplates{}); len(got) != 201 {
 		t.Errorf("got %d templates, want 201", len(got))
 	}
+}
+
+// An existing client, which can't confirm anything, doesn't delete or approve
+// the fleet with one request.
+func TestExistingClientsDontDeleteTheFleet(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--confirm-above=5", "--confirm-above-percent=60")
+	for i := range 6 {
+		p.registerSite(t, fmt.Sprintf("s%d", i), "", nil)
+	}
+	for range 6 {
+		p.createDeployment(t, &contractpb.CreateDeployment{Prepared: true, SiteId: "s0"})
+	}
+	_, err := p.PurgeSites(t.Context(), &contractpb.SelectSites{})
+	wantCode(t, err, codes.InvalidArgument)
+	_, err = p.PurgeDeployments(t.Context(), &contractpb.SelectDeployments{})
+	wantCode(t, err, codes.InvalidArgument)
+	if rows := must[[]*contractpb.ListedSite](t)(all(p.ListSites(t.Context(), &contractpb.ListSites{}))); len(rows) != 6 {
+		t.Errorf("%d sites are left", len(rows))
+	}
+	if answer := must[*contractpb.DeleteResponse](t)(p.PurgeSites(t.Context(), &contractpb.SelectSites{SiteIdPatterns: []string{"s[0-4]"}})); !answer.GetDeleted() {
+		t.Errorf("a purge that matches nothing: %v", answer)
+	}
+	p.registerSite(t, "t", "", nil)
+	for i := range 4 {
+		p.registerSite(t, fmt.Sprintf("t%d", i), "", nil)
+	}
+	must[*contractpb.DeleteResponse](t)(p.PurgeSites(t.Context(), &contractpb.SelectSites{SiteIdPatterns: []string{"s*"}})) // 6 of 11 are 55 %
 }

@@ -104,7 +104,7 @@ func (r *run) one(ctx context.Context, a Action) error {
 			a.ID, err = r.find(ctx, a.Name)
 		}
 		if err == nil {
-			_, err = r.client.RemoveEntity(ctx, a.Kind, a.ID, false)
+			err = r.remove(ctx, a)
 		}
 		if errors.Is(err, tko.ErrNotFound) {
 			err = nil
@@ -128,6 +128,23 @@ func (r *run) one(ctx context.Context, a Action) error {
 		err = fmt.Errorf("%s %s: %w", a.Verb, name, err)
 	}
 	r.note(a, item, err)
+	return err
+}
+
+// remove deletes an entity with as many descendants as the budget was charged
+// with, at most. The count is confirmed, because the budget bounds it.
+func (r *run) remove(ctx context.Context, a Action) error {
+	if a.With > 0 {
+		would, err := r.client.RemoveEntity(ctx, a.Kind, a.ID, true)
+		if err != nil {
+			return err
+		}
+		if would.Descendants > a.With {
+			return tko.Errorf(tko.ErrConflict, "it has %d descendants by now, and was planned to go with %d: the next plan counts them", would.Descendants, a.With)
+		}
+		ctx = tko.WithConfirmation(ctx, would.Count)
+	}
+	_, err := r.client.RemoveEntity(ctx, a.Kind, a.ID, false)
 	return err
 }
 

@@ -517,6 +517,9 @@ func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decis
 			return ctx.Err()
 		}
 		_, err := p.Children.DeleteDeployment(ctx, child.ID)
+		if errors.Is(err, tko.ErrInvalid) { // too many go with it
+			return refuse(placement, ReasonNotConfirmed, "doesn't delete its child %q by itself; \"tko deployment delete %[1]s\" does, if the count is confirmed: %v", child.ID, err)
+		}
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return fmt.Errorf("delete %q, a child of %s: %w", child.ID, placement, err)
 		}

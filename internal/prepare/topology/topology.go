@@ -52,6 +52,7 @@ const (
 	ReasonSiteNotPrepared       = "SiteNotPrepared"       // a Site that is never prepared here names no site
 	ReasonChildrenRefused       = "ChildrenRefused"       // the children would be invalid
 	ReasonSiteRefused           = "SiteRefused"           // the provisioned site would be invalid
+	ReasonNotConfirmed          = "NotConfirmed"          // a child isn't deleted with the very many that would go with it
 	ReasonNotSupported          = "NotSupported"          // this kind can't be prepared by this release
 )
 

@@ -144,6 +144,25 @@ func TestLayout(t *testing.T) {
 	}
 }
 
+// What is held stays in the tree as it is, whatever else changes.
+func TestHeldDeploymentsStayAsTheyAre(t *testing.T) {
+	t.Parallel()
+	dir := bare(t)
+	g, repo := target(t), repository(map[string]any{"url": dir})
+	schedule(t, g, repo, "lagos", deployment(t, "a", 1, configMap("x")), deployment(t, "b", 1, configMap("y")))
+	removed, err := g.Schedule(t.Context(), repo, tko.Site{ID: "lagos"}, []tko.Deployment{deployment(t, "c", 1, configMap("z"))}, "a", "never-there")
+	if err != nil || !slices.Equal(removed, []tko.DeploymentID{"b"}) {
+		t.Fatalf("removed %v, %v, want b", removed, err)
+	}
+	want := []string{"lagos/.tko", "lagos/a/10-namespaced/ns/ConfigMap.v1_x.yaml", "lagos/c/10-namespaced/ns/ConfigMap.v1_z.yaml"}
+	if diff := cmp.Diff(want, files(t, dir)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if removed := schedule(t, g, repo, "lagos", deployment(t, "c", 1, configMap("z"))); !slices.Equal(removed, []tko.DeploymentID{"a"}) {
+		t.Errorf("removed %v, want what is held no longer", removed)
+	}
+}
+
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	for name, repo := range map[string]func(t *testing.T) (dir string, r krm.Resource, g *git.Target){

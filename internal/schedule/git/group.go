@@ -24,9 +24,9 @@ type request struct {
 	site   tko.SiteID
 	path   string
 	wanted []rendered
+	held   []tko.DeploymentID // what is there of them stays as it is
 
-	deployments []tko.Deployment   // that are wanted
-	held        []tko.DeploymentID // that stay as they are
+	deployments []tko.Deployment // that are wanted
 
 	// answered when done is closed
 	done    chan struct{}

@@ -56,9 +56,8 @@ func New(o Options) *Target {
 }
 
 // Schedule makes the repository that a resource of the site's package names
-// hold exactly these deployments of the site, and answers those that it held
-// before and doesn't any more. What it holds of those that are held stays as it is.
-// ErrInvalid says that the resource has to
+// hold exactly these deployments of the site, beside those that are held, which
+// it leaves as they are, and returns those that it held before and doesn't any more. ErrInvalid says that the resource has to
 // change. Any other error may go away without that: by itself, or, if it is
 // ErrConflict, when somebody changes what is in the repository. Doing it again
 // changes nothing.

@@ -236,8 +236,13 @@ func (g *group) learn(r *row) {
 func (g *group) decide(writes []catalog.Write) ([]catalog.Outcome, error) {
 	g.undo = g.undo[:0]
 	outcomes := make([]catalog.Outcome, len(writes))
+	deleted := 0
 	for i := range writes {
 		outcome, err := g.decideOne(&writes[i])
+		deleted += outcome.Deleted
+		if most := writes[i].Most; err == nil && most != nil && deleted > *most {
+			err = &catalog.ExceededError{Most: *most}
+		}
 		if err != nil {
 			for _, undo := range slices.Backward(g.undo) {
 				undo()

@@ -18,6 +18,7 @@ var cascadePromises = []promise{
 	{"deleting a plugin deletes nothing else", deletePlugin},
 	{"deleting a template that very many refer to goes in bounded commits", deleteBigTemplate},
 	{"deleting a deployment of very many descendants goes in bounded commits", deleteBigFamily},
+	{"deletions that would take more than they may take nothing", deleteAtMost},
 	{"a deletion that stopped half way is finished by the next", deleteAgain},
 	{"nothing new refers to what is leaving", leavingIsRefused},
 	{"a deletion ends although its children come back", deleteWhileChildrenComeBack},
@@ -122,6 +123,36 @@ func (w *world) family() (descendants int) {
 		parent = id
 	}
 	return wide + 20*20 + 40
+}
+
+func deleteAtMost(w *world) {
+	w.commit(deployment("r"), deployment("other"))
+	w.many(5, "a%04d", under("r"))
+	atMost := func(most int, keys ...catalog.Key) ([]catalog.Outcome, error) {
+		writes := make([]catalog.Write, len(keys))
+		for i, k := range keys {
+			writes[i] = deleted(k)
+			writes[i].Most = &most
+		}
+		return w.store.Commit(w.ctx(), writes...)
+	}
+	head := w.head()
+	for most, keys := range map[int][]catalog.Key{
+		5: {deploymentKey("r")},
+		6: {deploymentKey("r"), deploymentKey("other")},
+		0: {deploymentKey("other")},
+	} {
+		_, err := atMost(most, keys...)
+		if exceeded := (*catalog.ExceededError)(nil); !errors.As(err, &exceeded) || exceeded.Most != most {
+			w.Errorf("at most %d: %v", most, err)
+		}
+	}
+	w.equal("head", w.head(), head)
+	w.equal("left", len(w.all()), 7)
+	if _, err := atMost(7, deploymentKey("r"), deploymentKey("other")); err != nil {
+		w.Error(err)
+	}
+	w.equal("left", len(w.all()), 0)
 }
 
 func deleteBigFamily(w *world) {

@@ -26,7 +26,7 @@ def client() -> Iterator[tko.Client]:
     with tko.Client(HOST, who="tester", why="100% Grüße") as c:
         yield c
         for purge in (c.purge_deployments, c.purge_sites, c.purge_templates, c.purge_plugins):
-            purge()
+            purge(confirm=purge(dry_run=True).count)
 
 
 def test_about(client: tko.Client) -> None:
@@ -62,6 +62,13 @@ def test_sites(client: tko.Client) -> None:
     assert list(client.list_sites(["accra/*"])) == []
     assert client.delete_site("lagos/1").count == 1
     assert client.purge_sites().count == 0
+    for i in range(101):
+        client.register_site(f"many/{i}")
+    for confirm in (0, 100):
+        with pytest.raises(tko.RequestError, match="101"):
+            client.purge_sites(["many/*"], confirm=confirm)
+    assert len(list(client.list_sites())) == 101
+    assert client.purge_sites(["many/*"], confirm=client.purge_sites(["many/*"], dry_run=True).count).count == 101
 
 
 def test_deployments(client: tko.Client) -> None:

@@ -101,6 +101,12 @@ spec:
         {{- end }}
         - --listen-health=*:50059
         - --log-format=json
+        {{- if and (not .Values.approval.automatic) (or $data (eq .role "preparer")) }}
+        - --preparer-auto-approve=false
+        {{- end }}
+        {{- if and (not .Values.approval.automatic) $data }}
+        - --withdraw-approval
+        {{- end }}
         {{- if $scheduler }}
         - --git-cache=/cache/git
         - --git-secrets=/git-secrets

@@ -268,6 +268,10 @@ class Client:
     to this machine, and refused otherwise. ``timeout`` bounds each call, in seconds; lists only between two results.
     ``who`` and ``why`` are recorded with changes.
 
+    The server refuses to delete very much (more than 100 entities that are more than half of their kind, unless it is
+    set otherwise) if ``confirm`` isn't how many would go, children included: ``dry_run`` counts them. If ``confirm`` is
+    given, it refuses another count, however few.
+
     Calls raise RequestError. IDs and patterns are as in the documentation of ``tko``.
     """
 
@@ -389,9 +393,11 @@ class Client:
         metadata_patterns: Mapping[str, str] | None = None,
         *,
         dry_run: bool = False,
+        confirm: int = 0,
     ) -> Deleted:
-        """Deletes the templates that match: all, without patterns."""
-        return self._delete("purgeTemplates", _select_templates(template_id_patterns, metadata_patterns, dry_run))
+        """Deletes the templates that match: all, without patterns. confirm is how many you expect: see Client."""
+        select = _select_templates(template_id_patterns, metadata_patterns, dry_run)
+        return self._delete("purgeTemplates", select, confirm)
 
     # Sites
 
@@ -449,10 +455,11 @@ class Client:
         metadata_patterns: Mapping[str, str] | None = None,
         *,
         dry_run: bool = False,
+        confirm: int = 0,
     ) -> Deleted:
-        """Deletes the sites that match: all, without patterns."""
+        """Deletes the sites that match: all, without patterns. confirm is how many you expect: see Client."""
         select = _select_sites(site_id_patterns, template_id_patterns, metadata_patterns, dry_run)
-        return self._delete("purgeSites", select)
+        return self._delete("purgeSites", select, confirm)
 
     # Deployments
 
@@ -488,9 +495,9 @@ class Client:
         request = pb.GetDeployment(deploymentId=deployment_id, preferredPackageFormat=FORMAT, revision=revision)
         return _deployment(self._call("getDeployment", request, pb.Deployment))
 
-    def delete_deployment(self, deployment_id: str) -> Deleted:
-        """Deletes a deployment, and its children."""
-        return self._delete("deleteDeployment", pb.DeploymentID(deploymentId=deployment_id))
+    def delete_deployment(self, deployment_id: str, *, confirm: int = 0) -> Deleted:
+        """Deletes a deployment, and its children. confirm is how many you expect, itself included: see Client."""
+        return self._delete("deleteDeployment", pb.DeploymentID(deploymentId=deployment_id), confirm)
 
     def list_deployments(
         self,
@@ -539,8 +546,12 @@ class Client:
         approved: bool | None = None,
         *,
         dry_run: bool = False,
+        confirm: int = 0,
     ) -> Deleted:
-        """Deletes the deployments that match, and their children: all, without patterns."""
+        """Deletes the deployments that match, and their children: all, without patterns.
+
+        confirm is how many you expect, children included: see Client.
+        """
         select = pb.SelectDeployments(
             parentDeploymentId=parent_deployment_id,
             metadataPatterns=metadata_patterns,
@@ -552,7 +563,7 @@ class Client:
             approved=approved,
             dryRun=dry_run,
         )
-        return self._delete("purgeDeployments", select)
+        return self._delete("purgeDeployments", select, confirm)
 
     def start_deployment_modification(self, deployment_id: str) -> Modification:
         """Becomes the one who may change a deployment. ABORTED if somebody else is."""
@@ -656,9 +667,11 @@ class Client:
         trigger: Trigger | None = None,
         *,
         dry_run: bool = False,
+        confirm: int = 0,
     ) -> Deleted:
         """Deletes the plugins that match: all, without patterns."""
-        return self._delete("purgePlugins", _select_plugins(type, name_patterns, executor, trigger, dry_run))
+        select = _select_plugins(type, name_patterns, executor, trigger, dry_run)
+        return self._delete("purgePlugins", select, confirm)
 
     # How all of them call
 
@@ -726,7 +739,9 @@ class Client:
             raise RequestError(response.notRegisteredReason or "not registered")
         return response.revision
 
-    def _delete(self, method: str, request: Message) -> Deleted:
+    def _delete(self, method: str, request: Message, confirm: int = 0) -> Deleted:
+        if confirm:
+            request.confirm = confirm  # type: ignore[attr-defined]  # every request of a deletion has it
         response = self._call(method, request, pb.DeleteResponse)
         if not response.deleted:
             raise RequestError(response.notDeletedReason or "not deleted")

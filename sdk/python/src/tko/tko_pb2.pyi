@@ -63,13 +63,15 @@ class Window(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., maxCount: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
 
 class TemplateID(_message.Message):
-    __slots__ = ("templateId",)
+    __slots__ = ("templateId", "confirm")
     TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     templateId: str
-    def __init__(self, templateId: _Optional[str] = ...) -> None: ...
+    confirm: int
+    def __init__(self, templateId: _Optional[str] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class Template(_message.Message):
-    __slots__ = ("templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp")
+    __slots__ = ("templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp", "keepPackage")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +86,7 @@ class Template(_message.Message):
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     STAMP_FIELD_NUMBER: _ClassVar[int]
+    KEEPPACKAGE_FIELD_NUMBER: _ClassVar[int]
     templateId: str
     metadata: _containers.ScalarMap[str, str]
     updated: _timestamp_pb2.Timestamp
@@ -91,7 +94,8 @@ class Template(_message.Message):
     package: bytes
     deploymentIds: _containers.RepeatedScalarFieldContainer[str]
     stamp: Stamp
-    def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+    keepPackage: bool
+    def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., keepPackage: _Optional[bool] = ...) -> None: ...
 
 class ListedTemplate(_message.Message):
     __slots__ = ("templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package", "deploymentCount")
@@ -131,7 +135,7 @@ class GetTemplate(_message.Message):
     def __init__(self, templateId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class SelectTemplates(_message.Message):
-    __slots__ = ("templateIdPatterns", "metadataPatterns", "dryRun")
+    __slots__ = ("templateIdPatterns", "metadataPatterns", "dryRun", "confirm")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -142,10 +146,12 @@ class SelectTemplates(_message.Message):
     TEMPLATEIDPATTERNS_FIELD_NUMBER: _ClassVar[int]
     METADATAPATTERNS_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     metadataPatterns: _containers.ScalarMap[str, str]
     dryRun: bool
-    def __init__(self, templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ...) -> None: ...
+    confirm: int
+    def __init__(self, templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class ListTemplates(_message.Message):
     __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts")
@@ -164,13 +170,15 @@ class ListTemplates(_message.Message):
     def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectTemplates, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ...) -> None: ...
 
 class SiteID(_message.Message):
-    __slots__ = ("siteId",)
+    __slots__ = ("siteId", "confirm")
     SITEID_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     siteId: str
-    def __init__(self, siteId: _Optional[str] = ...) -> None: ...
+    confirm: int
+    def __init__(self, siteId: _Optional[str] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class Site(_message.Message):
-    __slots__ = ("siteId", "templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp")
+    __slots__ = ("siteId", "templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp", "keepPackage")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +194,7 @@ class Site(_message.Message):
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     STAMP_FIELD_NUMBER: _ClassVar[int]
+    KEEPPACKAGE_FIELD_NUMBER: _ClassVar[int]
     siteId: str
     templateId: str
     metadata: _containers.ScalarMap[str, str]
@@ -194,7 +203,8 @@ class Site(_message.Message):
     package: bytes
     deploymentIds: _containers.RepeatedScalarFieldContainer[str]
     stamp: Stamp
-    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+    keepPackage: bool
+    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., keepPackage: _Optional[bool] = ...) -> None: ...
 
 class ListedSite(_message.Message):
     __slots__ = ("siteId", "templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package", "deploymentCount")
@@ -236,7 +246,7 @@ class GetSite(_message.Message):
     def __init__(self, siteId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class SelectSites(_message.Message):
-    __slots__ = ("siteIdPatterns", "templateIdPatterns", "metadataPatterns", "dryRun")
+    __slots__ = ("siteIdPatterns", "templateIdPatterns", "metadataPatterns", "dryRun", "confirm")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -248,11 +258,13 @@ class SelectSites(_message.Message):
     TEMPLATEIDPATTERNS_FIELD_NUMBER: _ClassVar[int]
     METADATAPATTERNS_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     siteIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     metadataPatterns: _containers.ScalarMap[str, str]
     dryRun: bool
-    def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ...) -> None: ...
+    confirm: int
+    def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class ListSites(_message.Message):
     __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts")
@@ -271,12 +283,14 @@ class ListSites(_message.Message):
     def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectSites, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ...) -> None: ...
 
 class DeploymentID(_message.Message):
-    __slots__ = ("deploymentId", "revision")
+    __slots__ = ("deploymentId", "revision", "confirm")
     DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     revision: int
-    def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+    confirm: int
+    def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class Deployment(_message.Message):
     __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "packageFormat", "package", "stamp", "origin", "replacesDeploymentIds", "templateRevision")
@@ -408,7 +422,7 @@ class GetDeployment(_message.Message):
     def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class SelectDeployments(_message.Message):
-    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun", "outdated")
+    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun", "outdated", "confirm")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -440,6 +454,7 @@ class SelectDeployments(_message.Message):
     APPROVED_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     OUTDATED_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     parentDeploymentId: str
     metadataPatterns: _containers.ScalarMap[str, str]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
@@ -450,7 +465,8 @@ class SelectDeployments(_message.Message):
     approved: bool
     dryRun: bool
     outdated: bool
-    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ..., outdated: _Optional[bool] = ...) -> None: ...
+    confirm: int
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ..., outdated: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class ListDeployments(_message.Message):
     __slots__ = ("window", "select", "withPackages", "preferredPackageFormat")
@@ -549,12 +565,14 @@ class BreakModification(_message.Message):
     def __init__(self, deploymentId: _Optional[str] = ...) -> None: ...
 
 class PluginID(_message.Message):
-    __slots__ = ("type", "name")
+    __slots__ = ("type", "name", "confirm")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     type: str
     name: str
-    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    confirm: int
+    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class GVK(_message.Message):
     __slots__ = ("group", "version", "kind")
@@ -592,18 +610,20 @@ class Plugin(_message.Message):
     def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ..., executor: _Optional[str] = ..., arguments: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., triggers: _Optional[_Iterable[_Union[GVK, _Mapping]]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
 
 class SelectPlugins(_message.Message):
-    __slots__ = ("type", "namePatterns", "executor", "trigger", "dryRun")
+    __slots__ = ("type", "namePatterns", "executor", "trigger", "dryRun", "confirm")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NAMEPATTERNS_FIELD_NUMBER: _ClassVar[int]
     EXECUTOR_FIELD_NUMBER: _ClassVar[int]
     TRIGGER_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     type: str
     namePatterns: _containers.RepeatedScalarFieldContainer[str]
     executor: str
     trigger: GVK
     dryRun: bool
-    def __init__(self, type: _Optional[str] = ..., namePatterns: _Optional[_Iterable[str]] = ..., executor: _Optional[str] = ..., trigger: _Optional[_Union[GVK, _Mapping]] = ..., dryRun: _Optional[bool] = ...) -> None: ...
+    confirm: int
+    def __init__(self, type: _Optional[str] = ..., namePatterns: _Optional[_Iterable[str]] = ..., executor: _Optional[str] = ..., trigger: _Optional[_Union[GVK, _Mapping]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class ListPlugins(_message.Message):
     __slots__ = ("window", "select")
@@ -652,12 +672,14 @@ class Condition(_message.Message):
     def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., lastTransitionTime: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., observedRevision: _Optional[int] = ...) -> None: ...
 
 class ApproveDeployments(_message.Message):
-    __slots__ = ("deploymentId", "select")
+    __slots__ = ("deploymentId", "select", "confirm")
     DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     select: SelectDeployments
-    def __init__(self, deploymentId: _Optional[str] = ..., select: _Optional[_Union[SelectDeployments, _Mapping]] = ...) -> None: ...
+    confirm: int
+    def __init__(self, deploymentId: _Optional[str] = ..., select: _Optional[_Union[SelectDeployments, _Mapping]] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class ApproveDeploymentsResponse(_message.Message):
     __slots__ = ("approved",)
@@ -920,16 +942,18 @@ class PutEntityResponse(_message.Message):
     def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ...) -> None: ...
 
 class RemoveEntity(_message.Message):
-    __slots__ = ("kind", "id", "dryRun", "claim")
+    __slots__ = ("kind", "id", "dryRun", "claim", "confirm")
     KIND_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     kind: str
     id: str
     dryRun: bool
     claim: WorkItem
-    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ...) -> None: ...
+    confirm: int
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class CallSites(_message.Message):
     __slots__ = ("siteId",)

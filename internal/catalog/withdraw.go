@@ -1,0 +1,89 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// topologyGroup is the group whose statuses preparers write. Nothing of it is
+// handed to sites.
+const topologyGroup = "topology.nephio.org"
+
+// unapproves says whether a change leaves a deployment without an approval,
+// although its new package says that it is approved: a user must approve what
+// runs at its site, and that changes. A package that changes nothing but the
+// approval approves. before is the deployment's package.
+func (s *Service) unapproves(current Record, before krm.Package, d draft) (bool, error) {
+	if !s.options.WithdrawApproval || !d.approved || d.site == "" {
+		return false, nil
+	}
+	resource, err := before.Deployment()
+	if err != nil {
+		return false, err
+	}
+	approve := krm.Default
+	if resource != nil {
+		state, err := krm.ReadDeployment(resource)
+		if err != nil {
+			return false, err
+		}
+		approve = state.Approve
+	}
+	if approve == krm.Auto || approve != krm.Manual && !s.options.ManualApprove {
+		return false, nil
+	}
+	if d.site != current.Site || !current.Approved && d.prepared != current.Prepared {
+		return true, nil
+	}
+	was, err := contentOf(approvable(before))
+	if err != nil {
+		return false, err
+	}
+	is, err := contentOf(approvable(d.pkg))
+	return was.digest != is.digest, err
+}
+
+// approvable is what of a package is approved: all but the state of the
+// deployment, and the statuses of topologies.
+func approvable(pkg krm.Package) krm.Package {
+	pkg = slices.Clone(pkg.WithoutDeploymentState())
+	for i, r := range pkg {
+		if _, ok := r["status"]; ok && r.GVK().Group == topologyGroup {
+			r = r.Clone()
+			delete(r, "status")
+			pkg[i] = r
+		}
+	}
+	return pkg
+}
+
+// withdrawal is the condition of a deployment that was approved, and is not any
+// more because it was changed; nil if it never was.
+func withdrawal(current Record) *tko.Condition {
+	for _, c := range current.Conditions {
+		if c.Type == tko.ConditionApproved && c.Reason == tko.ReasonApprovalWithdrawn && !current.Approved {
+			return &c
+		}
+	}
+	if !current.Approved {
+		return nil
+	}
+	return &tko.Condition{
+		Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: tko.ReasonApprovalWithdrawn,
+		Message: fmt.Sprintf("the deployment has changed since revision %d, which was approved: approve it again; until then its site keeps what was approved", current.Revision),
+	}
+}
+
+// flags are the conditions that say what a change makes of a deployment that has
+// some conditions.
+func (c change) flags(conditions []tko.Condition) []tko.Condition {
+	flags := flagConditions(conditions, c.record.Prepared, c.record.Approved)
+	if c.withdrawn == nil {
+		return flags
+	}
+	flags = slices.DeleteFunc(flags, func(f tko.Condition) bool { return f.Type == tko.ConditionApproved })
+	return append(flags, *c.withdrawn)
+}

@@ -1,0 +1,39 @@
+package kubeapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/v1alpha1"
+)
+
+// confirmParameter is the parameter of a deletion's URL that confirms how many
+// objects it concerns, descendants included.
+const confirmParameter = "confirm"
+
+// withConfirmation puts the count that a deletion confirms into its context.
+func withConfirmation(next http.Handler) http.Handler {
+	ours := "/apis/" + v1alpha1.GroupVersion.String() + "/"
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodDelete || !strings.HasPrefix(r.URL.Path, ours) || !r.URL.Query().Has(confirmParameter) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		text := r.URL.Query().Get(confirmParameter)
+		count, err := strconv.Atoi(text)
+		if err != nil || count < 1 {
+			status := apierrors.NewBadRequest(fmt.Sprintf("the parameter confirm is %.40q: use the number of objects that are to be deleted, at least 1", text)).Status()
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(int(status.Code))
+			_ = json.NewEncoder(w).Encode(status) // the client may be gone
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(tko.WithConfirmation(r.Context(), count)))
+	})
+}
