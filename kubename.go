@@ -82,3 +82,19 @@ func unescapeKubeName(s string) (char rune, ok bool) {
 func isKubeNameChar(c rune) bool {
 	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '.'
 }
+
+// CheckKeptName says what is wrong with the name that a deployment shall keep in
+// Kubernetes: it is a DNS subdomain, as names of custom resources are. The error
+// is an ErrInvalid.
+func CheckKeptName(name string) error {
+	if name == "" || len(name) > MaxKubeNameLength {
+		return Errorf(ErrInvalid, "the name %.80q has %d characters: use 1 to %d", name, len(name), MaxKubeNameLength)
+	}
+	isEdge := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' }
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || !isEdge(label[0]) || !isEdge(label[len(label)-1]) || strings.Trim(label, "0123456789abcdefghijklmnopqrstuvwxyz-") != "" {
+			return Errorf(ErrInvalid, "the name %q is none of Kubernetes: use lower-case letters, digits, - and ., with a letter or digit at each end and beside each dot", name)
+		}
+	}
+	return nil
+}

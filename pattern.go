@@ -22,6 +22,11 @@ func ParsePattern(text string) (Pattern, error) { return parsePattern(text, `[^/
 // crosses every boundary.
 func ParseValuePattern(text string) (Pattern, error) { return parsePattern(text, `.*`) }
 
+// LiteralPattern is the pattern that matches a text and nothing else.
+func LiteralPattern(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(text)
+}
+
 func parsePattern(text, star string) (Pattern, error) {
 	p := Pattern{text: text, exact: true}
 	var prefix, regex strings.Builder

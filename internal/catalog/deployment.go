@@ -234,6 +234,9 @@ func deploymentOf(r Record) (tko.Deployment, error) {
 		Origin:   strings.TrimPrefix(r.Origin, originOf(r.Parent, "")),
 		Stamp:    r.stamp(),
 	}
+	if r.KeptName() != "" {
+		d.Origin = "" // which would make it one of its parent's placements
+	}
 	if r.Package == nil {
 		return d, nil
 	}

@@ -176,8 +176,8 @@ func (s *Service) CallSites(ctx context.Context, ids []tko.SiteID) error {
 	}
 	keys := make([]string, len(ids))
 	for i, id := range ids {
-		if err := tko.CheckID("site ID", string(id)); err != nil {
-			return err
+		if key := (Key{Kind: tko.KindSite, ID: string(id)}); CheckKey(key) != nil {
+			return missing(key)
 		}
 		keys[i] = string(id)
 	}
