@@ -89,7 +89,7 @@ func (k *kind) fromLabels(labels map[string]string, before catalog.Record) (give
 		text := labels[label]
 		key, value, escaped := unescapeLabel(label, text)
 		if k.kind == tko.KindPlugin || !escaped {
-			if err := checkLabel(label, text); err != nil {
+			if err := checkLabel(label, text); len(err) > 0 {
 				wrong = append(wrong, err...)
 				continue
 			}

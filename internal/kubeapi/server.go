@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -49,10 +50,12 @@ type Options struct {
 	// and what they may do; if empty, the cluster that this runs in. Not used if
 	// Trusting.
 	Kubeconfig string
+	// Authorizer says what users may do, if not nil, in place of that cluster.
+	Authorizer authorizer.Authorizer
 
 	Audit Audit
 	// Bookmarks is how often watchers who want to know are told how far they are,
-	// so that they can resume from there; 30s if zero.
+	// so that they can resume from there, also if nothing has changed; 30s if zero.
 	Bookmarks time.Duration
 	Log       *slog.Logger // where to report; nowhere if nil
 }
@@ -135,6 +138,9 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	}
 	if err := authenticate(ctx, config, o); err != nil {
 		return nil, err
+	}
+	if o.Authorizer != nil {
+		config.Authorization.Authorizer = o.Authorizer
 	}
 	if err := audit(config, o.Audit); err != nil {
 		return nil, err

@@ -508,7 +508,12 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 
 // createNamed makes an object that was to be changed and isn't there.
 func (s *storage) createNamed(ctx context.Context, name string, info rest.UpdatedObjectInfo, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
+	missing := apierrors.NewNotFound(s.kind.gr(), name)
 	o, err := s.updated(ctx, info, s.kind.newObject())
+	if err != nil && s.kind.kind == tko.KindDeployment {
+		missing.ErrStatus.Message += ": " + err.Error()
+		return nil, missing
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -517,7 +522,6 @@ func (s *storage) createNamed(ctx context.Context, name string, info rest.Update
 		return nil, s.failed(ctx, name, nil, err)
 	}
 	if s.kind.kind == tko.KindDeployment && !keep {
-		missing := apierrors.NewNotFound(s.kind.gr(), name)
 		missing.ErrStatus.Message += ": " + noApply
 		return nil, missing
 	}
