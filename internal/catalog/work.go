@@ -87,8 +87,8 @@ func checkClaim(claim *tko.ClaimWork) error {
 }
 
 func checkQueue(queue string) error {
-	if queue != tko.QueuePrepare && queue != tko.QueueSchedule && queue != tko.QueueGitOps {
-		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s, %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps)
+	if queue != tko.QueuePrepare && queue != tko.QueueSchedule && queue != tko.QueueGitOps && queue != tko.QueueEvents {
+		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s, %s, %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.QueueEvents)
 	}
 	return nil
 }
@@ -163,6 +163,12 @@ func (s *Service) backoff(attempt int) time.Duration {
 		}
 	}
 	return d - rand.N(d/4+1) //nolint:gosec // spreads load, hides nothing
+}
+
+// CallRecorder calls for a recorder of Kubernetes Events, unless one is called for
+// already.
+func (s *Service) CallRecorder(ctx context.Context) error {
+	return s.store.CallForWork(ctx, tko.QueueEvents, []string{"recorder"}, true)
 }
 
 // maxSites is how many sites are called at once, at most.

@@ -268,21 +268,8 @@ func authenticate(ctx context.Context, config *genericapiserver.RecommendedConfi
 		config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 		return nil
 	}
-	var cluster *clientrest.Config
-	var err error
-	if o.Kubeconfig == "" {
-		cluster, err = clientrest.InClusterConfig()
-		if errors.Is(err, clientrest.ErrNotInCluster) {
-			err = tko.Errorf(tko.ErrInvalid, "this doesn't run in a cluster: say with --kubernetes-kubeconfig which one knows the users, or, on loopback only, --kubernetes-trust-everybody")
-		}
-	} else {
-		cluster, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
-	}
-	if err != nil {
-		return fmt.Errorf("the Kubernetes API asks a cluster who users are: %w", err)
-	}
-	if _, err := kubernetes.NewForConfig(cluster); err != nil {
-		return fmt.Errorf("the Kubernetes API asks a cluster who users are: %w", err)
+	if _, err := Cluster(o.Kubeconfig); err != nil {
+		return err
 	}
 	authn := options.NewDelegatingAuthenticationOptions()
 	authn.RemoteKubeConfigFile = o.Kubeconfig
@@ -296,6 +283,29 @@ func authenticate(ctx context.Context, config *genericapiserver.RecommendedConfi
 		return fmt.Errorf("the Kubernetes API asks a cluster what users may do: %w", err)
 	}
 	return ctx.Err()
+}
+
+// Cluster is a client of the management cluster: that of a kubeconfig, or, if it
+// is empty, the cluster that this runs in.
+func Cluster(kubeconfig string) (kubernetes.Interface, error) {
+	var config *clientrest.Config
+	var err error
+	if kubeconfig == "" {
+		config, err = clientrest.InClusterConfig()
+		if errors.Is(err, clientrest.ErrNotInCluster) {
+			err = tko.Errorf(tko.ErrInvalid, "this doesn't run in a cluster: say with --kubernetes-kubeconfig which one knows the users, or, on loopback only, --kubernetes-trust-everybody")
+		}
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	var client kubernetes.Interface
+	if err == nil {
+		client, err = kubernetes.NewForConfig(config)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the Kubernetes API asks a cluster who users are: %w", err)
+	}
+	return client, nil
 }
 
 // everybody is who calls a server that trusts: nobody knows.
