@@ -27,6 +27,7 @@ type attached struct {
 	Annotations     map[string]string           `json:"annotations,omitempty"`
 	OwnerReferences []metav1.OwnerReference     `json:"ownerReferences,omitempty"`
 	ManagedFields   []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
+	Given           []givenResource             `json:"given,omitempty"`
 }
 
 // A view is what of a record is shown.
@@ -138,11 +139,7 @@ func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Pu
 	if len(wrong) > 0 {
 		return put, &fieldsError{wrong}
 	}
-	if err := keepSecrets(&put, before); err != nil {
-		return put, err
-	}
-	put.Attached, err = attach(o, before)
-	return put, err
+	return put, keepSecrets(&put, before)
 }
 
 // keepSecrets gives values of Secrets that were redacted back to a package that
@@ -201,13 +198,13 @@ func short(raw []byte) string {
 
 // attach encodes what Kubernetes keeps with an object: as it was, if only
 // times of managed fields differ.
-func attach(o object, before catalog.Record) ([]byte, error) {
+func attach(o object, before catalog.Record, given []givenResource) ([]byte, error) {
 	annotations, err := wholeAnnotations(o.GetAnnotations(), before)
 	if err != nil {
 		return nil, err
 	}
-	now := attached{GenerateName: o.GetGenerateName(), Annotations: annotations, OwnerReferences: o.GetOwnerReferences(), ManagedFields: ofTheRest(o.GetManagedFields())}
-	if len(now.GenerateName)+len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields) == 0 {
+	now := attached{GenerateName: o.GetGenerateName(), Annotations: annotations, OwnerReferences: o.GetOwnerReferences(), ManagedFields: ofTheRest(o.GetManagedFields()), Given: given}
+	if len(now.GenerateName)+len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields)+len(now.Given) == 0 {
 		return nil, nil
 	}
 	encoded, err := json.Marshal(now)

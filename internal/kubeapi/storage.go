@@ -430,11 +430,19 @@ func (s *storage) create(ctx context.Context, o object, key catalog.Key, validat
 		warning.AddWarning(ctx, "", fmt.Sprintf(discarded, given))
 	}
 	put.Require, put.DryRun = catalog.Requirement{Absent: true}, dryRun
-	return s.write(ctx, o.GetName(), put)
+	return s.write(ctx, o, put, catalog.Record{})
 }
 
-// write puts a record and answers it.
-func (s *storage) write(ctx context.Context, name string, put catalog.Put) (runtime.Object, error) {
+// write puts the record of an object in place of another one, and returns it.
+func (s *storage) write(ctx context.Context, written object, put catalog.Put, before catalog.Record) (runtime.Object, error) {
+	name := written.GetName()
+	given, err := s.manifest(ctx, &put, before)
+	if err == nil {
+		put.Attached, err = attach(written, before, given)
+	}
+	if err != nil {
+		return nil, s.failed(ctx, name, put.Package, err)
+	}
 	put.Permit = func(before, after catalog.Record) error { return s.permit(ctx, before, after) }
 	r, _, err := s.catalog.PutRecord(authored(ctx), put)
 	if err != nil {
@@ -497,7 +505,7 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 		if put.Require, put.DryRun = require, dryRun; krm.MayHoldSecrets(current.Package) {
 			put.Require.Position = current.Position // whose Secrets it may have been given
 		}
-		o, err = s.write(ctx, name, put)
+		o, err = s.write(ctx, changed, put, current)
 		return err
 	})
 	if err != nil {

@@ -230,6 +230,68 @@ func TestDeploymentsKeepTheirNames(t *testing.T) {
 	}
 }
 
+// A manifest that is applied again changes nothing of what was made of it, and a
+// changed one only what it has changed.
+func TestAppliedManifestsChangeWhatTheySay(t *testing.T) {
+	w := newWorld(t)
+	w.must("POST", "templates", template("t", nil, configMap("base", obj{"k": "template"}), configMap("both", obj{"k": "template"})))
+	w.must("POST", "sites", site("s", nil))
+	applied := func(resources ...any) obj {
+		t.Helper()
+		return w.must("PATCH", "deployments/web?fieldManager=helm&force=true", obj{
+			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Deployment", "metadata": obj{"name": "web", "annotations": obj{"tko.nephio.org/name": "Keep"}},
+			"spec": obj{"templateId": "t", "siteId": "s", "package": obj{"resources": resources}},
+		}, "Content-Type", apply)
+	}
+	values := func(o obj) map[string]any {
+		t.Helper()
+		all := map[string]any{"prepared": o.at("status.prepared")}
+		resources, _ := o.at("spec.package.resources").([]any)
+		for _, r := range resources {
+			m, _ := r.(map[string]any)
+			if o := obj(m); o.text("kind") == "ConfigMap" {
+				all[o.text("metadata.name")] = o.at("data.k")
+			}
+		}
+		return all
+	}
+	same := func(o obj, want map[string]any) {
+		t.Helper()
+		if diff := cmp.Diff(want, values(o)); diff != "" {
+			t.Error(diff)
+		}
+	}
+	both, own := configMap("both", obj{"k": "mine"}), configMap("own", obj{"k": "mine"})
+	first := applied(both, own)
+	same(first, map[string]any{"prepared": false, "base": "template", "both": "mine", "own": "mine"})
+	w.prepare(first.text("spec.deploymentId"))
+	prepared := w.must("GET", "deployments/web", nil)
+	if again := applied(both, own); again.text("metadata.resourceVersion") != prepared.text("metadata.resourceVersion") || again.at("status.prepared") != true {
+		t.Errorf("applied again: %v", again["status"])
+	}
+	w.must("PATCH", "deployments/web", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", merge)
+	same(applied(both, configMap("own", obj{"k": "changed"})), map[string]any{"prepared": false, "base": "template", "both": "mine", "own": "changed"})
+	w.prepare(first.text("spec.deploymentId"))
+	same(applied(configMap("own", obj{"k": "changed"})), map[string]any{"prepared": false, "base": "template", "both": "template", "own": "changed"})
+	same(applied(), map[string]any{"prepared": false, "base": "template", "both": "template"})
+
+	// What was edited by hand is applied anew.
+	applied(own)
+	o := w.must("GET", "deployments/web", nil)
+	resources, _ := o.at("spec.package.resources").([]any)
+	for i, r := range resources {
+		m, _ := r.(map[string]any)
+		if obj(m).text("metadata.name") == "own" {
+			resources[i] = configMap("own", obj{"k": "by hand"})
+		}
+	}
+	same(w.must("PUT", "deployments/web", o.set("spec.package.resources", resources)), map[string]any{"prepared": false, "base": "template", "both": "template", "own": "by hand"})
+	same(applied(own), map[string]any{"prepared": false, "base": "template", "both": "template", "own": "mine"})
+	w.fails(422, "", "PATCH", "deployments/web?fieldManager=helm&force=true", obj{
+		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Deployment", "metadata": obj{"name": "web"}, "spec": obj{"package": obj{"resources": []any{own, own}}},
+	}, "Content-Type", apply)
+}
+
 func TestDiscardedNamesWarn(t *testing.T) {
 	w := newWorld(t)
 	warnings := func(o obj) []string {
