@@ -83,6 +83,28 @@ func isKubeNameChar(c rune) bool {
 	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '.'
 }
 
+// FromLabel is the metadata that a label of Kubernetes is. escaped says that both
+// key and value are escapes, as [KubeName] writes them; if not, the metadata is
+// the label's literal text. A label with a prefix ("app.kubernetes.io/name"), which
+// is no escape, is no metadata: key is "" then.
+func FromLabel(label, text string) (key, value string, escaped bool) {
+	key, err := FromKubeName(label)
+	if err == nil && text != "" {
+		value, err = FromKubeName(text)
+	}
+	switch {
+	case err == nil:
+		return key, value, true
+	case HasLabelPrefix(label):
+		return "", "", false
+	default:
+		return label, text, false
+	}
+}
+
+// HasLabelPrefix says whether a label's key has a prefix.
+func HasLabelPrefix(label string) bool { return strings.Contains(label, "/") }
+
 // CheckKeptName says what is wrong with the name that a deployment shall keep in
 // Kubernetes: it is a DNS subdomain, as names of custom resources are. The error
 // is an ErrInvalid.

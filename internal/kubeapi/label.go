@@ -18,9 +18,6 @@ import (
 // its literal text, unless its key has a prefix, as those of Helm and others have.
 // Plugins have no metadata, so that all of their labels are verbatim.
 
-// hasPrefix says whether a label's key has a prefix: those are no metadata.
-func hasPrefix(label string) bool { return strings.Contains(label, "/") }
-
 // labelsOf are the labels of a record. Metadata that can't be one is left out.
 func labelsOf(r catalog.Record) map[string]string {
 	if r.Metadata == nil || len(r.Metadata.Effective)+len(r.Metadata.Labels) == 0 {
@@ -33,7 +30,7 @@ func labelsOf(r catalog.Record) map[string]string {
 		}
 	}
 	for label, value := range r.Metadata.Labels {
-		if r.Kind == tko.KindPlugin || hasPrefix(label) || spelled(r, label) {
+		if r.Kind == tko.KindPlugin || tko.HasLabelPrefix(label) || spelled(r, label) {
 			labels[label] = value
 		}
 	}
@@ -45,7 +42,7 @@ func labelsOf(r catalog.Record) map[string]string {
 func spelled(r catalog.Record, key string) bool {
 	label, ok := r.Metadata.Labels[key]
 	value, there := r.Metadata.Effective[key]
-	return ok && there && label == value && !hasPrefix(key)
+	return ok && there && label == value && !tko.HasLabelPrefix(key)
 }
 
 func labelOf(key, value string) (k, v string, ok bool) {
@@ -54,15 +51,6 @@ func labelOf(key, value string) (k, v string, ok bool) {
 		v, err = tko.KubeName(value)
 	}
 	return k, v, err == nil
-}
-
-// unescapeLabel is the metadata that a label escapes, if it does.
-func unescapeLabel(label, text string) (key, value string, ok bool) {
-	key, err := tko.FromKubeName(label)
-	if err == nil && text != "" {
-		value, err = tko.FromKubeName(text)
-	}
-	return key, value, err == nil
 }
 
 // givenLabels is what the labels of an object ask for.
@@ -87,16 +75,16 @@ func (k *kind) fromLabels(labels map[string]string, before catalog.Record) (give
 	from := map[string]string{} // metadata key: label
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
 		text := labels[label]
-		key, value, escaped := unescapeLabel(label, text)
+		key, value, escaped := tko.FromLabel(label, text)
 		if k.kind == tko.KindPlugin || !escaped {
 			if err := checkLabel(label, text); len(err) > 0 {
 				wrong = append(wrong, err...)
 				continue
 			}
 			given.verbatim[label] = text
-			if key, value = label, text; k.kind == tko.KindPlugin || hasPrefix(label) {
-				continue
-			}
+		}
+		if k.kind == tko.KindPlugin || key == "" {
+			continue
 		}
 		if other, twice := from[key]; twice {
 			if was, ok := shown[other]; ok && was == labels[other] { // the new spelling is in place of the one that was shown

@@ -94,19 +94,19 @@ func (t labelTerm) match(r catalog.Record) bool {
 // labelTerm reads a label and a value that are selected by. What is an escape is
 // a pattern of metadata; anything else is what it is.
 func (k *kind) labelTerm(label, text string) (labelTerm, error) {
-	key, value, escaped := unescapeLabel(label, text)
+	key, value, escaped := tko.FromLabel(label, text)
 	if escaped && k.kind != tko.KindPlugin {
 		pattern, err := tko.ParseValuePattern(value)
 		return labelTerm{key: key, pattern: pattern}, err
 	}
 	pattern, err := tko.ParseValuePattern(tko.LiteralPattern(text))
-	return labelTerm{key: label, pattern: pattern, label: hasPrefix(label) || k.kind == tko.KindPlugin}, err
+	return labelTerm{key: label, pattern: pattern, label: tko.HasLabelPrefix(label) || k.kind == tko.KindPlugin}, err
 }
 
 // existence is what says that a record has a label: any of them.
 func (k *kind) existence(label string) ([]labelTerm, error) {
 	anything, err := tko.ParseValuePattern("**")
-	terms := []labelTerm{{key: label, pattern: anything, label: hasPrefix(label) || k.kind == tko.KindPlugin}}
+	terms := []labelTerm{{key: label, pattern: anything, label: tko.HasLabelPrefix(label) || k.kind == tko.KindPlugin}}
 	if key, err := tko.FromKubeName(label); err == nil && key != label && k.kind != tko.KindPlugin {
 		terms = append(terms, labelTerm{key: key, pattern: anything})
 	}
