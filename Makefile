@@ -34,7 +34,7 @@ clean-demo: ## forget the demo's state
 .PHONY: test
 test: ## set up what the tests need, and run them all
 	@test/setup/setup.sh
-	@test/setup/run.sh -timeout 40m $(ARGS) ./test/e2e ./internal/store/postgres ./... # what takes longest begins first
+	@test/setup/run.sh "./test/e2e ./internal/store/postgres ./..." -timeout 40m $(ARGS) # the slowest packages start first
 
 .PHONY: quick
 quick: ## the tests that need no server: within a minute

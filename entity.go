@@ -37,7 +37,15 @@ type Stamp struct {
 	Updated    time.Time // UTC
 	Author               // of the newest revision
 	Conditions []Condition
+	LeftOut    []string // rows of lists: what the server cut, because it would not fit: see [LeftOutMetadata]
 }
+
+// What may be cut in rows of lists (see [Stamp.LeftOut]).
+const (
+	LeftOutDeployments = "deploymentIds"
+	LeftOutConditions  = "conditions"
+	LeftOutMetadata    = "metadata"
+)
 
 // An Author says who made a change, and why. Either may be empty.
 type Author struct {
@@ -135,6 +143,15 @@ type Modification struct {
 	Deployment DeploymentID
 	Package    krm.Package
 	Expires    time.Time
+}
+
+// An OpenModification is a modification token that is good, as others than its
+// holder may see it.
+type OpenModification struct {
+	Deployment DeploymentID
+	Started    time.Time // zero if it is not known
+	Expires    time.Time
+	Author     Author // started it
 }
 
 // Deleted says how many entities went, or would go.

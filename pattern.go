@@ -2,6 +2,7 @@ package tko
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -27,8 +28,20 @@ func LiteralPattern(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(text)
 }
 
+// The bounds of patterns. Every wildcard costs time for every text that is
+// compared, and a regular expression grows with the length of its pattern.
+const (
+	MaxPatternLength     = 128 << 10 // bytes; the longest text that can be stored, each character escaped
+	MaxWildPatternLength = 1 << 10   // bytes of a pattern with wildcards
+	MaxWildcards         = 32        // runs of * in one pattern
+)
+
 func parsePattern(text, star string) (Pattern, error) {
+	if len(text) > MaxPatternLength {
+		return Pattern{}, Errorf(ErrInvalid, "the pattern %.40q… has %d bytes: use at most %d", text, len(text), MaxPatternLength)
+	}
 	p := Pattern{text: text, exact: true}
+	wildcards := 0
 	var prefix, regex strings.Builder
 	regex.WriteString("(?s)^")
 	runes := []rune(text)
@@ -36,6 +49,9 @@ func parsePattern(text, star string) (Pattern, error) {
 		switch c := runes[i]; c {
 		case '*':
 			p.exact = false
+			if wildcards++; wildcards > MaxWildcards {
+				return Pattern{}, Errorf(ErrInvalid, "the pattern %.40q… has more than %d wildcards: use fewer", text, MaxWildcards)
+			}
 			n := i
 			for i+1 < len(runes) && runes[i+1] == '*' {
 				i++
@@ -49,7 +65,7 @@ func parsePattern(text, star string) (Pattern, error) {
 		case '\\':
 			i++
 			if i == len(runes) {
-				return Pattern{}, Errorf(ErrInvalid, `the pattern %q ends with \: write \\ for a backslash`, text)
+				return Pattern{}, Errorf(ErrInvalid, `the pattern %s ends with \: write \\ for a backslash`, quoteShort(text))
 			}
 		}
 		if p.exact {
@@ -57,9 +73,20 @@ func parsePattern(text, star string) (Pattern, error) {
 		}
 		regex.WriteString(quoteMeta(runes[i]))
 	}
+	if !p.exact && len(text) > MaxWildPatternLength {
+		return Pattern{}, Errorf(ErrInvalid, "the pattern %.40q… has wildcards and %d bytes: use at most %d", text, len(text), MaxWildPatternLength)
+	}
 	regex.WriteString("$")
 	p.prefix, p.regex = prefix.String(), regex.String()
 	return p, nil
+}
+
+// quoteShort quotes a text, of which a long one only the beginning.
+func quoteShort(text string) string {
+	if len(text) > 200 {
+		return strconv.Quote(text[:200]) + "…"
+	}
+	return strconv.Quote(text)
 }
 
 // quoteMeta escapes a character so that RE2 and PostgreSQL's regular

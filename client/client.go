@@ -139,13 +139,16 @@ func (c *Client) Close() error { return c.close() }
 // errorSize is how long errors may be that we take: gRPC for Go takes 16 MiB.
 var errorSize = strconv.Itoa(1 << 20)
 
+// rowSize is how large rows of lists may be that we take: any.
+var rowSize = strconv.Itoa(math.MaxInt32)
+
 // outgoing puts what the server wants to know into the context of a call.
 func (c *Client) outgoing(ctx context.Context) context.Context {
 	author := tko.AuthorOf(ctx)
 	if author == (tko.Author{}) {
 		author = c.options.Author
 	}
-	pairs := []string{wire.ErrorSizeKey, errorSize}
+	pairs := []string{wire.ErrorSizeKey, errorSize, wire.RowSizeKey, rowSize}
 	if author.Who != "" {
 		pairs = append(pairs, wire.WhoKey, wire.NewAuthorText(author.Who))
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"strconv"
+	"strings"
 )
 
 // MetadataGroup is the group of the resources that metadata is gathered from.
@@ -32,7 +33,16 @@ func (p Package) Metadata() map[string]string {
 	return metadata
 }
 
+// maxGathered is how long keys are made, in bytes: far longer than what can be
+// stored. What is longer is cut there, so that the sum of all keys stays in
+// proportion to the package.
+const maxGathered = 4096
+
 func gather(metadata map[string]string, path string, value any) {
+	if len(path) > maxGathered {
+		metadata[strings.ToValidUTF8(path[:maxGathered], "")] = ""
+		return
+	}
 	switch v := value.(type) {
 	case nil:
 	case map[string]any:

@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58, 0}
 }
 
 type AboutResponse struct {
@@ -2404,6 +2404,163 @@ func (x *CancelDeploymentModificationResponse) GetNotCancelledReason() string {
 	return ""
 }
 
+type ListModifications struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListModifications) Reset() {
+	*x = ListModifications{}
+	mi := &file_tko_tko_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListModifications) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListModifications) ProtoMessage() {}
+
+func (x *ListModifications) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListModifications.ProtoReflect.Descriptor instead.
+func (*ListModifications) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{30}
+}
+
+// A modification token, seen by others than its holder.
+type Modification struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DeploymentId  string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
+	Started       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started,proto3" json:"started,omitempty"`
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires,proto3" json:"expires,omitempty"`
+	Who           string                 `protobuf:"bytes,4,opt,name=who,proto3" json:"who,omitempty"` // started it
+	Why           string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Modification) Reset() {
+	*x = Modification{}
+	mi := &file_tko_tko_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Modification) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Modification) ProtoMessage() {}
+
+func (x *Modification) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Modification.ProtoReflect.Descriptor instead.
+func (*Modification) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Modification) GetDeploymentId() string {
+	if x != nil {
+		return x.DeploymentId
+	}
+	return ""
+}
+
+func (x *Modification) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *Modification) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *Modification) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+func (x *Modification) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+type BreakModification struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DeploymentId  string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BreakModification) Reset() {
+	*x = BreakModification{}
+	mi := &file_tko_tko_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BreakModification) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BreakModification) ProtoMessage() {}
+
+func (x *BreakModification) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BreakModification.ProtoReflect.Descriptor instead.
+func (*BreakModification) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *BreakModification) GetDeploymentId() string {
+	if x != nil {
+		return x.DeploymentId
+	}
+	return ""
+}
+
 type PluginID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
@@ -2414,7 +2571,7 @@ type PluginID struct {
 
 func (x *PluginID) Reset() {
 	*x = PluginID{}
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2583,7 @@ func (x *PluginID) String() string {
 func (*PluginID) ProtoMessage() {}
 
 func (x *PluginID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2596,7 @@ func (x *PluginID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginID.ProtoReflect.Descriptor instead.
 func (*PluginID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{30}
+	return file_tko_tko_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PluginID) GetType() string {
@@ -2467,7 +2624,7 @@ type GVK struct {
 
 func (x *GVK) Reset() {
 	*x = GVK{}
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2636,7 @@ func (x *GVK) String() string {
 func (*GVK) ProtoMessage() {}
 
 func (x *GVK) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2649,7 @@ func (x *GVK) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GVK.ProtoReflect.Descriptor instead.
 func (*GVK) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{31}
+	return file_tko_tko_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GVK) GetGroup() string {
@@ -2531,7 +2688,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2700,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2713,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{32}
+	return file_tko_tko_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Plugin) GetType() string {
@@ -2621,7 +2778,7 @@ type SelectPlugins struct {
 
 func (x *SelectPlugins) Reset() {
 	*x = SelectPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2633,7 +2790,7 @@ func (x *SelectPlugins) String() string {
 func (*SelectPlugins) ProtoMessage() {}
 
 func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2646,7 +2803,7 @@ func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectPlugins.ProtoReflect.Descriptor instead.
 func (*SelectPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{33}
+	return file_tko_tko_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SelectPlugins) GetType() string {
@@ -2694,7 +2851,7 @@ type ListPlugins struct {
 
 func (x *ListPlugins) Reset() {
 	*x = ListPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2706,7 +2863,7 @@ func (x *ListPlugins) String() string {
 func (*ListPlugins) ProtoMessage() {}
 
 func (x *ListPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2719,7 +2876,7 @@ func (x *ListPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlugins.ProtoReflect.Descriptor instead.
 func (*ListPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{34}
+	return file_tko_tko_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListPlugins) GetWindow() *Window {
@@ -2738,22 +2895,26 @@ func (x *ListPlugins) GetSelect() *SelectPlugins {
 
 // What TKO keeps about an entity beyond what its user wrote.
 type Stamp struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`            // a UUID that stays
-	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // counts the changes of this entity, from 1
-	Position      int64                  `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"` // of its newest change in the change log
-	Created       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
-	Updated       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated,proto3" json:"updated,omitempty"`
-	Who           string                 `protobuf:"bytes,6,opt,name=who,proto3" json:"who,omitempty"` // made the newest change
-	Why           string                 `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
-	Conditions    []*Condition           `protobuf:"bytes,8,rep,name=conditions,proto3" json:"conditions,omitempty"` // sites and deployments
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Uid        string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`            // a UUID that stays
+	Revision   int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // counts the changes of this entity, from 1
+	Position   int64                  `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"` // of its newest change in the change log
+	Created    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
+	Updated    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated,proto3" json:"updated,omitempty"`
+	Who        string                 `protobuf:"bytes,6,opt,name=who,proto3" json:"who,omitempty"` // made the newest change
+	Why        string                 `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
+	Conditions []*Condition           `protobuf:"bytes,8,rep,name=conditions,proto3" json:"conditions,omitempty"` // sites and deployments
+	// Rows of lists: what was cut or left out, because the client would not take
+	// the whole row: deploymentIds, conditions, metadata. Clients that take more say
+	// so in the gRPC metadata tko-row-size, in bytes.
+	LeftOut       []string `protobuf:"bytes,280,rep,name=leftOut,proto3" json:"leftOut,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Stamp) Reset() {
 	*x = Stamp{}
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2926,7 @@ func (x *Stamp) String() string {
 func (*Stamp) ProtoMessage() {}
 
 func (x *Stamp) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2939,7 @@ func (x *Stamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamp.ProtoReflect.Descriptor instead.
 func (*Stamp) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{35}
+	return file_tko_tko_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Stamp) GetUid() string {
@@ -2837,6 +2998,13 @@ func (x *Stamp) GetConditions() []*Condition {
 	return nil
 }
 
+func (x *Stamp) GetLeftOut() []string {
+	if x != nil {
+		return x.LeftOut
+	}
+	return nil
+}
+
 // What happened to an entity, in Kubernetes' form.
 type Condition struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
@@ -2852,7 +3020,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +3032,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +3045,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{36}
+	return file_tko_tko_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Condition) GetType() string {
@@ -2932,7 +3100,7 @@ type ApproveDeployments struct {
 
 func (x *ApproveDeployments) Reset() {
 	*x = ApproveDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +3112,7 @@ func (x *ApproveDeployments) String() string {
 func (*ApproveDeployments) ProtoMessage() {}
 
 func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3125,7 @@ func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeployments.ProtoReflect.Descriptor instead.
 func (*ApproveDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{37}
+	return file_tko_tko_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ApproveDeployments) GetDeploymentId() string {
@@ -2983,7 +3151,7 @@ type ApproveDeploymentsResponse struct {
 
 func (x *ApproveDeploymentsResponse) Reset() {
 	*x = ApproveDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3163,7 @@ func (x *ApproveDeploymentsResponse) String() string {
 func (*ApproveDeploymentsResponse) ProtoMessage() {}
 
 func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3176,7 @@ func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ApproveDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{38}
+	return file_tko_tko_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ApproveDeploymentsResponse) GetApproved() uint64 {
@@ -3031,7 +3199,7 @@ type CommitDeployment struct {
 
 func (x *CommitDeployment) Reset() {
 	*x = CommitDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3211,7 @@ func (x *CommitDeployment) String() string {
 func (*CommitDeployment) ProtoMessage() {}
 
 func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3224,7 @@ func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployment.ProtoReflect.Descriptor instead.
 func (*CommitDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{39}
+	return file_tko_tko_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CommitDeployment) GetDeploymentId() string {
@@ -3103,7 +3271,7 @@ type CommitDeploymentResponse struct {
 
 func (x *CommitDeploymentResponse) Reset() {
 	*x = CommitDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3283,7 @@ func (x *CommitDeploymentResponse) String() string {
 func (*CommitDeploymentResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3296,7 @@ func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{40}
+	return file_tko_tko_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CommitDeploymentResponse) GetRevision() int64 {
@@ -3152,7 +3320,7 @@ type CreateChildren struct {
 
 func (x *CreateChildren) Reset() {
 	*x = CreateChildren{}
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3332,7 @@ func (x *CreateChildren) String() string {
 func (*CreateChildren) ProtoMessage() {}
 
 func (x *CreateChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3345,7 @@ func (x *CreateChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildren.ProtoReflect.Descriptor instead.
 func (*CreateChildren) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{41}
+	return file_tko_tko_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CreateChildren) GetParentDeploymentId() string {
@@ -3226,7 +3394,7 @@ type Child struct {
 
 func (x *Child) Reset() {
 	*x = Child{}
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3406,7 @@ func (x *Child) String() string {
 func (*Child) ProtoMessage() {}
 
 func (x *Child) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3419,7 @@ func (x *Child) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Child.ProtoReflect.Descriptor instead.
 func (*Child) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{42}
+	return file_tko_tko_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Child) GetOrigin() string {
@@ -3285,7 +3453,7 @@ type CreateChildrenResponse struct {
 
 func (x *CreateChildrenResponse) Reset() {
 	*x = CreateChildrenResponse{}
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3465,7 @@ func (x *CreateChildrenResponse) String() string {
 func (*CreateChildrenResponse) ProtoMessage() {}
 
 func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3478,7 @@ func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildrenResponse.ProtoReflect.Descriptor instead.
 func (*CreateChildrenResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{43}
+	return file_tko_tko_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CreateChildrenResponse) GetDeploymentIds() []string {
@@ -3340,7 +3508,7 @@ type ProvisionSite struct {
 
 func (x *ProvisionSite) Reset() {
 	*x = ProvisionSite{}
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3520,7 @@ func (x *ProvisionSite) String() string {
 func (*ProvisionSite) ProtoMessage() {}
 
 func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3533,7 @@ func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSite.ProtoReflect.Descriptor instead.
 func (*ProvisionSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{44}
+	return file_tko_tko_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ProvisionSite) GetOrigin() string {
@@ -3413,7 +3581,7 @@ type ProvisionSiteResponse struct {
 
 func (x *ProvisionSiteResponse) Reset() {
 	*x = ProvisionSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3425,7 +3593,7 @@ func (x *ProvisionSiteResponse) String() string {
 func (*ProvisionSiteResponse) ProtoMessage() {}
 
 func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3438,7 +3606,7 @@ func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSiteResponse.ProtoReflect.Descriptor instead.
 func (*ProvisionSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+	return file_tko_tko_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ProvisionSiteResponse) GetSiteId() string {
@@ -3466,7 +3634,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3478,7 +3646,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3491,7 +3659,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+	return file_tko_tko_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -3528,7 +3696,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3540,7 +3708,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3553,7 +3721,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+	return file_tko_tko_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -3600,7 +3768,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3612,7 +3780,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3625,7 +3793,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+	return file_tko_tko_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -3648,7 +3816,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3828,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +3841,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+	return file_tko_tko_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -3721,7 +3889,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3901,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3914,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{50}
+	return file_tko_tko_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -3772,7 +3940,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3784,7 +3952,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3797,7 +3965,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{51}
+	return file_tko_tko_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -3816,7 +3984,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3828,7 +3996,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3841,7 +4009,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{52}
+	return file_tko_tko_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -3863,7 +4031,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +4043,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3888,7 +4056,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -3929,7 +4097,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3941,7 +4109,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3954,7 +4122,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{54}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -3987,7 +4155,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3999,7 +4167,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4012,7 +4180,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -4091,7 +4259,7 @@ type PutEntity struct {
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4103,7 +4271,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4116,7 +4284,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -4215,7 +4383,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4227,7 +4395,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4240,7 +4408,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -4283,7 +4451,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4295,7 +4463,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4308,7 +4476,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -4348,7 +4516,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4360,7 +4528,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4373,7 +4541,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -4394,7 +4562,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4406,7 +4574,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4419,7 +4587,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -4453,7 +4621,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4465,7 +4633,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4478,7 +4646,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *GetSource) GetName() string {
@@ -4511,7 +4679,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4691,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4704,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Source) GetName() string {
@@ -4608,7 +4776,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4620,7 +4788,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4633,7 +4801,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -4735,7 +4903,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4747,7 +4915,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4760,7 +4928,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -4826,7 +4994,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4838,7 +5006,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4851,7 +5019,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -4906,7 +5074,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4918,7 +5086,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4931,7 +5099,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -4957,7 +5125,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4969,7 +5137,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4982,7 +5150,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -5002,7 +5170,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5014,7 +5182,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5027,7 +5195,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5298,7 +5466,16 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x11modificationToken\x18\x01 \x01(\tR\x11modificationToken\"t\n" +
 	"$CancelDeploymentModificationResponse\x12\x1c\n" +
 	"\tcancelled\x18\x01 \x01(\bR\tcancelled\x12.\n" +
-	"\x12notCancelledReason\x18\x02 \x01(\tR\x12notCancelledReason\"2\n" +
+	"\x12notCancelledReason\x18\x02 \x01(\tR\x12notCancelledReason\"\x13\n" +
+	"\x11ListModifications\"\xc2\x01\n" +
+	"\fModification\x12\"\n" +
+	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x124\n" +
+	"\astarted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x124\n" +
+	"\aexpires\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x10\n" +
+	"\x03who\x18\x04 \x01(\tR\x03who\x12\x10\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"7\n" +
+	"\x11BreakModification\x12\"\n" +
+	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"2\n" +
 	"\bPluginID\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"I\n" +
@@ -5332,7 +5509,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\b_trigger\"^\n" +
 	"\vListPlugins\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12*\n" +
-	"\x06select\x18\x02 \x01(\v2\x12.tko.SelectPluginsR\x06select\"\x91\x02\n" +
+	"\x06select\x18\x02 \x01(\v2\x12.tko.SelectPluginsR\x06select\"\xac\x02\n" +
 	"\x05Stamp\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1a\n" +
@@ -5343,7 +5520,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x03why\x18\a \x01(\tR\x03why\x12.\n" +
 	"\n" +
 	"conditions\x18\b \x03(\v2\x0e.tko.ConditionR\n" +
-	"conditions\"\xe1\x01\n" +
+	"conditions\x12\x19\n" +
+	"\aleftOut\x18\x98\x02 \x03(\tR\aleftOut\"\xe1\x01\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
@@ -5540,7 +5718,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"G\n" +
 	"\fForgetSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
-	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim2\x97\x13\n" +
+	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim2\x99\x14\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -5569,7 +5747,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\vlistPlugins\x12\x10.tko.ListPlugins\x1a\v.tko.Plugin0\x01\x127\n" +
 	"\fpurgePlugins\x12\x12.tko.SelectPlugins\x1a\x13.tko.DeleteResponse\x12N\n" +
 	"\x12approveDeployments\x12\x17.tko.ApproveDeployments\x1a\x1f.tko.ApproveDeploymentsResponse\x12H\n" +
-	"\x10commitDeployment\x12\x15.tko.CommitDeployment\x1a\x1d.tko.CommitDeploymentResponse\x12B\n" +
+	"\x10commitDeployment\x12\x15.tko.CommitDeployment\x1a\x1d.tko.CommitDeploymentResponse\x12@\n" +
+	"\x11listModifications\x12\x16.tko.ListModifications\x1a\x11.tko.Modification0\x01\x12>\n" +
+	"\x11breakModification\x12\x16.tko.BreakModification\x1a\x11.tko.Modification\x12B\n" +
 	"\x0ecreateChildren\x12\x13.tko.CreateChildren\x1a\x1b.tko.CreateChildrenResponse\x12?\n" +
 	"\rprovisionSite\x12\x12.tko.ProvisionSite\x1a\x1a.tko.ProvisionSiteResponse\x12;\n" +
 	"\rsetConditions\x12\x12.tko.SetConditions\x1a\x16.google.protobuf.Empty\x123\n" +
@@ -5601,7 +5781,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 87)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -5635,225 +5815,234 @@ var file_tko_tko_proto_goTypes = []any{
 	(*EndDeploymentModificationResponse)(nil),    // 29: tko.EndDeploymentModificationResponse
 	(*CancelDeploymentModification)(nil),         // 30: tko.CancelDeploymentModification
 	(*CancelDeploymentModificationResponse)(nil), // 31: tko.CancelDeploymentModificationResponse
-	(*PluginID)(nil),                             // 32: tko.PluginID
-	(*GVK)(nil),                                  // 33: tko.GVK
-	(*Plugin)(nil),                               // 34: tko.Plugin
-	(*SelectPlugins)(nil),                        // 35: tko.SelectPlugins
-	(*ListPlugins)(nil),                          // 36: tko.ListPlugins
-	(*Stamp)(nil),                                // 37: tko.Stamp
-	(*Condition)(nil),                            // 38: tko.Condition
-	(*ApproveDeployments)(nil),                   // 39: tko.ApproveDeployments
-	(*ApproveDeploymentsResponse)(nil),           // 40: tko.ApproveDeploymentsResponse
-	(*CommitDeployment)(nil),                     // 41: tko.CommitDeployment
-	(*CommitDeploymentResponse)(nil),             // 42: tko.CommitDeploymentResponse
-	(*CreateChildren)(nil),                       // 43: tko.CreateChildren
-	(*Child)(nil),                                // 44: tko.Child
-	(*CreateChildrenResponse)(nil),               // 45: tko.CreateChildrenResponse
-	(*ProvisionSite)(nil),                        // 46: tko.ProvisionSite
-	(*ProvisionSiteResponse)(nil),                // 47: tko.ProvisionSiteResponse
-	(*SetConditions)(nil),                        // 48: tko.SetConditions
-	(*ClaimWork)(nil),                            // 49: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 50: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 51: tko.WorkItem
-	(*RenewWork)(nil),                            // 52: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 53: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 54: tko.FinishWork
-	(*FinishedWork)(nil),                         // 55: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 56: tko.WatchChanges
-	(*Change)(nil),                               // 57: tko.Change
-	(*PutEntity)(nil),                            // 58: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 59: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 60: tko.RemoveEntity
-	(*CallSites)(nil),                            // 61: tko.CallSites
-	(*CallSources)(nil),                          // 62: tko.CallSources
-	(*GetSource)(nil),                            // 63: tko.GetSource
-	(*Source)(nil),                               // 64: tko.Source
-	(*SourceStatus)(nil),                         // 65: tko.SourceStatus
-	(*SourceItem)(nil),                           // 66: tko.SourceItem
-	(*SourceOperation)(nil),                      // 67: tko.SourceOperation
-	(*SaveSource)(nil),                           // 68: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 69: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 70: tko.ForgetSource
-	nil,                                          // 71: tko.Template.MetadataEntry
-	nil,                                          // 72: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 73: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 74: tko.Site.MetadataEntry
-	nil,                                          // 75: tko.ListedSite.MetadataEntry
-	nil,                                          // 76: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 77: tko.Deployment.MetadataEntry
-	nil,                                          // 78: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 79: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 80: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 81: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 82: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 83: tko.Plugin.PropertiesEntry
-	nil,                                          // 84: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 85: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 86: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 87: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 88: google.protobuf.Empty
+	(*ListModifications)(nil),                    // 32: tko.ListModifications
+	(*Modification)(nil),                         // 33: tko.Modification
+	(*BreakModification)(nil),                    // 34: tko.BreakModification
+	(*PluginID)(nil),                             // 35: tko.PluginID
+	(*GVK)(nil),                                  // 36: tko.GVK
+	(*Plugin)(nil),                               // 37: tko.Plugin
+	(*SelectPlugins)(nil),                        // 38: tko.SelectPlugins
+	(*ListPlugins)(nil),                          // 39: tko.ListPlugins
+	(*Stamp)(nil),                                // 40: tko.Stamp
+	(*Condition)(nil),                            // 41: tko.Condition
+	(*ApproveDeployments)(nil),                   // 42: tko.ApproveDeployments
+	(*ApproveDeploymentsResponse)(nil),           // 43: tko.ApproveDeploymentsResponse
+	(*CommitDeployment)(nil),                     // 44: tko.CommitDeployment
+	(*CommitDeploymentResponse)(nil),             // 45: tko.CommitDeploymentResponse
+	(*CreateChildren)(nil),                       // 46: tko.CreateChildren
+	(*Child)(nil),                                // 47: tko.Child
+	(*CreateChildrenResponse)(nil),               // 48: tko.CreateChildrenResponse
+	(*ProvisionSite)(nil),                        // 49: tko.ProvisionSite
+	(*ProvisionSiteResponse)(nil),                // 50: tko.ProvisionSiteResponse
+	(*SetConditions)(nil),                        // 51: tko.SetConditions
+	(*ClaimWork)(nil),                            // 52: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 53: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 54: tko.WorkItem
+	(*RenewWork)(nil),                            // 55: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 56: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 57: tko.FinishWork
+	(*FinishedWork)(nil),                         // 58: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 59: tko.WatchChanges
+	(*Change)(nil),                               // 60: tko.Change
+	(*PutEntity)(nil),                            // 61: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 62: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 63: tko.RemoveEntity
+	(*CallSites)(nil),                            // 64: tko.CallSites
+	(*CallSources)(nil),                          // 65: tko.CallSources
+	(*GetSource)(nil),                            // 66: tko.GetSource
+	(*Source)(nil),                               // 67: tko.Source
+	(*SourceStatus)(nil),                         // 68: tko.SourceStatus
+	(*SourceItem)(nil),                           // 69: tko.SourceItem
+	(*SourceOperation)(nil),                      // 70: tko.SourceOperation
+	(*SaveSource)(nil),                           // 71: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 72: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 73: tko.ForgetSource
+	nil,                                          // 74: tko.Template.MetadataEntry
+	nil,                                          // 75: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 76: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 77: tko.Site.MetadataEntry
+	nil,                                          // 78: tko.ListedSite.MetadataEntry
+	nil,                                          // 79: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 80: tko.Deployment.MetadataEntry
+	nil,                                          // 81: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 82: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 83: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 84: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 85: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 86: tko.Plugin.PropertiesEntry
+	nil,                                          // 87: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 88: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 89: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 90: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 91: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	71,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	86,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	37,  // 2: tko.Template.stamp:type_name -> tko.Stamp
-	72,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	86,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	37,  // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	73,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	74,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	89,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	40,  // 2: tko.Template.stamp:type_name -> tko.Stamp
+	75,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	89,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	40,  // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	76,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	5,   // 7: tko.ListTemplates.window:type_name -> tko.Window
 	10,  // 8: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	74,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	86,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	37,  // 11: tko.Site.stamp:type_name -> tko.Stamp
-	75,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	86,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	37,  // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
-	76,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	77,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	89,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	40,  // 11: tko.Site.stamp:type_name -> tko.Stamp
+	78,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	89,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	40,  // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
+	79,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	5,   // 16: tko.ListSites.window:type_name -> tko.Window
 	16,  // 17: tko.ListSites.select:type_name -> tko.SelectSites
-	77,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	86,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	86,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	37,  // 21: tko.Deployment.stamp:type_name -> tko.Stamp
-	78,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	86,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	86,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	37,  // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	79,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	80,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	81,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	82,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	80,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	89,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	89,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	40,  // 21: tko.Deployment.stamp:type_name -> tko.Stamp
+	81,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	89,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	89,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	40,  // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	82,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	83,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	84,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	85,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	5,   // 30: tko.ListDeployments.window:type_name -> tko.Window
 	24,  // 31: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	86,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	83,  // 33: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	33,  // 34: tko.Plugin.triggers:type_name -> tko.GVK
-	37,  // 35: tko.Plugin.stamp:type_name -> tko.Stamp
-	33,  // 36: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	5,   // 37: tko.ListPlugins.window:type_name -> tko.Window
-	35,  // 38: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	86,  // 39: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	86,  // 40: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	38,  // 41: tko.Stamp.conditions:type_name -> tko.Condition
-	86,  // 42: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	24,  // 43: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	38,  // 44: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	44,  // 45: tko.CreateChildren.children:type_name -> tko.Child
-	84,  // 46: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	38,  // 47: tko.SetConditions.conditions:type_name -> tko.Condition
-	87,  // 48: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	87,  // 49: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	51,  // 50: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	51,  // 51: tko.RenewWork.items:type_name -> tko.WorkItem
-	87,  // 52: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	51,  // 53: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	55,  // 54: tko.FinishWork.items:type_name -> tko.FinishedWork
-	51,  // 55: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 56: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	87,  // 57: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 58: tko.Change.op:type_name -> tko.Change.Op
-	86,  // 59: tko.Change.time:type_name -> google.protobuf.Timestamp
-	85,  // 60: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	34,  // 61: tko.PutEntity.plugin:type_name -> tko.Plugin
-	51,  // 62: tko.PutEntity.claim:type_name -> tko.WorkItem
-	51,  // 63: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	86,  // 64: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	65,  // 65: tko.Source.status:type_name -> tko.SourceStatus
-	66,  // 66: tko.SourceStatus.items:type_name -> tko.SourceItem
-	67,  // 67: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	38,  // 68: tko.SourceStatus.conditions:type_name -> tko.Condition
-	86,  // 69: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	64,  // 70: tko.SaveSource.source:type_name -> tko.Source
-	51,  // 71: tko.SaveSource.claim:type_name -> tko.WorkItem
-	51,  // 72: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	88,  // 73: tko.Data.about:input_type -> google.protobuf.Empty
-	7,   // 74: tko.Data.registerTemplate:input_type -> tko.Template
-	6,   // 75: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	9,   // 76: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	11,  // 77: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	10,  // 78: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	13,  // 79: tko.Data.registerSite:input_type -> tko.Site
-	12,  // 80: tko.Data.deleteSite:input_type -> tko.SiteID
-	15,  // 81: tko.Data.getSite:input_type -> tko.GetSite
-	17,  // 82: tko.Data.listSites:input_type -> tko.ListSites
-	16,  // 83: tko.Data.purgeSites:input_type -> tko.SelectSites
-	21,  // 84: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	18,  // 85: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	23,  // 86: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	25,  // 87: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	24,  // 88: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	26,  // 89: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	28,  // 90: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	30,  // 91: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	34,  // 92: tko.Data.registerPlugin:input_type -> tko.Plugin
-	32,  // 93: tko.Data.deletePlugin:input_type -> tko.PluginID
-	32,  // 94: tko.Data.getPlugin:input_type -> tko.PluginID
-	36,  // 95: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	35,  // 96: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	39,  // 97: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	41,  // 98: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	43,  // 99: tko.Data.createChildren:input_type -> tko.CreateChildren
-	46,  // 100: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	48,  // 101: tko.Data.setConditions:input_type -> tko.SetConditions
-	49,  // 102: tko.Data.claimWork:input_type -> tko.ClaimWork
-	52,  // 103: tko.Data.renewWork:input_type -> tko.RenewWork
-	54,  // 104: tko.Data.finishWork:input_type -> tko.FinishWork
-	56,  // 105: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	58,  // 106: tko.Data.putEntity:input_type -> tko.PutEntity
-	60,  // 107: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	61,  // 108: tko.Data.callSites:input_type -> tko.CallSites
-	62,  // 109: tko.Data.callSources:input_type -> tko.CallSources
-	63,  // 110: tko.Data.getSource:input_type -> tko.GetSource
-	88,  // 111: tko.Data.listSources:input_type -> google.protobuf.Empty
-	68,  // 112: tko.Data.saveSource:input_type -> tko.SaveSource
-	70,  // 113: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	2,   // 114: tko.Data.about:output_type -> tko.AboutResponse
-	3,   // 115: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	4,   // 116: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	7,   // 117: tko.Data.getTemplate:output_type -> tko.Template
-	8,   // 118: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	4,   // 119: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	3,   // 120: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	4,   // 121: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	13,  // 122: tko.Data.getSite:output_type -> tko.Site
-	14,  // 123: tko.Data.listSites:output_type -> tko.ListedSite
-	4,   // 124: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	22,  // 125: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	4,   // 126: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	19,  // 127: tko.Data.getDeployment:output_type -> tko.Deployment
-	20,  // 128: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	4,   // 129: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	27,  // 130: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	29,  // 131: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	31,  // 132: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	3,   // 133: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	4,   // 134: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	34,  // 135: tko.Data.getPlugin:output_type -> tko.Plugin
-	34,  // 136: tko.Data.listPlugins:output_type -> tko.Plugin
-	4,   // 137: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	40,  // 138: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	42,  // 139: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	45,  // 140: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	47,  // 141: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	88,  // 142: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	50,  // 143: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	53,  // 144: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	88,  // 145: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	57,  // 146: tko.Data.watchChanges:output_type -> tko.Change
-	59,  // 147: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	4,   // 148: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	88,  // 149: tko.Data.callSites:output_type -> google.protobuf.Empty
-	88,  // 150: tko.Data.callSources:output_type -> google.protobuf.Empty
-	64,  // 151: tko.Data.getSource:output_type -> tko.Source
-	64,  // 152: tko.Data.listSources:output_type -> tko.Source
-	69,  // 153: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	88,  // 154: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	114, // [114:155] is the sub-list for method output_type
-	73,  // [73:114] is the sub-list for method input_type
-	73,  // [73:73] is the sub-list for extension type_name
-	73,  // [73:73] is the sub-list for extension extendee
-	0,   // [0:73] is the sub-list for field type_name
+	89,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	89,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	89,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	86,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	36,  // 36: tko.Plugin.triggers:type_name -> tko.GVK
+	40,  // 37: tko.Plugin.stamp:type_name -> tko.Stamp
+	36,  // 38: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	5,   // 39: tko.ListPlugins.window:type_name -> tko.Window
+	38,  // 40: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	89,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	89,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	41,  // 43: tko.Stamp.conditions:type_name -> tko.Condition
+	89,  // 44: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	24,  // 45: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	41,  // 46: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	47,  // 47: tko.CreateChildren.children:type_name -> tko.Child
+	87,  // 48: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	41,  // 49: tko.SetConditions.conditions:type_name -> tko.Condition
+	90,  // 50: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	90,  // 51: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	54,  // 52: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	54,  // 53: tko.RenewWork.items:type_name -> tko.WorkItem
+	90,  // 54: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	54,  // 55: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	58,  // 56: tko.FinishWork.items:type_name -> tko.FinishedWork
+	54,  // 57: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 58: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	90,  // 59: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 60: tko.Change.op:type_name -> tko.Change.Op
+	89,  // 61: tko.Change.time:type_name -> google.protobuf.Timestamp
+	88,  // 62: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	37,  // 63: tko.PutEntity.plugin:type_name -> tko.Plugin
+	54,  // 64: tko.PutEntity.claim:type_name -> tko.WorkItem
+	54,  // 65: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	89,  // 66: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	68,  // 67: tko.Source.status:type_name -> tko.SourceStatus
+	69,  // 68: tko.SourceStatus.items:type_name -> tko.SourceItem
+	70,  // 69: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	41,  // 70: tko.SourceStatus.conditions:type_name -> tko.Condition
+	89,  // 71: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	67,  // 72: tko.SaveSource.source:type_name -> tko.Source
+	54,  // 73: tko.SaveSource.claim:type_name -> tko.WorkItem
+	54,  // 74: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	91,  // 75: tko.Data.about:input_type -> google.protobuf.Empty
+	7,   // 76: tko.Data.registerTemplate:input_type -> tko.Template
+	6,   // 77: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	9,   // 78: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	11,  // 79: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	10,  // 80: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	13,  // 81: tko.Data.registerSite:input_type -> tko.Site
+	12,  // 82: tko.Data.deleteSite:input_type -> tko.SiteID
+	15,  // 83: tko.Data.getSite:input_type -> tko.GetSite
+	17,  // 84: tko.Data.listSites:input_type -> tko.ListSites
+	16,  // 85: tko.Data.purgeSites:input_type -> tko.SelectSites
+	21,  // 86: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	18,  // 87: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	23,  // 88: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	25,  // 89: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	24,  // 90: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	26,  // 91: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	28,  // 92: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	30,  // 93: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	37,  // 94: tko.Data.registerPlugin:input_type -> tko.Plugin
+	35,  // 95: tko.Data.deletePlugin:input_type -> tko.PluginID
+	35,  // 96: tko.Data.getPlugin:input_type -> tko.PluginID
+	39,  // 97: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	38,  // 98: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	42,  // 99: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	44,  // 100: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	32,  // 101: tko.Data.listModifications:input_type -> tko.ListModifications
+	34,  // 102: tko.Data.breakModification:input_type -> tko.BreakModification
+	46,  // 103: tko.Data.createChildren:input_type -> tko.CreateChildren
+	49,  // 104: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	51,  // 105: tko.Data.setConditions:input_type -> tko.SetConditions
+	52,  // 106: tko.Data.claimWork:input_type -> tko.ClaimWork
+	55,  // 107: tko.Data.renewWork:input_type -> tko.RenewWork
+	57,  // 108: tko.Data.finishWork:input_type -> tko.FinishWork
+	59,  // 109: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	61,  // 110: tko.Data.putEntity:input_type -> tko.PutEntity
+	63,  // 111: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	64,  // 112: tko.Data.callSites:input_type -> tko.CallSites
+	65,  // 113: tko.Data.callSources:input_type -> tko.CallSources
+	66,  // 114: tko.Data.getSource:input_type -> tko.GetSource
+	91,  // 115: tko.Data.listSources:input_type -> google.protobuf.Empty
+	71,  // 116: tko.Data.saveSource:input_type -> tko.SaveSource
+	73,  // 117: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	2,   // 118: tko.Data.about:output_type -> tko.AboutResponse
+	3,   // 119: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	4,   // 120: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	7,   // 121: tko.Data.getTemplate:output_type -> tko.Template
+	8,   // 122: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	4,   // 123: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	3,   // 124: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	4,   // 125: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	13,  // 126: tko.Data.getSite:output_type -> tko.Site
+	14,  // 127: tko.Data.listSites:output_type -> tko.ListedSite
+	4,   // 128: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	22,  // 129: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	4,   // 130: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	19,  // 131: tko.Data.getDeployment:output_type -> tko.Deployment
+	20,  // 132: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	4,   // 133: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	27,  // 134: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	29,  // 135: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	31,  // 136: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	3,   // 137: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	4,   // 138: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	37,  // 139: tko.Data.getPlugin:output_type -> tko.Plugin
+	37,  // 140: tko.Data.listPlugins:output_type -> tko.Plugin
+	4,   // 141: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	43,  // 142: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	45,  // 143: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	33,  // 144: tko.Data.listModifications:output_type -> tko.Modification
+	33,  // 145: tko.Data.breakModification:output_type -> tko.Modification
+	48,  // 146: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	50,  // 147: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	91,  // 148: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	53,  // 149: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	56,  // 150: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	91,  // 151: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	60,  // 152: tko.Data.watchChanges:output_type -> tko.Change
+	62,  // 153: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	4,   // 154: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	91,  // 155: tko.Data.callSites:output_type -> google.protobuf.Empty
+	91,  // 156: tko.Data.callSources:output_type -> google.protobuf.Empty
+	67,  // 157: tko.Data.getSource:output_type -> tko.Source
+	67,  // 158: tko.Data.listSources:output_type -> tko.Source
+	72,  // 159: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	91,  // 160: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	118, // [118:161] is the sub-list for method output_type
+	75,  // [75:118] is the sub-list for method input_type
+	75,  // [75:75] is the sub-list for extension type_name
+	75,  // [75:75] is the sub-list for extension extendee
+	0,   // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -5862,14 +6051,14 @@ func file_tko_tko_proto_init() {
 		return
 	}
 	file_tko_tko_proto_msgTypes[22].OneofWrappers = []any{}
-	file_tko_tko_proto_msgTypes[33].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[36].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   84,
+			NumMessages:   87,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -53,6 +53,8 @@ const (
 	Data_PurgePlugins_FullMethodName                 = "/tko.Data/purgePlugins"
 	Data_ApproveDeployments_FullMethodName           = "/tko.Data/approveDeployments"
 	Data_CommitDeployment_FullMethodName             = "/tko.Data/commitDeployment"
+	Data_ListModifications_FullMethodName            = "/tko.Data/listModifications"
+	Data_BreakModification_FullMethodName            = "/tko.Data/breakModification"
 	Data_CreateChildren_FullMethodName               = "/tko.Data/createChildren"
 	Data_ProvisionSite_FullMethodName                = "/tko.Data/provisionSite"
 	Data_SetConditions_FullMethodName                = "/tko.Data/setConditions"
@@ -105,6 +107,13 @@ type DataClient interface {
 	// deployment is still at the given revision and nobody holds a modification
 	// token. Aborted otherwise, with nothing changed.
 	CommitDeployment(ctx context.Context, in *CommitDeployment, opts ...grpc.CallOption) (*CommitDeploymentResponse, error)
+	// Lists the modification tokens that are good, sorted by deployment, without
+	// the tokens themselves.
+	ListModifications(ctx context.Context, in *ListModifications, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Modification], error)
+	// Breaks the modification token of a deployment: another client can start at
+	// once, and an end with the broken token is NotFound and without effect.
+	// NotFound if there is none.
+	BreakModification(ctx context.Context, in *BreakModification, opts ...grpc.CallOption) (*Modification, error)
 	// Creates the children of a deployment, each exactly once: a child whose
 	// origin was created before is answered as it is and not created again. All
 	// children of one call are created together or not at all.
@@ -127,6 +136,8 @@ type DataClient interface {
 	// Streams changes in their total order, from a position on and then as they
 	// happen, until the client cancels. OutOfRange when changes after the
 	// position are no longer kept: list again and start from the new position.
+	// Unavailable when the client takes nothing for a while: the trailer
+	// tko-watch-after is the position after which to watch again.
 	WatchChanges(ctx context.Context, in *WatchChanges, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Change], error)
 	// Writes the whole of an entity, as it shall be, unless it is so already. With
 	// dry run it only says what is wrong.
@@ -454,6 +465,35 @@ func (c *dataClient) CommitDeployment(ctx context.Context, in *CommitDeployment,
 	return out, nil
 }
 
+func (c *dataClient) ListModifications(ctx context.Context, in *ListModifications, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Modification], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Data_ServiceDesc.Streams[4], Data_ListModifications_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ListModifications, Modification]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Data_ListModificationsClient = grpc.ServerStreamingClient[Modification]
+
+func (c *dataClient) BreakModification(ctx context.Context, in *BreakModification, opts ...grpc.CallOption) (*Modification, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Modification)
+	err := c.cc.Invoke(ctx, Data_BreakModification_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *dataClient) CreateChildren(ctx context.Context, in *CreateChildren, opts ...grpc.CallOption) (*CreateChildrenResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CreateChildrenResponse)
@@ -516,7 +556,7 @@ func (c *dataClient) FinishWork(ctx context.Context, in *FinishWork, opts ...grp
 
 func (c *dataClient) WatchChanges(ctx context.Context, in *WatchChanges, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Change], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Data_ServiceDesc.Streams[4], Data_WatchChanges_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Data_ServiceDesc.Streams[5], Data_WatchChanges_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -585,7 +625,7 @@ func (c *dataClient) GetSource(ctx context.Context, in *GetSource, opts ...grpc.
 
 func (c *dataClient) ListSources(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Source], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Data_ServiceDesc.Streams[5], Data_ListSources_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Data_ServiceDesc.Streams[6], Data_ListSources_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -657,6 +697,13 @@ type DataServer interface {
 	// deployment is still at the given revision and nobody holds a modification
 	// token. Aborted otherwise, with nothing changed.
 	CommitDeployment(context.Context, *CommitDeployment) (*CommitDeploymentResponse, error)
+	// Lists the modification tokens that are good, sorted by deployment, without
+	// the tokens themselves.
+	ListModifications(*ListModifications, grpc.ServerStreamingServer[Modification]) error
+	// Breaks the modification token of a deployment: another client can start at
+	// once, and an end with the broken token is NotFound and without effect.
+	// NotFound if there is none.
+	BreakModification(context.Context, *BreakModification) (*Modification, error)
 	// Creates the children of a deployment, each exactly once: a child whose
 	// origin was created before is answered as it is and not created again. All
 	// children of one call are created together or not at all.
@@ -679,6 +726,8 @@ type DataServer interface {
 	// Streams changes in their total order, from a position on and then as they
 	// happen, until the client cancels. OutOfRange when changes after the
 	// position are no longer kept: list again and start from the new position.
+	// Unavailable when the client takes nothing for a while: the trailer
+	// tko-watch-after is the position after which to watch again.
 	WatchChanges(*WatchChanges, grpc.ServerStreamingServer[Change]) error
 	// Writes the whole of an entity, as it shall be, unless it is so already. With
 	// dry run it only says what is wrong.
@@ -787,6 +836,12 @@ func (UnimplementedDataServer) ApproveDeployments(context.Context, *ApproveDeplo
 }
 func (UnimplementedDataServer) CommitDeployment(context.Context, *CommitDeployment) (*CommitDeploymentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CommitDeployment not implemented")
+}
+func (UnimplementedDataServer) ListModifications(*ListModifications, grpc.ServerStreamingServer[Modification]) error {
+	return status.Error(codes.Unimplemented, "method ListModifications not implemented")
+}
+func (UnimplementedDataServer) BreakModification(context.Context, *BreakModification) (*Modification, error) {
+	return nil, status.Error(codes.Unimplemented, "method BreakModification not implemented")
 }
 func (UnimplementedDataServer) CreateChildren(context.Context, *CreateChildren) (*CreateChildrenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateChildren not implemented")
@@ -1294,6 +1349,35 @@ func _Data_CommitDeployment_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Data_ListModifications_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ListModifications)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(DataServer).ListModifications(m, &grpc.GenericServerStream[ListModifications, Modification]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Data_ListModificationsServer = grpc.ServerStreamingServer[Modification]
+
+func _Data_BreakModification_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BreakModification)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).BreakModification(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_BreakModification_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).BreakModification(ctx, req.(*BreakModification))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Data_CreateChildren_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CreateChildren)
 	if err := dec(in); err != nil {
@@ -1646,6 +1730,10 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Data_CommitDeployment_Handler,
 		},
 		{
+			MethodName: "breakModification",
+			Handler:    _Data_BreakModification_Handler,
+		},
+		{
 			MethodName: "createChildren",
 			Handler:    _Data_CreateChildren_Handler,
 		},
@@ -1717,6 +1805,11 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "listPlugins",
 			Handler:       _Data_ListPlugins_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "listModifications",
+			Handler:       _Data_ListModifications_Handler,
 			ServerStreams: true,
 		},
 		{

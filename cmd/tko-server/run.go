@@ -19,7 +19,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tko-orchestrator/tko"
@@ -44,10 +43,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
-
-// goodbye is how long requests under way may take when the server stops.
-// The controllers have had up to 5 s before, and whoever stops us waits 15 s.
-const goodbye = 8 * time.Second
 
 const long = `tko-server serves TKO. By default one process does everything, with its state in a file:
 
@@ -76,6 +71,7 @@ Exit codes: 0 stopped as asked, 1 failed, 2 wrong flags.`
 // context ends, and answers the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var file string
+	var log *slog.Logger // nil before the settings are known
 	command := &cobra.Command{
 		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
 		SilenceErrors: true, SilenceUsage: true,
@@ -89,7 +85,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if err := c.Validate(); err != nil {
 			return err
 		}
-		return serve(command.Context(), c, newLog(c, stderr))
+		log = newLog(c, stderr)
+		logLibraries(log)
+		ctx := command.Context()
+		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log) })
 	}
 	command.SetArgs(args)
 	command.SetOut(stdout)
@@ -99,6 +98,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
+	case log != nil && c.LogFormat == "json": // a plain line would break the log for its reader
+		log.ErrorContext(ctx, "tko-server failed", "err", err)
+		if errors.Is(err, tko.ErrInvalid) {
+			return 2
+		}
+		return 1
 	case errors.Is(err, tko.ErrInvalid):
 		_, _ = fmt.Fprintf(stderr, "tko-server: %v\nSee tko-server --help.\n", err)
 		return 2
@@ -113,18 +118,6 @@ func noArguments(_ *cobra.Command, args []string) error {
 		return tko.Errorf(tko.ErrInvalid, "%q is no flag: roles are given with --roles, settings with flags", args[0])
 	}
 	return nil
-}
-
-func newLog(c *config.Config, to io.Writer) *slog.Logger {
-	level := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel]
-	if c.Verbose > 0 {
-		level = slog.LevelDebug
-	}
-	options := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(to, options))
-	}
-	return slog.New(slog.NewTextHandler(to, options))
 }
 
 // serve starts the roles and waits for the end of the context.
@@ -210,7 +203,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		return err
 	}
 	for _, l := range s.debug {
-		controllers.Go(func() error { return serveDebug(working, l) })
+		controllers.Go(func() error { return serveDebug(working, l, s.allowedHosts(c.ListenDebug)) })
 	}
 	for _, l := range s.health {
 		controllers.Go(func() error { return serveHealth(working, l, data) })
@@ -269,6 +262,19 @@ func (s *server) listen(ctx context.Context) error {
 		logs = nil
 	}
 	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health), open(s.config.GitOps.Webhook, &s.hooks))
+}
+
+// allowedHosts are the names under which browsers may reach an address: those
+// that are configured, that of the address and that of the machine.
+func (s *server) allowedHosts(address string) []string {
+	hosts := slices.Clone(s.config.WebHosts)
+	if host, _, err := net.SplitHostPort(address); err == nil && host != "" && host != "*" {
+		hosts = append(hosts, host)
+	}
+	if host, err := os.Hostname(); err == nil {
+		hosts = append(hosts, host)
+	}
+	return hosts
 }
 
 func addresses(listeners []net.Listener) []string {
@@ -377,12 +383,21 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
 		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax, Log: s.log.With("role", config.RoleData),
 	})
-	api := grpcapi.NewServer(s.service, grpcapi.Options{DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), Log: s.log})
+	api := grpcapi.NewServer(s.service, grpcapi.Options{
+		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
+		Limits: grpcapi.Limits{
+			Connection: limitOr(s.config.StreamsPerConnection), Client: limitOr(s.config.StreamsPerClient), Total: limitOr(s.config.Streams),
+		},
+	})
 	s.inProcess = bufconn.Listen(1 << 20)
-	for _, l := range append([]net.Listener{s.inProcess}, s.grpc...) {
+	listeners := []net.Listener{s.inProcess}
+	for _, l := range s.grpc {
+		listeners = append(listeners, grpcapi.Listen(l))
+	}
+	for _, l := range listeners {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: webapi.New(s.service, s.log), ReadHeaderTimeout: 10 * time.Second}
+	web := &http.Server{Handler: webapi.WithHosts(webapi.New(s.service, s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
 		serving.Go(func() error {
 			if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -393,7 +408,9 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	}
 	serving.Go(func() error {
 		<-apis.Done()
-		return errors.Join(stopHTTP(apis, web), stopGRPC(api))
+		err := stopHTTP(apis, web)
+		stopGRPC(apis, api, s.log)
+		return err
 	})
 	if err := s.kubernetes(ctx, apis, serving); err != nil {
 		return err
@@ -414,7 +431,8 @@ func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) 
 			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
 			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
 		},
-		Log: s.log,
+		Watches: kubeapi.WatchLimits{User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
+		Log:     s.log,
 	})
 	if err != nil {
 		return err
@@ -456,33 +474,16 @@ func (s *server) events(ctx context.Context, controllers *errgroup.Group, worker
 }
 
 // serveDebug serves Go's profiles until the context ends.
-func serveDebug(ctx context.Context, l net.Listener) error {
+func serveDebug(ctx context.Context, l net.Listener, hosts []string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	debug := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	debug := &http.Server{Handler: webapi.WithHosts(mux, hosts), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
 	defer stop()
 	if err := debug.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
-	}
-	return nil
-}
-
-// stopGRPC lets calls under way end, then ends them.
-func stopGRPC(api *grpc.Server) error {
-	hard := time.AfterFunc(goodbye, api.Stop)
-	defer hard.Stop()
-	api.GracefulStop()
-	return nil
-}
-
-func stopHTTP(ctx context.Context, web *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
-	defer cancel()
-	if err := web.Shutdown(ctx); err != nil {
-		return web.Close()
 	}
 	return nil
 }
@@ -533,12 +534,20 @@ func openStore(ctx context.Context, where string, wait time.Duration, log *slog.
 		if path == ":memory:" {
 			return sqlite.OpenMemory(ctx)
 		}
-		return sqlite.Open(ctx, path, sqlite.Options{Log: log})
+		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: true})
 	}
 	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") || strings.Contains(where, "=") {
 		return postgres.Open(ctx, where, postgres.Options{Wait: wait, Log: log})
 	}
 	return nil, tko.Errorf(tko.ErrInvalid, "--store is none that TKO knows: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+}
+
+// limitOr is a limit: a negative number means none there.
+func limitOr(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 // watched is how many sites are watched: a negative number means none there.

@@ -16,6 +16,7 @@ const (
 	maxConditionReason  = 1024
 	maxConditionMessage = 32768
 	maxConditionBeside  = 64 << 10
+	maxConditionBytes   = 1 << 20 // of all conditions of one entity
 )
 
 // SetConditions replaces conditions of a site or deployment, by type, and
@@ -49,8 +50,8 @@ func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.C
 			return final(err)
 		}
 		merged := mergeConditions(withoutConditions(current.Conditions, without), conditions, current.Revision, time.Now())
-		if len(merged) > maxConditions {
-			return tko.Errorf(tko.ErrInvalid, "%s %q would have %d conditions: use at most %d", kind, id, len(merged), maxConditions)
+		if err := checkMerged(key, current.Conditions, merged); err != nil {
+			return err
 		}
 		if sameConditions(current.Conditions, merged) {
 			return nil
@@ -65,7 +66,30 @@ func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.C
 	})
 }
 
+// checkMerged refuses what an entity must not be given: too many conditions, or
+// too much text in them. An entity that has more than that already may keep it.
+func checkMerged(key Key, before, merged []tko.Condition) error {
+	if len(merged) > max(maxConditions, len(before)) {
+		return tko.Errorf(tko.ErrInvalid, "%s %q would have %d conditions: use at most %d", key.Kind, key.ID, len(merged), maxConditions)
+	}
+	if n := conditionBytes(merged); n > max(maxConditionBytes, conditionBytes(before)) {
+		return tko.Errorf(tko.ErrInvalid, "the conditions of %s %q would have %d bytes: use at most %d, with shorter messages", key.Kind, key.ID, n, maxConditionBytes)
+	}
+	return nil
+}
+
+func conditionBytes(conditions []tko.Condition) int {
+	n := 0
+	for _, c := range conditions {
+		n += len(c.Type) + len(c.Reason) + len(c.Message) + len(c.Attached)
+	}
+	return n
+}
+
 func checkConditions(conditions []tko.Condition) error {
+	if len(conditions) > maxConditions {
+		return tko.Errorf(tko.ErrInvalid, "there are %d conditions: give at most %d", len(conditions), maxConditions)
+	}
 	seen := map[string]bool{}
 	for _, c := range conditions {
 		switch {

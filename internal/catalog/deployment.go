@@ -138,6 +138,9 @@ func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (
 	}
 	writes := make([]Write, len(request.Children))
 	for i, child := range request.Children {
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err
+		}
 		n, ok := derived[child.Template]
 		if !ok {
 			if n, err = s.firstChild(ctx, request, child.Template); err != nil {

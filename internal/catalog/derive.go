@@ -17,6 +17,7 @@ const (
 	maxMetadata      = 10_000
 	maxMetadataKey   = 512
 	maxMetadataValue = 64 << 10
+	maxMetadataBytes = 1 << 20 // of all keys and values of one entity: rows of lists must fit into gRPC's usual 4 MiB
 	maxAttached      = 2 << 20
 )
 
@@ -101,9 +102,18 @@ func deploymentState(pkg krm.Package) (state krm.DeploymentState, found bool, er
 // metadataOf puts an entity's metadata together: what it inherits, what its
 // package says and what its caller passed, the later winning.
 func metadataOf(pkg krm.Package, inherited, passed map[string]string) (*Metadata, error) {
+	return metadataAfter(nil, pkg, inherited, passed)
+}
+
+// metadataAfter is metadataOf for an entity that has metadata: what is stored
+// may be larger than what may be written now, and may stay so, but not grow.
+func metadataAfter(before map[string]string, pkg krm.Package, inherited, passed map[string]string) (*Metadata, error) {
 	effective := pkg.MetadataWith(inherited, passed)
 	if len(effective) > maxMetadata {
 		return nil, tko.Errorf(tko.ErrInvalid, "there are %d metadata keys: use at most %d", len(effective), maxMetadata)
+	}
+	if n := metadataBytes(effective); n > max(maxMetadataBytes, metadataBytes(before)) {
+		return nil, tko.Errorf(tko.ErrInvalid, "the metadata has %d bytes, keys and values together: use at most %d, and put what is larger into the package", n, maxMetadataBytes)
 	}
 	for key, value := range effective {
 		if err := checkMetadata(key, value); err != nil {
@@ -113,6 +123,14 @@ func metadataOf(pkg krm.Package, inherited, passed map[string]string) (*Metadata
 	return &Metadata{Effective: effective, Inherited: maps.Clone(inherited), Passed: maps.Clone(passed)}, nil
 }
 
+func metadataBytes(metadata map[string]string) int {
+	n := 0
+	for key, value := range metadata {
+		n += len(key) + len(value)
+	}
+	return n
+}
+
 func checkMetadata(key, value string) error {
 	switch {
 	case key == "":
@@ -120,7 +138,7 @@ func checkMetadata(key, value string) error {
 	case len(key) > maxMetadataKey:
 		return tko.Errorf(tko.ErrInvalid, "the metadata key %.40q… has %d bytes: use at most %d", key, len(key), maxMetadataKey)
 	case len(value) > maxMetadataValue:
-		return tko.Errorf(tko.ErrInvalid, "the value of the metadata key %q has %d bytes: use at most %d", key, len(value), maxMetadataValue)
+		return tko.Errorf(tko.ErrInvalid, "the value of the metadata key %.40q has %d bytes: use at most %d", key, len(value), maxMetadataValue)
 	case !storable(key):
 		return tko.Errorf(tko.ErrInvalid, "the metadata key %q is not plain text: use UTF-8 without NUL", key)
 	case !storable(value):
@@ -211,8 +229,8 @@ func (r *Record) label(labels map[string]string) error {
 	if len(labels) == 0 {
 		return nil
 	}
-	if len(labels) > maxMetadata {
-		return tko.Errorf(tko.ErrInvalid, "%s %q has %d labels: use at most %d", r.Kind, r.ID, len(labels), maxMetadata)
+	if n := metadataBytes(labels); n > maxMetadataBytes {
+		return tko.Errorf(tko.ErrInvalid, "the labels of %s %q have %d bytes, keys and values together: use at most %d", r.Kind, r.ID, n, maxMetadataBytes)
 	}
 	for key, value := range labels {
 		if err := checkMetadata(key, value); err != nil {

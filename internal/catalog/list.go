@@ -87,6 +87,9 @@ func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko
 // selectPlugins answers the records of the selected plugins after an ID. What
 // the store doesn't know of plugins is looked at here.
 func (s *Service) selectPlugins(ctx context.Context, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
+	if err := checkPatternCount(len(sel.Names)); err != nil {
+		return nil, err
+	}
 	query := Query{Kind: tko.KindPlugin, After: after, Limit: -1}
 	prefix := "*|"
 	if sel.Type != nil {
@@ -131,6 +134,9 @@ func (s *Service) selectPlugins(ctx context.Context, sel tko.PluginSelect, after
 
 func templateQuery(sel tko.TemplateSelect, options tko.ListOptions) (Query, error) {
 	p := patternParser{}
+	if err := checkPatternCount(len(sel.IDs) + len(sel.Metadata)); err != nil {
+		return Query{}, err
+	}
 	query := p.query(tko.KindTemplate, options)
 	query.IDs = p.ids("template ID", sel.IDs)
 	query.Metadata = p.metadata("metadata", sel.Metadata)
@@ -139,6 +145,9 @@ func templateQuery(sel tko.TemplateSelect, options tko.ListOptions) (Query, erro
 
 func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (Query, error) {
 	p := patternParser{}
+	if err := checkPatternCount(len(sel.IDs) + len(sel.Templates) + len(sel.Metadata)); err != nil {
+		return Query{}, err
+	}
 	query := p.query(tko.KindSite, options)
 	query.IDs = p.ids("site ID", sel.IDs)
 	query.Templates = p.ids("template ID", sel.Templates)
@@ -148,6 +157,9 @@ func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (Query, error) {
 
 func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, error) {
 	p := patternParser{}
+	if err := checkPatternCount(len(sel.Templates) + len(sel.Sites) + len(sel.Metadata) + len(sel.TemplateMetadata) + len(sel.SiteMetadata)); err != nil {
+		return Query{}, err
+	}
 	query := p.query(tko.KindDeployment, options)
 	query.Fields.Deployments, query.Fields.Counts = false, false
 	query.Templates = p.ids("template ID", sel.Templates)
@@ -160,6 +172,17 @@ func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, 
 		query.Parent, query.Limit = "", 0 // nobody's parent
 	}
 	return query, p.err
+}
+
+// maxPatterns is how many patterns one select may have: all of them are compared
+// with every candidate, and become one statement of the database.
+const maxPatterns = 100
+
+func checkPatternCount(n int) error {
+	if n > maxPatterns {
+		return tko.Errorf(tko.ErrInvalid, "the select has %d patterns: use at most %d, or several requests", n, maxPatterns)
+	}
+	return nil
 }
 
 // A patternParser keeps the first error.
@@ -192,7 +215,7 @@ func (p *patternParser) metadata(what string, texts map[string]string) map[strin
 			err = tko.Errorf(tko.ErrInvalid, "use a key, and UTF-8 without NUL")
 		}
 		if err != nil && p.err == nil {
-			p.err = tko.Errorf(tko.ErrInvalid, "the %s pattern of the key %q: %w", what, key, err)
+			p.err = tko.Errorf(tko.ErrInvalid, "the %s pattern of the key %.40q: %w", what, key, err)
 		}
 		patterns[key] = pattern
 	}
@@ -208,7 +231,7 @@ func idPatterns(what string, texts []string) ([]tko.Pattern, error) {
 		}
 		pattern, err := tko.ParsePattern(text)
 		if err == nil && !storable(text) {
-			err = tko.Errorf(tko.ErrInvalid, "the pattern %q is not plain text: use UTF-8 without NUL", text)
+			err = tko.Errorf(tko.ErrInvalid, "the pattern %.40q is not plain text: use UTF-8 without NUL", text)
 		}
 		if err != nil {
 			return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", what, err)

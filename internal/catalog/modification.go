@@ -19,7 +19,7 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
 	}
 	token := rand.Text()
-	r, expires, err := s.store.StartModification(ctx, string(id), token, s.options.ModificationTime)
+	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, author(ctx)), string(id), token, s.options.ModificationTime)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
@@ -80,11 +80,30 @@ func (s *Service) CancelModification(ctx context.Context, token string) error {
 	return tokenError(s.store.CancelModification(ctx, token), token)
 }
 
+// Modifications returns the modification tokens that are good, sorted by
+// deployment: not the tokens themselves, which are their holders'.
+func (s *Service) Modifications(ctx context.Context) ([]tko.OpenModification, error) {
+	return s.store.Modifications(ctx)
+}
+
+// BreakModification takes the modification token of a deployment from its
+// holder, whose end will be an ErrNotFound. ErrNotFound if there is none.
+func (s *Service) BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error) {
+	if !isDeploymentID(id) {
+		return tko.OpenModification{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	broken, err := s.store.BreakModification(ctx, string(id))
+	if err == nil {
+		s.log.InfoContext(ctx, "broke a modification token", "deployment", id, "holder", broken.Author.Who, "who", author(ctx).Who)
+	}
+	return broken, err
+}
+
 // tokenError puts the store's refusal of a token into the user's words.
 func tokenError(err error, token string) error {
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
-		return tko.Errorf(tko.ErrNotFound, "the modification token %.40q is not known: it was ended or cancelled, was never given, or its deployment was deleted; start again", token)
+		return tko.Errorf(tko.ErrNotFound, "the modification token %.40q is not known: it was ended, cancelled or broken, was never given, or its deployment was deleted; start again", token)
 	case errors.Is(err, tko.ErrBusy):
 		return tko.Errorf(tko.ErrBusy, "the time of the modification token %.40q has run out, and nothing was changed: start again", token)
 	default:
@@ -231,7 +250,7 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 	}
 	record := current
 	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
-	if record.Metadata, err = metadataOf(d.pkg, inherited, beside.passed); err != nil {
+	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, beside.passed); err != nil {
 		return change{}, err
 	}
 	record.remove(beside.removed)
@@ -257,8 +276,8 @@ func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, 
 	record.Author = author(ctx)
 	record.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
 	record.Conditions = mergeConditions(record.Conditions, flagConditions(record.Conditions, record.Prepared, record.Approved), current.Revision+1, now)
-	if len(record.Conditions) > maxConditions {
-		return 0, tko.Errorf(tko.ErrInvalid, "deployment %q would have %d conditions: use at most %d", record.ID, len(record.Conditions), maxConditions)
+	if err := checkMerged(record.Key, current.Conditions, record.Conditions); err != nil {
+		return 0, err
 	}
 	outcomes, err := s.commit(ctx, on.write(Write{
 		Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,

@@ -38,6 +38,9 @@ func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yi
 	if err := checkAfter(query.After); err != nil {
 		return err
 	}
+	if err := checkPatternCount(len(query.IDs) + len(query.Templates) + len(query.Sites) + len(query.Metadata) + len(query.Labels)); err != nil {
+		return err
+	}
 	if query.Limit == 0 {
 		return nil
 	}

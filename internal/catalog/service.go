@@ -50,6 +50,7 @@ type Service struct {
 	rewrites  atomic.Int32 // how many of the registrations to come look first whether there is something
 	ids       idSource
 	recent    *recent
+	lulls     map[string]*lull // by queue
 }
 
 // New makes a catalog on a store. The store stays the caller's to close.
@@ -61,7 +62,9 @@ func New(store Store, validator Validator, options Options) *Service {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{store: store, options: options, log: options.Log, validator: validator, recent: newRecent(store)}
+	return &Service{store: store, options: options, log: options.Log, validator: validator, recent: newRecent(store), lulls: map[string]*lull{
+		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {},
+	}}
 }
 
 func setDefault[T comparable](value *T, otherwise T) {

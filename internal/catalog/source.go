@@ -13,6 +13,7 @@ import (
 const (
 	maxSourceName  = 253
 	maxSourceState = 64 << 20
+	maxSources     = 10_000 // of one call
 )
 
 // PutEntity writes the whole of an entity, as it shall be, unless it is so
@@ -75,6 +76,9 @@ func checkSourceName(name string) error {
 // called for yet, if missing is set. approve, if not empty, is of one source:
 // the digest of the removal that it asks about.
 func (s *Service) CallSources(ctx context.Context, names []string, missing bool, approve string) error {
+	if len(names) > maxSources {
+		return tko.Errorf(tko.ErrInvalid, "%d sources are to be reconciled at once: give at most %d", len(names), maxSources)
+	}
 	for _, name := range names {
 		if err := checkSourceName(name); err != nil {
 			return err

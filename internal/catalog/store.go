@@ -287,6 +287,12 @@ type Tokens interface {
 	Modification(ctx context.Context, token string) (Record, error)
 	// CancelModification ends a token. Errors as Modification.
 	CancelModification(ctx context.Context, token string) error
+	// Modifications returns the tokens that are good, sorted by deployment, and
+	// with the author of the context in which each was given.
+	Modifications(ctx context.Context) ([]tko.OpenModification, error)
+	// BreakModification ends the token of a deployment, and returns what it was.
+	// ErrNotFound if none is good.
+	BreakModification(ctx context.Context, deployment string) (tko.OpenModification, error)
 }
 
 // A Queue keeps work, and what is known of the sources that are worked on.

@@ -25,11 +25,9 @@ func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Wor
 		return nil, err
 	}
 	deadline := time.Now().Add(claim.Wait)
-	for {
+	for waited := false; ; waited = true {
 		signal := s.store.Signal()
-		// Not cut off half way: a claim whose answer nobody gets would keep its
-		// items from everybody until the lease runs out.
-		items, due, err := s.store.ClaimWork(context.WithoutCancel(ctx), claim)
+		items, due, err := s.claim(ctx, claim, signal, waited)
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), s.giveBack(context.WithoutCancel(ctx), items))
 		}
@@ -47,6 +45,40 @@ func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Wor
 			return nil, err
 		}
 	}
+}
+
+// A lull is what was found of a queue by one that waits for work: nothing is due
+// before a time, as long as a signal of the store is not given. Without, each of
+// a thousand that wait would ask the database at every change.
+type lull struct {
+	lock   lock
+	signal <-chan struct{}
+	due    time.Time // zero: not known
+}
+
+// claim claims once. One that has waited asks the store only if no other has
+// since the signal was given: they take turns.
+func (s *Service) claim(ctx context.Context, claim tko.ClaimWork, signal <-chan struct{}, waited bool) ([]tko.WorkItem, time.Time, error) {
+	// Not cut off half way: a claim whose answer nobody gets would keep its
+	// items from everybody until the lease runs out.
+	uncut := context.WithoutCancel(ctx)
+	if !waited {
+		return s.store.ClaimWork(uncut, claim)
+	}
+	l := s.lulls[claim.Queue]
+	unlock, err := l.lock.lock(ctx)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer unlock()
+	if l.signal == signal && (l.due.IsZero() || time.Now().Before(l.due)) {
+		return nil, l.due, nil
+	}
+	items, due, err := s.store.ClaimWork(uncut, claim)
+	if l.signal = nil; err == nil && len(items) == 0 {
+		l.signal, l.due = signal, due
+	}
+	return items, due, err
 }
 
 // giveBack ends the claims of items that nobody will work on.
@@ -100,6 +132,14 @@ func checkLease(lease time.Duration) error {
 	return nil
 }
 
+// checkItemCount bounds how many items one call is about: no claim has more.
+func checkItemCount(n int) error {
+	if n > maxClaim {
+		return tko.Errorf(tko.ErrInvalid, "there are %d items of work: give at most %d at a time", n, maxClaim)
+	}
+	return nil
+}
+
 func checkItem(item tko.WorkItem) error {
 	if err := checkQueue(item.Queue); err != nil {
 		return err
@@ -116,6 +156,9 @@ func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease tim
 	if err := checkLease(lease); err != nil {
 		return nil, err
 	}
+	if err := checkItemCount(len(items)); err != nil {
+		return nil, err
+	}
 	for _, item := range items {
 		if err := checkItem(item); err != nil {
 			return nil, err
@@ -130,6 +173,9 @@ func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease tim
 // FinishWork ends claims; those that are no longer the caller's are passed
 // over.
 func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
+	if err := checkItemCount(len(items)); err != nil {
+		return err
+	}
 	finished := make([]tko.FinishedWork, len(items))
 	for i, f := range items {
 		if err := checkItem(f.Item); err != nil {

@@ -146,6 +146,13 @@ func TestCommands(t *testing.T) {
 			args: []string{"deployment", "mod", "end", "T1"},
 			err:  "tko: no package: use --url or --stdin\nhint: see tko deployment mod end --help\n", code: 2,
 		},
+		"mod list": {args: []string{"deployment", "mod", "list", "-o", "bare"}, asked: "modifications", out: "D1\nD2\n"},
+		"mod list as JSON": {
+			args: []string{"deployment", "mod", "list", "-o", "json", "--pretty=false"}, asked: "modifications",
+			out: `[{"deploymentId":"D1","expires":"2026-01-02T03:04:15Z","started":"2026-01-02T03:04:05Z","who":"alice","why":"to scale"},` +
+				`{"deploymentId":"D2","expires":"2026-01-02T03:04:05Z","who":"anonymous@::1","why":""}]` + "\n",
+		},
+		"mod break":  {args: []string{"deployment", "mod", "break", "D1"}, asked: "break D1", err: "broke the modification of deployment \"D1\" by alice\n"},
 		"mod cancel": {args: []string{"deployment", "mod", "cancel", "T1"}, asked: "cancel T1", err: "cancelled the modification\n"},
 		"plugin register": {
 			args:  []string{"plugin", "register", "prepare", "ns", "image", "-e", "kpt", "-r", "a=b.c", "-g", "g,v1,K", "-g", ",v1,Pod"},

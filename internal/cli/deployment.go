@@ -334,7 +334,7 @@ func wouldApprove(ctx context.Context, s *session, id tko.DeploymentID) (int, er
 }
 
 func (a *app) modCommand() *cobra.Command {
-	return group("mod", "Modify a deployment: start, change its package, end", a.modStart(), a.modEnd(), a.modCancel())
+	return group("mod", "Modify a deployment: start, change its package, end", a.modStart(), a.modEnd(), a.modCancel(), a.modList(), a.modBreak())
 }
 
 func (a *app) modStart() *cobra.Command {

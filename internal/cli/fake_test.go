@@ -155,6 +155,18 @@ func (f *fake) EndModification(ctx context.Context, token string, pkg krm.Packag
 	return "D1", 7, f.got(ctx, "end %s %d", token, len(pkg))
 }
 
+func (f *fake) Modifications(ctx context.Context) ([]tko.OpenModification, error) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return []tko.OpenModification{
+		{Deployment: "D1", Started: at, Expires: at.Add(10 * time.Second), Author: tko.Author{Who: "alice", Why: "to scale"}},
+		{Deployment: "D2", Expires: at, Author: tko.Author{Who: "anonymous@::1"}},
+	}, f.got(ctx, "modifications")
+}
+
+func (f *fake) BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error) {
+	return tko.OpenModification{Deployment: id, Author: tko.Author{Who: "alice"}}, f.got(ctx, "break %s", id)
+}
+
 func (f *fake) CancelModification(ctx context.Context, token string) error {
 	return f.got(ctx, "cancel %s", token)
 }

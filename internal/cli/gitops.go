@@ -216,9 +216,10 @@ func (a *app) gitopsSync() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sync NAME…",
 		Short: "Have sources looked at now",
-		Long: `Have sources looked at now. With --wait, the command ends when each of them
-was looked at since, and nothing is under way in it any more: with 0 if all are
-ready, and with 1 if one isn't, or if the time is over.`,
+		Long: `Have sources looked at now, and compared with what is there: with TKO, if
+anything changed there, and with Open Source MANO. With --wait, the command ends
+when each of them was looked at since, and nothing is under way in it any more:
+with 0 if all are ready, and with 1 if one isn't, or if the time is over.`,
 		Example:           "  tko gitops sync fleet\n  tko gitops sync fleet services --wait --wait-timeout 10m",
 		Args:              arguments(1, -1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -442,11 +443,14 @@ A tree that is wrong is 2, as the input of every command.`,
 
 // wrongTree tells what is wrong with a working tree, each on a line of its own.
 func (a *app) wrongTree(err error, name string, preview *gitops.Preview) error {
-	const most = 50
+	const most = 1000
 	told := err
 	if lines := strings.Split(err.Error(), "\n"); len(lines) > 1 {
 		for _, line := range lines[:min(most, len(lines))] {
 			fmt.Fprintln(a.streams.Err, printable(line))
+		}
+		if more := len(lines) - most; more > 0 {
+			fmt.Fprintf(a.streams.Err, "and %d more\n", more)
 		}
 		told = &summary{err: err, text: fmt.Sprintf("%d things are wrong with the tree", len(lines))}
 	}

@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,6 +157,24 @@ func TestPlanShowsChanges(t *testing.T) {
 		got := s.run(t.Context(), "gitops", "plan", "--dir", dir, "--name", "fleet", "-o", format)
 		if diff := cmp.Diff(want, got.out); diff != "" || got.code != exitOK {
 			t.Errorf("%s: exit code %d, %s\n%s", format, got.code, strings.TrimSpace(got.err), diff)
+		}
+	}
+}
+
+// The command prints all that is wrong with a tree, each on a line, and says how many more there are beyond a bound.
+func TestPlanTellsAllThatIsWrong(t *testing.T) {
+	t.Parallel()
+	for n, last := range map[int]string{60: "problem 59", 1003: "and 3 more"} {
+		var out, errs bytes.Buffer
+		a := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, nil)
+		var all []error
+		for i := range n {
+			all = append(all, fmt.Errorf("problem %d", i))
+		}
+		err := a.wrongTree(errors.Join(all...), "fleet", nil)
+		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+		if len(lines) != min(n, 1001) || lines[len(lines)-1] != last || err.Error() != fmt.Sprintf("%d things are wrong with the tree", n) {
+			t.Errorf("%d problems: %d lines, the last is %q; %v", n, len(lines), lines[len(lines)-1], err)
 		}
 	}
 }

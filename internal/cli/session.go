@@ -52,6 +52,8 @@ type (
 		StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error)
 		EndModification(ctx context.Context, token string, pkg krm.Package) (tko.DeploymentID, int64, error)
 		CancelModification(ctx context.Context, token string) error
+		Modifications(ctx context.Context) ([]tko.OpenModification, error)
+		BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error)
 		ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
 		ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error)
 	}

@@ -39,14 +39,15 @@ type Config struct {
 	StoreWait time.Duration // how long to wait for a database that isn't there at the start
 	Data      string        // address of the data controller, for roles without RoleData
 
-	ListenGRPC   string // host:port; see Listen
-	ListenWeb    string // host:port, or "" for none
-	Kubernetes   string // host:port of the Kubernetes API, or "" for none
-	ListenLog    string // host:port of the plugins' log server, or "" for none
-	ListenDebug  string // host:port of Go's profiles, or "" for none
-	ListenHealth string // host:port of what probes ask, or "" for none
-	IPStack      string // dual, ipv6, ipv4
-	ReadyFile    string // where to write the addresses once they are served, or ""
+	ListenGRPC   string   // host:port; see Listen
+	ListenWeb    string   // host:port, or "" for none
+	Kubernetes   string   // host:port of the Kubernetes API, or "" for none
+	ListenLog    string   // host:port of the plugins' log server, or "" for none
+	ListenDebug  string   // host:port of Go's profiles, or "" for none
+	ListenHealth string   // host:port of what probes ask, or "" for none
+	IPStack      string   // dual, ipv6, ipv4
+	WebHosts     []string // names under which browsers may reach the HTTP API, beside those that are safe; * for any
+	ReadyFile    string   // where to write the addresses once they are served, or ""
 
 	KubernetesCert           string // file
 	KubernetesKey            string // file
@@ -55,10 +56,15 @@ type Config struct {
 	KubernetesTrustEverybody bool   // ask nobody who users are; on loopback only
 	KubernetesAudit          KubernetesAudit
 
-	InstanceName        string
-	InstanceDescription string
-	PackageFormat       string
-	MaxMessage          int // bytes
+	InstanceName         string
+	InstanceDescription  string
+	PackageFormat        string
+	MaxMessage           int // bytes
+	Streams              int // watches, lists and waits for work at once; 0: no limit
+	StreamsPerClient     int
+	StreamsPerConnection int
+	SlowWatch            time.Duration // after which a watch ends whose client takes nothing
+	StopTimeout          time.Duration // how long stopping may take at most
 
 	ModificationTime time.Duration
 	Retry            time.Duration // first back-off of failed work
@@ -148,6 +154,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. The default is passed over where another server has it")
 	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for those who look into the server; empty for none")
 	flags.StringVar(&c.ListenHealth, "listen-health", "", "address for probes, over HTTP (port 50059 by convention): /healthz while the process lives, /readyz when the data controller answers; empty for none")
+	flags.StringSliceVar(&c.WebHosts, "web-hosts", nil, "host names under which the HTTP API may be reached, beside IP addresses, localhost, names without a dot, *.svc, *.svc.cluster.local, the machine's name and that of --listen-web; *.example.com is every name below, * is any name")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "dual (IPv6 first), ipv6 or ipv4")
 	flags.StringVar(&c.ReadyFile, "ready-file", "", "file to write the addresses to, as JSON, once they are served")
 
@@ -155,6 +162,12 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.InstanceDescription, "instance-description", "", "what this installation is for")
 	flags.StringVar(&c.PackageFormat, "package-format", string(krm.CBOR), "format of packages for clients that ask for none: cbor or yaml")
 	flags.IntVar(&c.MaxMessage, "max-message", 128<<20, "largest gRPC message, in bytes")
+
+	flags.IntVar(&c.Streams, "streams", 5000, "watches, lists and waits for work that are served at once, each by the gRPC API and the Kubernetes API; 0 for no limit")
+	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "as --streams, of one client: one address of the gRPC API, one user of the Kubernetes API; 0 for no limit")
+	flags.IntVar(&c.StreamsPerConnection, "streams-per-connection", 250, "as --streams, of one connection to the gRPC API; 0 for no limit")
+	flags.DurationVar(&c.SlowWatch, "slow-watch", 30*time.Second, "time after which a watch is ended whose client takes nothing of what it was sent")
+	flags.DurationVar(&c.StopTimeout, "stop-timeout", 25*time.Second, "limit of stopping: what does not end within it is left behind")
 
 	flags.DurationVar(&c.ModificationTime, "modification-time", 10*time.Second, "how long a modification token is good")
 	flags.DurationVar(&c.Retry, "retry", time.Second, "back-off after the first failure of preparing or scheduling something")
@@ -308,7 +321,7 @@ func (c *Config) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"modification-time": c.ModificationTime, "retry": c.Retry, "retry-max": c.RetryMax, "work-lease": c.WorkLease, "cluster-interval": c.ClusterInterval, "chart-timeout": c.ChartTimeout,
-		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait,
+		"plugin-timeout": c.PluginTimeout, "plugin-schedule-timeout": c.PluginScheduleTimeout, "kpt-fetch-timeout": c.KptFetchTimeout, "store-wait": c.StoreWait, "stop-timeout": c.StopTimeout, "slow-watch": c.SlowWatch,
 	} {
 		if d <= 0 {
 			add("--%s is %s: use more than 0", name, d)
@@ -328,8 +341,18 @@ func (c *Config) Validate() error {
 			add("--%s is %d: use more than 0", name, n)
 		}
 	}
+	for name, n := range map[string]int{"streams": c.Streams, "streams-per-client": c.StreamsPerClient, "streams-per-connection": c.StreamsPerConnection} {
+		if n < 0 {
+			add("--%s is %d: use 1 or more, or 0 for no limit", name, n)
+		}
+	}
 	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
+	}
+	for _, name := range c.WebHosts {
+		if name == "" || strings.ContainsAny(name, "/: ") || strings.Contains(strings.TrimPrefix(name, "*."), "*") && name != "*" {
+			add("--web-hosts has %q: use names such as tko.example.com or *.example.com, without scheme and port", name)
+		}
 	}
 	for _, scheme := range c.TOSCASchemes {
 		if !slices.Contains(toscaSchemes, scheme) {

@@ -128,6 +128,8 @@ type source struct {
 	revision string // of tree, and the spec's generation
 	position int64  // of TKO, when it was as it should be
 	checked  time.Time
+	due      time.Time  // when the next reconciliation is due; zero if that isn't known
+	last     *following // what is under way in an OSM, as far as it is known here
 }
 
 // New makes a controller. Sources may be added while it runs.
@@ -325,7 +327,12 @@ func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 	s.looking.Lock()
 	defer s.looking.Unlock()
 	l := &look{controller: c, source: s, spec: spec, claim: item, log: c.log.With("source", spec.Name)}
+	l.called = s.due.IsZero() || time.Now().Before(s.due)
 	result := l.do(tko.WithClaim(ctx, item))
+	s.due = time.Time{}
+	if result.Err == nil && result.Outcome == tko.WorkLater && result.Retry > 0 {
+		s.due = time.Now().Add(result.Retry)
+	}
 	if !errors.Is(result.Err, errClaim) && ctx.Err() == nil {
 		c.mu.Lock()
 		s.looked = spec.Generation
@@ -365,6 +372,7 @@ func around(d time.Duration) time.Duration {
 
 // forget closes the files that are kept.
 func (s *source) forget() {
+	s.last = nil
 	if s.tree != nil {
 		_ = s.tree.Close()
 		s.tree, s.revision = nil, ""

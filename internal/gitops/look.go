@@ -44,6 +44,7 @@ type look struct {
 	source     *source
 	spec       Spec
 	claim      tko.WorkItem
+	called     bool // it was called for, or may have been: it isn't just due
 	log        *slog.Logger
 
 	before tko.SourceStatus
@@ -112,13 +113,13 @@ func (l *look) load(ctx context.Context) error {
 	now, err := l.controller.client.SourceUnless(ctx, l.spec.Name, s.record.Version)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
-		s.record = tko.Source{Name: l.spec.Name}
+		s.record, s.last = tko.Source{Name: l.spec.Name}, nil
 	case err != nil:
 		return err
 	case s.record.Version != 0 && now.Version == s.record.Version:
 		s.record.Approved = now.Approved
 	default:
-		s.record = now
+		s.record, s.last = now, nil
 	}
 	l.before, l.status = s.record.Status, s.record.Status
 	l.status.Items = slices.Clone(l.status.Items)
@@ -155,6 +156,7 @@ func (l *look) save(ctx context.Context) error {
 	next.Version, next.Updated = version, time.Now().UTC()
 	s.record = next
 	s.record.Status.Items = slices.Clone(next.Status.Items)
+	s.record.Status.Operations = slices.Clone(next.Status.Operations)
 	s.record.Status.Conditions = slices.Clone(next.Status.Conditions)
 	if l.controller.options.Changed != nil {
 		l.controller.options.Changed(ctx, next)
@@ -190,6 +192,7 @@ func (l *look) reconcile(ctx context.Context) (again time.Duration, err error) {
 		return 0, err
 	}
 	if l.settled(ctx, revision) {
+		l.succeed(revision) // a failure before that may be over
 		return around(l.spec.Interval), l.save(ctx)
 	}
 	r, err := l.read(ctx, revision)
@@ -197,6 +200,10 @@ func (l *look) reconcile(ctx context.Context) (again time.Duration, err error) {
 		return 0, l.fetchFailed(ctx, err)
 	}
 	l.status.Attempted = revision
+	if last := l.source.last; last != nil && !l.called && r.wrong == nil && last.may(revision, l.spec) {
+		return l.conclude(ctx, revision, r.osm, last.messages, "")
+	}
+	l.source.last = nil
 	return l.apply(ctx, revision, r)
 }
 
@@ -261,27 +268,44 @@ func (l *look) freed() bool {
 }
 
 func ready(s tko.SourceStatus) bool {
-	return slices.ContainsFunc(s.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionReady && c.Status == tko.ConditionTrue })
+	return conditionOf(s, tko.ConditionReady).Status == tko.ConditionTrue
+}
+
+// conditionOf returns a condition; the zero value if there is none of that type.
+func conditionOf(s tko.SourceStatus, typ string) tko.Condition {
+	for _, c := range s.Conditions {
+		if c.Type == typ {
+			return c
+		}
+	}
+	return tko.Condition{}
 }
 
 // dependencyWait is how soon a dependency is looked at again.
 const dependencyWait = 30 * time.Second
 
 // settled says whether everything is as the revision says, as far as we know
-// without asking much.
+// without asking much. When the source was called for, what was checked a while
+// ago doesn't count: TKO is asked whether anything changed, and an OSM is compared.
 func (l *look) settled(ctx context.Context, revision string) bool {
 	s := l.source
-	if l.status.Applied != revision || l.state.Generation != l.spec.Generation || l.status.Asks != "" || l.state.OSM.busy() {
+	if l.status.Applied != revision || l.state.Generation != l.spec.Generation || l.status.Asks != "" || l.state.OSM.busy() || s.checked.IsZero() {
 		return false
 	}
-	if !s.checked.IsZero() && time.Since(s.checked) < l.spec.Resync {
+	switch c := conditionOf(l.status, tko.ConditionReady); {
+	case c.Status == tko.ConditionTrue:
+	case c.Reason == ReasonFetchFailed || c.Reason == ReasonDependency: // nothing of the revision was looked at then
+	default:
+		return false
+	}
+	if !l.called && time.Since(s.checked) < l.spec.Resync {
 		return true
 	}
 	if l.state.OSM != nil {
 		return false
 	}
 	about, err := l.controller.client.About(ctx)
-	if err != nil || s.checked.IsZero() || about.Position != s.position {
+	if err != nil || about.Position != s.position {
 		return false
 	}
 	s.checked = time.Now()
@@ -350,7 +374,7 @@ func (l *look) apply(ctx context.Context, revision string, r reading) (again tim
 		return 0, l.invalid(r.wrong)
 	}
 	if l.spec.OSMOnly && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil {
-		l.say(tko.ConditionTrue, ReasonNothing, "the revision holds nothing for TKO")
+		l.succeed(revision)
 		l.done(revision)
 		return around(l.spec.Interval), l.save(ctx)
 	}
@@ -378,13 +402,24 @@ func (l *look) apply(ctx context.Context, revision string, r reading) (again tim
 	if l.source.position = about.Position; p != nil && len(p.Actions) > 0 {
 		l.source.position = -1
 	}
-	l.status.Messages, l.status.Asks = p.Messages, p.Asks
+	return l.conclude(ctx, revision, osm, p.Messages, p.Asks)
+}
+
+// conclude makes an OSM as the revision says, after TKO, about which there may be
+// messages.
+func (l *look) conclude(ctx context.Context, revision string, osm *osmWanted, messages []string, asks string) (again time.Duration, err error) {
+	l.status.Messages, l.status.Asks = slices.Clone(messages), asks
 	again, pending, err := l.applyOSM(ctx, osm, revision)
 	if err != nil {
+		l.source.last = nil
 		return 0, err
 	}
-	if p.Asks != "" {
-		l.say(tko.ConditionFalse, ReasonApproval, strings.Join(p.Messages, "; "))
+	if l.source.last != nil {
+		l.source.last.messages = messages
+	}
+	if asks != "" {
+		l.source.last = nil
+		l.say(tko.ConditionFalse, ReasonApproval, strings.Join(messages, "; "))
 		l.source.checked = time.Now()
 		return around(l.spec.Interval), l.save(ctx)
 	}
@@ -392,8 +427,18 @@ func (l *look) apply(ctx context.Context, revision string, r reading) (again tim
 		return again, l.save(ctx)
 	}
 	l.done(revision)
-	l.say(tko.ConditionTrue, ReasonSucceeded, "applied revision "+revision)
+	l.succeed(revision)
 	return again, l.save(ctx)
+}
+
+// succeed sets Ready: all of a revision is applied.
+func (l *look) succeed(revision string) {
+	l.status.Attempted = revision
+	if l.spec.OSMOnly && len(l.status.Items) == 0 && l.state.OSM == nil {
+		l.say(tko.ConditionTrue, ReasonNothing, "the revision holds nothing for TKO")
+		return
+	}
+	l.say(tko.ConditionTrue, ReasonSucceeded, "applied revision "+revision)
 }
 
 func (l *look) policy() plan.Policy {
@@ -456,6 +501,7 @@ func (l *look) leave(ctx context.Context) work.Result {
 		l.controller.gone(ctx, l.source, l.spec.Name, l.spec.Report)
 		return work.Result{Outcome: tko.WorkDone}
 	}
+	l.source.last = nil
 	p, err := plan.Make(ctx, l.controller.client, nil, l.status.Items, l.policy())
 	if err == nil && p.Asks != "" {
 		l.status.Asks, l.status.Messages = p.Asks, p.Messages
@@ -526,7 +572,11 @@ func (l *look) failed(e *conditionError) {
 }
 
 func (l *look) condition(typ, status, reason, message string) {
-	message = short(message)
+	separator := "\n" // between what is about different things
+	if !strings.Contains(message, separator) {
+		separator = "; "
+	}
+	message = List(strings.Split(message, separator), separator, maxMessage)
 	c := tko.Condition{Type: typ, Status: status, Reason: reason, Message: message, LastTransition: time.Now().UTC().Truncate(time.Microsecond)}
 	i := slices.IndexFunc(l.status.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 	if i < 0 {
@@ -542,6 +592,29 @@ func (l *look) condition(typ, status, reason, message string) {
 
 func (l *look) remove(typ string) {
 	l.status.Conditions = slices.DeleteFunc(l.status.Conditions, func(c tko.Condition) bool { return c.Type == typ })
+}
+
+// List joins as many texts as have no more bytes than a limit, and says how many
+// others there are. Of the first there is always something.
+func List(texts []string, separator string, limit int) string {
+	const room = len("and 1234567890 more")
+	length := 0
+	for i, text := range texts {
+		length += len(text) + len(separator)
+		last := i == len(texts)-1
+		if length <= limit-room-len(separator) || last && length-len(separator) <= limit {
+			continue
+		}
+		if i == 0 {
+			texts, i = slices.Clone(texts), 1
+			texts[0] = Short(text, max(limit-room-len(separator), 0))
+		}
+		if more := len(texts) - i; more > 0 {
+			return strings.Join(append(slices.Clone(texts[:i]), fmt.Sprintf("and %d more", more)), separator)
+		}
+		break
+	}
+	return strings.Join(texts, separator)
 }
 
 func short(text string) string { return Short(text, maxMessage) }

@@ -66,6 +66,20 @@ func (k *osmKept) owns() bool {
 	return k != nil && len(k.State.Instances)+len(k.State.Packages) > 0
 }
 
+// following is what was under way in an OSM when it was looked at last.
+type following struct {
+	report     osm.Report
+	revision   string
+	generation string
+	since      time.Time // when all of it was compared
+	messages   []string  // about TKO
+}
+
+// may says whether it is enough to look at what is under way.
+func (f *following) may(revision string, spec Spec) bool {
+	return f.revision == revision && f.generation == spec.Generation && time.Since(f.since) < spec.Resync
+}
+
 // osmWanted is what a revision holds for an OSM.
 type osmWanted struct {
 	repository *osmops.Repository
@@ -193,9 +207,20 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 	if err != nil {
 		return 0, "", l.invalid(err)
 	}
-	report, err := l.reconciler(client).Apply(ctx, desired, k.State, l.osmPolicy())
+	began := time.Now()
+	var report osm.Report
+	if last := l.source.last; last != nil {
+		began = last.since
+		report, err = l.reconciler(client).Follow(ctx, desired, k.State, l.osmPolicy(), last.report)
+	} else {
+		report, err = l.reconciler(client).Apply(ctx, desired, k.State, l.osmPolicy())
+	}
+	l.source.last = nil
 	if errors.Is(err, errClaim) {
 		return 0, "", err
+	}
+	if err == nil && report.Following() {
+		l.source.last = &following{report: report, revision: revision, generation: l.spec.Generation, since: began}
 	}
 	unread := w.unread()
 	if again, pending, err = l.osmReport(report, revision, err); err != nil || unread == "" {
@@ -249,25 +274,8 @@ func (l *look) osmReport(report osm.Report, revision string, err error) (again t
 	k := l.state.OSM
 	k.State = report.State
 	l.osmItems(report)
-	now := time.Now().UTC()
-	var operations []tko.SourceOperation
-	for _, change := range report.Changes {
-		operations = append(operations, tko.SourceOperation{Time: now, Revision: revision, Verb: change.Action, Kind: osmKind(change.What), Name: change.Name})
-	}
-	for _, o := range report.Ended {
-		done := map[string]string{osm.Instantiate: "instantiated", osm.Upgrade: "upgraded"}[o.Kind]
-		if o.Failure != "" {
-			done = o.Kind
-		}
-		operations = append(operations, tko.SourceOperation{Time: o.Ended, Revision: revision, Verb: done, Kind: "NsInstance", Name: o.Name, Error: short(o.Failure)})
-	}
-	for _, name := range report.Removed {
-		operations = append(operations, tko.SourceOperation{Time: now, Revision: revision, Verb: "removed", Kind: "NsInstance", Name: name})
-	}
-	l.note(operations...)
-	for _, p := range report.Warnings {
-		l.status.Messages = append(l.status.Messages, strings.TrimSpace(fmt.Sprintf("%s %s %q: %v", p.Source, osmKind(p.What), p.Name, p.Err)))
-	}
+	l.noteOSM(report, revision)
+	l.status.Messages = append(l.status.Messages, warnings(report.Warnings)...)
 	again = around(l.spec.Interval)
 	if report.Again > 0 {
 		again = min(again, report.Again)
@@ -281,7 +289,7 @@ func (l *look) osmReport(report osm.Report, revision string, err error) (again t
 	if report.Approval != nil {
 		l.status.Asks = report.Approval.Key
 		message := fmt.Sprintf("%d network services would be removed or made anew, which is more than the budget allows: %s. To agree: tko gitops approve %s %s",
-			len(report.Approval.Instances), strings.Join(report.Approval.Instances[:min(5, len(report.Approval.Instances))], ", "), l.spec.Name, report.Approval.Key)
+			len(report.Approval.Instances), List(report.Approval.Instances, ", ", maxMessage/2), l.spec.Name, report.Approval.Key)
 		l.status.Messages = append(l.status.Messages, message)
 		l.say(tko.ConditionFalse, ReasonApproval, message)
 		return again, message, nil
@@ -295,32 +303,116 @@ func (l *look) osmReport(report osm.Report, revision string, err error) (again t
 			l.condition(tko.ConditionStalled, tko.ConditionTrue, ReasonFailed, failing)
 		}
 	} else {
-		l.progress(pending)
+		l.progress(firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving))
 	}
 	return again, pending, nil
 }
+
+// begun are what changes are called that end with an operation, by what that is
+// called then.
+var begun = map[string][]string{
+	osm.Instantiate: {osm.ActionCreate}, osm.Upgrade: {osm.ActionUpgrade}, osm.Terminate: {osm.ActionDelete, osm.ActionRecreate},
+}
+
+// noteOSM notes what was done in an OSM: each change once, first as begun, then as
+// ended. One that is tried again and fails as before is the same.
+func (l *look) noteOSM(report osm.Report, revision string) {
+	now := time.Now().UTC()
+	kind := osmKind("instance")
+	for _, o := range report.Ended {
+		done := map[string]string{osm.Instantiate: "instantiated", osm.Upgrade: "upgraded"}[o.Kind]
+		if o.Failure != "" {
+			done = o.Kind
+		}
+		l.unnote(kind, o.Name, begun[o.Kind])
+		l.note(tko.SourceOperation{Time: o.Ended, Revision: revision, Verb: done, Kind: kind, Name: o.Name, Error: short(o.Failure)})
+	}
+	for _, name := range report.Removed {
+		l.unnote(kind, name, begun[osm.Terminate])
+		l.note(tko.SourceOperation{Time: now, Revision: revision, Verb: "removed", Kind: kind, Name: name})
+	}
+	for _, change := range report.Changes {
+		o := tko.SourceOperation{Time: now, Revision: revision, Verb: change.Action, Kind: osmKind(change.What), Name: change.Name}
+		if change.Err != nil {
+			o.Error = short(change.Err.Error())
+			l.status.Operations = slices.DeleteFunc(slices.Clone(l.status.Operations), func(other tko.SourceOperation) bool {
+				other.Time = o.Time
+				return other == o
+			})
+		}
+		l.note(o)
+	}
+}
+
+// unnote removes the newest note of something that was begun, and hasn't failed.
+func (l *look) unnote(kind, name string, verbs []string) {
+	i := slices.IndexFunc(l.status.Operations, func(o tko.SourceOperation) bool {
+		return o.Kind == kind && o.Name == name && o.Error == "" && slices.Contains(verbs, o.Verb)
+	})
+	if i >= 0 {
+		l.status.Operations = slices.Delete(slices.Clone(l.status.Operations), i, i+1)
+	}
+}
+
+// warnings are what people are warned of: what is the same for many, once.
+func warnings(problems []osm.Problem) []string {
+	const most = 5
+	var order []string
+	about := map[string][]osm.Problem{}
+	for _, p := range problems {
+		k := p.What + " " + p.Err.Error()
+		if about[k] == nil {
+			order = append(order, k)
+		}
+		about[k] = append(about[k], p)
+	}
+	slices.Sort(order)
+	var all []string
+	for _, k := range order {
+		same := about[k]
+		slices.SortFunc(same, func(a, b osm.Problem) int { return strings.Compare(a.Name, b.Name) })
+		var names []string
+		for _, p := range same[:min(most, len(same))] {
+			names = append(names, fmt.Sprintf("%q", p.Name))
+		}
+		if more := len(same) - most; more > 0 {
+			names = append(names, fmt.Sprintf("and %d more", more))
+		}
+		source := ""
+		if len(same) == 1 && same[0].Source != "" {
+			source = same[0].Source + ": "
+		}
+		all = append(all, fmt.Sprintf("%s%s %s: %v", source, osmKind(same[0].What), strings.Join(names, ", "), same[0].Err))
+	}
+	return all
+}
+
+// maxProgress is the most bytes of a message about what is under way.
+const maxProgress = 500
 
 func firstPending(r osm.Report) string {
 	return firstWith(r, osm.PhaseStalled, osm.PhaseFailed, osm.PhaseProgressing, osm.PhaseRemoving)
 }
 
-// firstWith names what is in one of the phases, and says how many there are.
+// firstWith names what is in one of the phases: packages first, as instances may
+// wait for them, and of what failed as many as a condition has room for.
 func firstWith(r osm.Report, phases ...string) string {
 	var found []string
 	for _, all := range []map[string]osm.Status{r.Packages, r.Instances} {
+		var some []string
 		for name, s := range all {
 			if slices.Contains(phases, s.Phase) {
-				found = append(found, strings.TrimSpace(fmt.Sprintf("%s %s is %s: %s", s.Source, name, s.Phase, strings.TrimPrefix(s.Message, s.Source+": "))))
+				some = append(some, strings.TrimSpace(fmt.Sprintf("%s %s is %s: %s", s.Source, name, s.Phase, strings.TrimPrefix(s.Message, s.Source+": "))))
 			}
 		}
+		slices.Sort(some)
+		found = append(found, some...)
 	}
-	slices.Sort(found)
-	const most = 3
-	text := strings.Join(found[:min(most, len(found))], "; ")
-	if more := len(found) - most; more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
+	limit := maxMessage
+	if !slices.Contains(phases, osm.PhaseStalled) {
+		limit = maxProgress
 	}
-	return text
+	return List(found, "; ", limit)
 }
 
 func osmKind(what string) string {

@@ -46,7 +46,7 @@ func TestPlanTellsWhatChanges(t *testing.T) {
 	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: r.url}})}})
 	w.sync("fleet", first)
 	// What became of a deployment since is no change of the source.
-	for _, i := range w.until("fleet", "applied", func(tko.Source) bool { return true }).Status.Items {
+	for _, i := range w.until("fleet", "applied", func(s tko.Source) bool { return !s.Called }).Status.Items {
 		if i.Name != "d" {
 			continue
 		}

@@ -325,6 +325,13 @@ func TestUnchangedAsksNothing(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.asked
 	}
+	eventually(t, "looked at", func() bool {
+		s, err := c.Source(ctx, "fleet")
+		return err == nil && !s.Called
+	})
+	<-c.looked
+	// The first look that is called for after something was applied compares that
+	// with TKO.
 	if err := controller.Call(ctx, "fleet"); err != nil {
 		t.Fatal(err)
 	}

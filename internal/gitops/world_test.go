@@ -229,7 +229,8 @@ func ready(s tko.Source) tko.Condition {
 	return tko.Condition{}
 }
 
-// sync has a source looked at, and waits until a revision is applied.
+// sync has a source looked at, and waits until that is over and a revision is
+// applied.
 func (w *world) sync(name, revision string) tko.Source {
 	w.Helper()
 	if err := w.controller.Call(w.Context(), name); err != nil {
@@ -237,7 +238,7 @@ func (w *world) sync(name, revision string) tko.Source {
 	}
 	return w.until(name, "at "+revision, func(s tko.Source) bool {
 		c := ready(s)
-		return s.Status.Applied == revision && c.Status == tko.ConditionTrue
+		return s.Status.Applied == revision && c.Status == tko.ConditionTrue && !s.Called
 	})
 }
 

@@ -88,6 +88,8 @@ type Modifier interface {
 	StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error)
 	EndModification(ctx context.Context, token string, p krm.Package) (id tko.DeploymentID, revision int64, err error)
 	CancelModification(ctx context.Context, token string) error
+	Modifications(ctx context.Context) ([]tko.OpenModification, error)
+	BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error)
 	CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (revision int64, err error)
 }
 

@@ -3,6 +3,7 @@ package grpcapi
 import (
 	"context"
 	"iter"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -18,9 +19,12 @@ import (
 type data struct {
 	tkopb.UnimplementedDataServer
 
-	backend  Backend
-	format   krm.Format // for clients that don't prefer one
-	stopping <-chan struct{}
+	backend   Backend
+	format    krm.Format // for clients that don't prefer one
+	stopping  <-chan struct{}
+	limiter   *limiter
+	slowWatch time.Duration
+	changes   changes
 }
 
 func (d *data) About(ctx context.Context, _ *emptypb.Empty) (*tkopb.AboutResponse, error) {
@@ -51,6 +55,7 @@ func (d *data) GetTemplate(ctx context.Context, m *tkopb.GetTemplate) (*tkopb.Te
 	if err != nil {
 		return nil, err
 	}
+	wire.FitTemplate(&t).FitDeployments(rowSize(ctx))
 	return wire.NewTemplate(t, format)
 }
 
@@ -65,7 +70,12 @@ func (d *data) ListTemplates(m *tkopb.ListTemplates, s grpc.ServerStreamingServe
 		Deployments: !m.GetWithoutDeploymentIds(),
 		Counts:      m.GetWithDeploymentCounts(),
 	}
-	return send(s, d.backend.Templates(s.Context(), wire.TemplateSelect(m.GetSelect()), options), format, wire.NewListedTemplate)
+	size := rowSize(s.Context())
+	return send(s, d.backend.Templates(s.Context(), wire.TemplateSelect(m.GetSelect()), options), format,
+		func(t tko.Template, format krm.Format) (*tkopb.ListedTemplate, error) {
+			wire.FitTemplate(&t).Fit(size)
+			return wire.NewListedTemplate(t, format)
+		})
 }
 
 func (d *data) DeleteTemplate(ctx context.Context, m *tkopb.TemplateID) (*tkopb.DeleteResponse, error) {
@@ -95,6 +105,7 @@ func (d *data) GetSite(ctx context.Context, m *tkopb.GetSite) (*tkopb.Site, erro
 	if err != nil {
 		return nil, err
 	}
+	wire.FitSite(&site).FitDeployments(rowSize(ctx))
 	return wire.NewSite(site, format)
 }
 
@@ -109,7 +120,12 @@ func (d *data) ListSites(m *tkopb.ListSites, s grpc.ServerStreamingServer[tkopb.
 		Deployments: !m.GetWithoutDeploymentIds(),
 		Counts:      m.GetWithDeploymentCounts(),
 	}
-	return send(s, d.backend.Sites(s.Context(), wire.SiteSelect(m.GetSelect()), options), format, wire.NewListedSite)
+	size := rowSize(s.Context())
+	return send(s, d.backend.Sites(s.Context(), wire.SiteSelect(m.GetSelect()), options), format,
+		func(site tko.Site, format krm.Format) (*tkopb.ListedSite, error) {
+			wire.FitSite(&site).Fit(size)
+			return wire.NewListedSite(site, format)
+		})
 }
 
 func (d *data) DeleteSite(ctx context.Context, m *tkopb.SiteID) (*tkopb.DeleteResponse, error) {
@@ -143,7 +159,11 @@ func (d *data) ListDeployments(m *tkopb.ListDeployments, s grpc.ServerStreamingS
 	}
 	deployments := d.backend.Deployments(s.Context(), wire.DeploymentSelect(m.GetSelect()), options)
 	if format != "" {
-		return send(s, deployments, format, wire.NewListedDeployment)
+		size := rowSize(s.Context())
+		return send(s, deployments, format, func(d tko.Deployment, format krm.Format) (*tkopb.ListedDeployment, error) {
+			wire.FitDeployment(&d).Fit(size)
+			return wire.NewListedDeployment(d, format)
+		})
 	}
 	return sendRows(s, deployments)
 }
@@ -224,11 +244,13 @@ func send[Entity, Row any](
 // long.
 func sendRows(s grpc.ServerStream, deployments iter.Seq2[tko.Deployment, error]) error {
 	var row wire.DeploymentRow
+	size := rowSize(s.Context())
 	for d, err := range deployments {
 		if err != nil {
 			return err
 		}
 		row.Deployment = d
+		wire.FitDeployment(&row.Deployment).Fit(size)
 		if err := s.SendMsg(&row); err != nil {
 			return err
 		}

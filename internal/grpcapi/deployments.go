@@ -3,6 +3,8 @@ package grpcapi
 import (
 	"context"
 
+	"google.golang.org/grpc"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/wire"
@@ -73,6 +75,27 @@ func (d *data) CancelDeploymentModification(ctx context.Context, m *tkopb.Cancel
 		return nil, err
 	}
 	return &tkopb.CancelDeploymentModificationResponse{Cancelled: true}, nil
+}
+
+func (d *data) ListModifications(_ *tkopb.ListModifications, s grpc.ServerStreamingServer[tkopb.Modification]) error {
+	open, err := d.backend.Modifications(s.Context())
+	if err != nil {
+		return err
+	}
+	for _, m := range open {
+		if err := s.Send(wire.NewOpenModification(m)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *data) BreakModification(ctx context.Context, m *tkopb.BreakModification) (*tkopb.Modification, error) {
+	broken, err := d.backend.BreakModification(ctx, tko.DeploymentID(m.GetDeploymentId()))
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewOpenModification(broken), nil
 }
 
 func (d *data) CommitDeployment(ctx context.Context, m *tkopb.CommitDeployment) (*tkopb.CommitDeploymentResponse, error) {

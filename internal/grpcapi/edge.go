@@ -28,8 +28,10 @@ const maxErrorSize = 1 << 20
 // edge is what all calls pass through: the author goes in, a status comes out,
 // whatever happens in between.
 type edge struct {
-	log     *slog.Logger
-	timeout time.Duration
+	limiter    *limiter
+	log        *slog.Logger
+	timeout    time.Duration
+	maxMessage int // bytes
 }
 
 func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
@@ -72,13 +74,27 @@ func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 	if err != nil {
 		return err
 	}
-	return handle(server, &authoredStream{ServerStream: s, ctx: authored})
+	slot, err := e.limiter.take(ctx)
+	if err != nil {
+		return err
+	}
+	if slot != nil {
+		defer slot.drop()
+		authored = context.WithValue(authored, slotKey{}, slot)
+	}
+	return handle(server, &authoredStream{ServerStream: s, ctx: authored, maxMessage: e.maxMessage})
 }
 
 type authoredStream struct {
 	grpc.ServerStream
 
-	ctx context.Context //nolint:containedctx // a gRPC stream carries its context
+	ctx        context.Context //nolint:containedctx // a gRPC stream carries its context
+	maxMessage int
+}
+
+// RecvMsg bounds requests as [withBounds] does.
+func (s *authoredStream) RecvMsg(m any) error {
+	return decodeBounded(s.ctx, s.ServerStream.RecvMsg, m, s.maxMessage)
 }
 
 func (s *authoredStream) Context() context.Context { return s.ctx }
@@ -142,6 +158,16 @@ func errorSize(ctx context.Context) int {
 		}
 	}
 	return wire.DefaultErrorSize
+}
+
+// rowSize is how many bytes of a row the client takes, without its package.
+func rowSize(ctx context.Context) int {
+	for _, text := range metadata.ValueFromIncomingContext(ctx, wire.RowSizeKey) {
+		if size, err := strconv.Atoi(text); err == nil && size > wire.DefaultRowSize {
+			return size
+		}
+	}
+	return wire.DefaultRowSize
 }
 
 // withAuthor puts who makes the call, and why, into its context.

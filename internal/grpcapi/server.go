@@ -27,6 +27,10 @@ const (
 // not grow their stacks for each. Calls that find them all busy get their own.
 const streamWorkers = 64
 
+// maxConcurrentCalls is how many calls of one connection are served at once: more
+// wait in the client.
+const maxConcurrentCalls = 2000
+
 // Options are the settings of a server. The zero value works.
 type Options struct {
 	Log           *slog.Logger    // where to report; nowhere if nil
@@ -34,6 +38,8 @@ type Options struct {
 	MaxMessage    int             // bytes of a message that is received; DefaultMaxMessage if 0
 	Timeout       time.Duration   // of calls without a deadline that aren't streams; DefaultTimeout if 0
 	Stopping      <-chan struct{} // once closed, health says so, and watches and waits for work end: they would keep GracefulStop waiting
+	Limits        Limits          // of calls that last; the server must serve listeners made by Listen to know connections
+	SlowWatch     time.Duration   // how long a watcher may take nothing of what it was sent; DefaultSlowWatch if 0
 	ServerOptions []grpc.ServerOption
 }
 
@@ -50,6 +56,10 @@ func (o Options) withDefaults() Options {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
+	if o.SlowWatch == 0 {
+		o.SlowWatch = DefaultSlowWatch
+	}
+	o.Limits = o.Limits.withDefaults()
 	return o
 }
 
@@ -58,19 +68,23 @@ func (o Options) withDefaults() Options {
 // before GracefulStop.
 func NewServer(backend Backend, o Options) *grpc.Server {
 	o = o.withDefaults()
-	edge := &edge{log: o.Log, timeout: o.Timeout}
+	limiter := newLimiter(o.Limits)
+	edge := &edge{limiter: limiter, log: o.Log, timeout: o.Timeout, maxMessage: o.MaxMessage}
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(edge.unary),
 		grpc.ChainStreamInterceptor(edge.stream),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.MaxRecvMsgSize(o.MaxMessage),
 		grpc.NumStreamWorkers(streamWorkers),
+		grpc.MaxConcurrentStreams(maxConcurrentCalls),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		// Existing clients may ping as they like, within reason.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}
 	s := grpc.NewServer(append(options, o.ServerOptions...)...)
-	tkopb.RegisterDataServer(s, &data{backend: backend, format: o.DefaultFormat, stopping: o.Stopping})
+	s.RegisterService(withBounds(tkopb.Data_ServiceDesc, o.MaxMessage), &data{
+		backend: backend, format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch,
+	})
 	healthpb.RegisterHealthServer(s, &health{stopping: o.Stopping})
 	reflection.Register(s)
 	return s

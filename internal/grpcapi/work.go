@@ -3,7 +3,6 @@ package grpcapi
 import (
 	"context"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/tko-orchestrator/tko"
@@ -26,6 +25,13 @@ func (d *data) ClaimWork(ctx context.Context, m *tkopb.ClaimWork) (*tkopb.ClaimW
 	claim, err := wire.ClaimWork(m)
 	if err != nil {
 		return nil, err
+	}
+	if claim.Wait > 0 {
+		slot, err := d.limiter.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer slot.release()
 	}
 	ctx, stop := d.untilStopping(ctx)
 	defer stop()
@@ -57,24 +63,6 @@ func (d *data) FinishWork(ctx context.Context, m *tkopb.FinishWork) (*emptypb.Em
 		return nil, err
 	}
 	return &emptypb.Empty{}, nil
-}
-
-func (d *data) WatchChanges(m *tkopb.WatchChanges, s grpc.ServerStreamingServer[tkopb.Change]) error {
-	kinds, err := wire.Kinds(m.GetKinds())
-	if err != nil {
-		return err
-	}
-	ctx, stop := d.untilStopping(s.Context())
-	defer stop()
-	for change, err := range d.backend.Watch(ctx, m.GetAfter(), kinds...) {
-		if err != nil {
-			return stopped(ctx, err)
-		}
-		if err := s.Send(wire.NewChange(change)); err != nil {
-			return err
-		}
-	}
-	return stopped(ctx, ctx.Err())
 }
 
 // untilStopping answers a context that ends when the server is about to stop,

@@ -17,8 +17,8 @@ var (
 	libraryLog    atomic.Pointer[slog.Handler]
 )
 
-// logLibraries reports what Kubernetes' libraries say to a log.
-func logLibraries(log *slog.Logger) {
+// LogLibraries reports what Kubernetes' libraries say to a log.
+func LogLibraries(log *slog.Logger) {
 	handler := log.Handler()
 	libraryLog.Store(&handler)
 	setLibraryLog.Do(func() { klog.SetSlogLogger(slog.New(quieter{}).With("component", "kubernetes")) })

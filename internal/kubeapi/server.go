@@ -57,6 +57,7 @@ type Options struct {
 	// Bookmarks is how often watchers who want to know are told how far they are,
 	// so that they can resume from there, also if nothing has changed; 30s if zero.
 	Bookmarks time.Duration
+	Watches   WatchLimits
 	Log       *slog.Logger // where to report; nowhere if nil
 }
 
@@ -113,7 +114,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	if o.Bookmarks == 0 {
 		o.Bookmarks = 30 * time.Second
 	}
-	logLibraries(o.Log)
+	LogLibraries(o.Log)
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
@@ -130,8 +131,9 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	config.OpenAPIConfig.Info.Title, config.OpenAPIConfig.Info.Version = "TKO", v1alpha1.GroupVersion.Version
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, apiopenapi.NewDefinitionNamer(public))
 	config.OpenAPIV3Config.Info.Title, config.OpenAPIV3Config.Info.Version = "TKO", v1alpha1.GroupVersion.Version
+	limits := newWatchLimiter(o.Watches, codecs)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(withAccept(api), c)
+		return genericapiserver.DefaultBuildHandlerChain(withAccept(limits.limit(api)), c)
 	}
 	if err := serveSecurely(config, o); err != nil {
 		return nil, err

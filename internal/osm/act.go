@@ -306,9 +306,18 @@ func (w *run) healed(name string, st *InstanceState) {
 
 // do does what was decided for an instance.
 func (w *run) do(ctx context.Context, d decision) error {
-	if d.action != "" {
-		w.changed(Change{Action: d.action, What: whatInstance, Name: d.name, Source: w.wanted[d.name].instance.Source, Reason: d.reason, Paths: d.paths})
+	if d.action == "" {
+		return w.perform(ctx, d)
 	}
+	failed := w.changing(Change{Action: d.action, What: whatInstance, Name: d.name, Source: w.wanted[d.name].instance.Source, Reason: d.reason, Paths: d.paths})
+	err := w.perform(ctx, d)
+	if err != nil {
+		failed(err)
+	}
+	return err
+}
+
+func (w *run) perform(ctx context.Context, d decision) error {
 	switch d.verb {
 	case create:
 		return w.create(ctx, d)
@@ -334,6 +343,7 @@ func (w *run) do(ctx context.Context, d decision) error {
 		w.mu.Lock()
 		delete(w.statuses, d.name)
 		w.removed = append(w.removed, d.name)
+		w.retryPackages(d.name)
 		w.mu.Unlock()
 		return w.book.forget(ctx, d.name)
 	default:
@@ -576,7 +586,7 @@ func (w *run) adopt(ctx context.Context, d decision) error {
 	w.mu.Lock()
 	w.seen.byID[d.record.ID] = d.record
 	w.mu.Unlock()
-	next := w.decideOn(d.name, w.book.instance(d.name))
+	next := w.hold(w.decideOn(d.name, w.book.instance(d.name)))
 	switch next.verb {
 	case instantiate, upgrade:
 		return w.do(ctx, next)
@@ -625,7 +635,7 @@ func (w *run) upgrade(ctx context.Context, d decision) error {
 		params[keyModel] = model
 	}
 	if !pinned(model) {
-		w.warn(Problem{whatInstance, d.name, want.instance.Source, fmt.Errorf("nobody says which version of the chart %s has: OSM takes the newest with each upgrade. Write kdu_model: repository/chart:version into its params", d.kdu)})
+		w.warn(unpinned(want.instance, d.kdu))
 	}
 	have := st.KDUs[d.kdu]
 	removed := have.removed(one.state)

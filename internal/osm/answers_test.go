@@ -423,7 +423,7 @@ func TestKeysThatLeft(t *testing.T) {
 		p, there := w.server.Package(kind, id)
 		return there && slices.Contains(p.Keys, key)
 	}
-	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
+	d := osm.Desired{Packages: packages()}
 	w.settle(d)
 	write(d.Packages[0], "    name: n\n", "    version: '2'\n")
 	write(d.Packages[1], "  product-name: p\n", "  version: '2'\n")

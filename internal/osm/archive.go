@@ -41,6 +41,7 @@ type content struct {
 	name       string // of the descriptor's file
 	digest     string // of the files
 	descriptor Descriptor
+	tree       map[string]any    // the descriptor's, without its envelope
 	charts     map[string]string // charts that name a version, by KDU
 }
 
@@ -60,7 +61,7 @@ func (p Package) load() (content, error) {
 		return content{}, err
 	}
 	var kind Kind
-	kind, c.descriptor, err = ParseDescriptor(files[c.name].data)
+	kind, c.descriptor, c.tree, err = parseDescriptor(files[c.name].data)
 	switch {
 	case err != nil:
 		return content{}, p.invalid("%s: %w", c.name, err)
@@ -231,24 +232,25 @@ func stripJSON(data []byte, charts map[string]string) ([]byte, error) {
 	if err := d.Decode(&tree); err != nil {
 		return nil, err
 	}
-	var walk func(v any)
-	walk = func(v any) {
-		switch t := v.(type) {
-		case map[string]any:
-			if chart, ok := t["helm-chart"].(string); ok && slices.Contains(slices.Collect(maps.Values(charts)), chart) {
-				t["helm-chart"] = unversioned(chart)
-			}
-			for _, inner := range t {
-				walk(inner)
-			}
-		case []any:
-			for _, inner := range t {
-				walk(inner)
-			}
+	stripTree(tree, charts)
+	return json.Marshal(tree)
+}
+
+// stripTree takes the versions of charts out of a tree.
+func stripTree(v any, charts map[string]string) {
+	switch t := v.(type) {
+	case map[string]any:
+		if chart, ok := t["helm-chart"].(string); ok && slices.Contains(slices.Collect(maps.Values(charts)), chart) {
+			t["helm-chart"] = unversioned(chart)
+		}
+		for _, inner := range t {
+			stripTree(inner, charts)
+		}
+	case []any:
+		for _, inner := range t {
+			stripTree(inner, charts)
 		}
 	}
-	walk(tree)
-	return json.Marshal(tree)
 }
 
 // stripVersions takes the versions of charts out of a descriptor, and leaves

@@ -61,6 +61,13 @@ func (b *book) instance(name string) *InstanceState {
 	return b.now.Instances[name]
 }
 
+// pkg is what is known of a package.
+func (b *book) pkg(key string) PackageState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now.Packages[key]
+}
+
 // change changes an instance, without keeping that yet.
 func (b *book) change(name string, change func(*InstanceState)) {
 	b.mu.Lock()
@@ -103,6 +110,28 @@ func (b *book) setPackage(ctx context.Context, key string, p *PackageState) erro
 	}
 	b.mu.Unlock()
 	return b.keep(ctx, key)
+}
+
+// refusedPackages are the keys of packages that were refused.
+func (b *book) refusedPackages() (keys []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k, p := range b.now.Packages {
+		if p.Failed != nil {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// retryPackage forgets that a package was refused. It is kept with the next
+// change that is.
+func (b *book) retryPackage(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.now.Packages[key]
+	p.Failed = nil
+	b.now.Packages[key] = p
 }
 
 // setTarget remembers which OSM this is about, unless what is known was in another.

@@ -120,8 +120,8 @@ type request struct {
 }
 
 // do asks, as the client's user; once more if the token isn't taken any more.
-// The answer is read into into: a pointer, or a function that is given the
-// elements of a list one by one.
+// The response is read into into: a pointer, one to bytes that are no JSON, or a
+// function that is given the elements of a list one by one.
 func (c *Client) do(ctx context.Context, r request, into any) error {
 	s, k, err := c.session(ctx, nil)
 	if err != nil {
@@ -215,7 +215,9 @@ func (c *Client) build(ctx context.Context, r request, s *session) (*http.Reques
 		return nil, tko.Errorf(tko.ErrInvalid, "%s %s: %w", r.method, r.path, err)
 	}
 	maps.Copy(req.Header, r.header)
-	req.Header.Set("Accept", "application/json")
+	if req.Header.Get("Accept") == "" {
+		req.Header.Set("Accept", "application/json")
+	}
 	if contentType != "" && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", contentType)
 	}
@@ -270,6 +272,13 @@ func readAnswer(body io.Reader, into any) error {
 			}
 		}
 		_, err := d.Token()
+		return err
+	case *[]byte:
+		data, err := io.ReadAll(io.LimitReader(body, maxPackage+1))
+		if err == nil && len(data) > maxPackage {
+			err = fmt.Errorf("it is longer than %d MiB", maxPackage>>20)
+		}
+		*into = data
 		return err
 	default:
 		data, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))

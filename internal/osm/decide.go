@@ -57,7 +57,7 @@ func (w *run) decide(only map[string]bool) []decision {
 			all = append(all, decision{name: i.Name, phase: PhaseStalled, message: err.Error()})
 			continue
 		}
-		all = append(all, w.decideOn(i.Name, state.Instances[i.Name]))
+		all = append(all, w.hold(w.decideOn(i.Name, state.Instances[i.Name])))
 	}
 	for _, name := range slices.Sorted(maps.Keys(state.Instances)) {
 		if _, desired := w.wanted[name]; !desired && (only == nil || only[name]) {

@@ -1,7 +1,6 @@
 package osm_test
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
@@ -268,31 +266,31 @@ func TestDefect10ValuesThatLeftAreRemoved(t *testing.T) {
 	}
 }
 
-func TestARefusedPackageStopsWhatComesAfter(t *testing.T) {
+// What is wrong with a package holds back what needs it, and nothing else.
+func TestAPackageThatIsWrongHoldsBackOnlyWhatNeedsIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := repository(t, map[string]string{
 		"a.osmops.yaml":                    file("a", "kdu: {name: upf}"),
+		"c.osmops.yaml":                    strings.ReplaceAll(file("c", "kdu: {name: upf}"), "upf_ns", "another_ns"),
 		"osm-pkgs/broken_knf/vnfd.yaml":    "vnfd: {id: other_knf}",
-		"osm-pkgs/another_ns/osm.nsd.yaml": "nsd: {nsd: [{id: another_ns, vnfd-id: [upf_knf]}]}",
+		"osm-pkgs/another_ns/osm.nsd.yaml": "nsd: {nsd: [{id: another_ns, vnfd-id: [broken_knf], df: [{vnf-profile: [{id: upf, vnfd-id: broken_knf}]}]}]}",
 	})
 	before := repository(t, map[string]string{"b.osmops.yaml": file("b", "kdu: {name: upf}")})
 	w.policy.Wait = 0
 	w.apply(before) // begins to make it
-	r, err := w.try(d)
-	for deadline := time.Now().Add(time.Minute); w.kept().Instances["b"].Pending != nil && time.Now().Before(deadline); {
-		r, err = w.try(d)
-	}
-	if got := w.kept().Instances["b"].Operations; len(got) != 1 {
-		t.Errorf("what was in flight isn't followed: %+v", got)
-	}
-	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "deploy/osm-pkgs/broken_knf") {
-		t.Errorf("error: %v", err)
+	w.policy.Wait = time.Minute
+	r := w.apply(d)
+	if got := r.Packages["vnf/broken_knf"]; got.Phase != osm.PhaseStalled || !strings.Contains(got.Message, "deploy/osm-pkgs/broken_knf") || r.Settled() {
+		t.Errorf("the package is %+v", got)
 	}
 	if got := r.Packages["ns/another_ns"]; got.Phase != osm.PhaseProgressing || !strings.Contains(got.Message, "broken_knf") {
 		t.Errorf("the next is %+v", got)
 	}
-	if all := w.server.Instances(); len(all) != 1 || all[0].Name != "b" { // neither made nor removed
-		t.Errorf("there are: %v", all)
+	if got := r.Instances["c"]; got.Phase != osm.PhaseStalled || !strings.Contains(got.Message, "another_ns") {
+		t.Errorf("what needs it is %+v", got)
+	}
+	if all := w.server.Instances(); len(all) != 1 || all[0].Name != "a" || all[0].State != "READY" { // one was made, one was removed
+		t.Errorf("there are: %+v", all)
 	}
 }

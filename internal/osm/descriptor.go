@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -20,9 +19,8 @@ type Descriptor struct {
 	VNFDs []string  `json:"vnfd-id"` // ids of the VNFDs it refers to
 	DF    []Flavour `json:"df"`
 	// of a VNFD
-	KDUs []KDUDescriptor `json:"kdu"`
-
-	Keys []string `json:"-"` // of its top level, sorted
+	KDUs            []KDUDescriptor `json:"kdu"`
+	SoftwareVersion string          `json:"software-version"`
 }
 
 // A Flavour is a deployment flavour of an NSD.
@@ -50,8 +48,8 @@ func (d *Descriptor) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return err
 	}
-	*d = Descriptor{Keys: slices.Sorted(maps.Keys(parts))}
-	for name, into := range map[string]any{"id": &d.ID, "vnfd-id": &d.VNFDs, "df": &d.DF, "kdu": &d.KDUs} {
+	*d = Descriptor{}
+	for name, into := range map[string]any{"id": &d.ID, "vnfd-id": &d.VNFDs, "df": &d.DF, "kdu": &d.KDUs, "software-version": &d.SoftwareVersion} {
 		if part, ok := parts[name]; ok {
 			_ = json.Unmarshal(texts(part), into)
 		}
@@ -116,11 +114,18 @@ var envelopes = map[string]Kind{
 // ParseDescriptor reads a descriptor in YAML or JSON, in its envelope. Errors
 // are ErrInvalid, and say the line where there is one.
 func ParseDescriptor(data []byte) (Kind, Descriptor, error) {
+	kind, d, _, err := parseDescriptor(data)
+	return kind, d, err
+}
+
+// parseDescriptor returns the descriptor's tree without its envelope, too. It
+// has the types of JSON.
+func parseDescriptor(data []byte) (Kind, Descriptor, map[string]any, error) {
 	var tree map[string]any
 	if json.Unmarshal(data, &tree) != nil { // not every JSON is YAML: tabs
 		tree = nil
 		if err := yaml.Unmarshal(data, &tree); err != nil {
-			return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+			return "", Descriptor{}, nil, tko.Errorf(tko.ErrInvalid, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
 		}
 	}
 	for name, kind := range envelopes {
@@ -136,23 +141,24 @@ func ParseDescriptor(data []byte) (Kind, Descriptor, error) {
 			}
 			if l, ok := inner.([]any); ok {
 				if len(l) != 1 {
-					return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "it holds %d NSDs: a package is one", len(l))
+					return "", Descriptor{}, nil, tko.Errorf(tko.ErrInvalid, "it holds %d NSDs: a package is one", len(l))
 				}
 				inner = l[0]
 			}
 		}
 		d, err := decodeTree(inner)
 		if err != nil || d.ID == "" {
-			return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "the %s under %q has no id", kind.descriptor(), name)
+			return "", Descriptor{}, nil, tko.Errorf(tko.ErrInvalid, "the %s under %q has no id", kind.descriptor(), name)
 		}
-		return kind, d, nil
+		whole, _ := jsonTree(inner).(map[string]any)
+		return kind, d, whole, nil
 	}
 	for name := range tree {
 		if strings.HasSuffix(name, "-catalog") {
-			return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "it has the old form %q, which OSM doesn't take any more: write vnfd or nsd", name)
+			return "", Descriptor{}, nil, tko.Errorf(tko.ErrInvalid, "it has the old form %q, which OSM doesn't take any more: write vnfd or nsd", name)
 		}
 	}
-	return "", Descriptor{}, tko.Errorf(tko.ErrInvalid, "it is no descriptor: its root has neither vnfd nor nsd")
+	return "", Descriptor{}, nil, tko.Errorf(tko.ErrInvalid, "it is no descriptor: its root has neither vnfd nor nsd")
 }
 
 func decodeTree(v any) (Descriptor, error) {

@@ -5,6 +5,7 @@ import (
 	"crypto/md5" //nolint:gosec // the server asks for it
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -162,6 +163,7 @@ func epoch(f float64) time.Time { return time.Unix(0, int64(f*1e9)).UTC().Trunca
 type PackageRecord struct {
 	ID         string // OSM's _id
 	Descriptor Descriptor
+	tree       map[string]any // all that OSM has, its own fields included
 }
 
 // UnmarshalJSON reads a record, which is a descriptor with more fields.
@@ -173,7 +175,7 @@ func (r *PackageRecord) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	r.ID = id.ID
-	return json.Unmarshal(data, &r.Descriptor)
+	return errors.Join(json.Unmarshal(data, &r.tree), json.Unmarshal(data, &r.Descriptor))
 }
 
 // A VIMRecord is what OSM says of a VIM account.
@@ -235,16 +237,24 @@ func (c *Client) UpdatePackage(ctx context.Context, kind Kind, id string, a Arch
 	return c.do(ctx, a.request(http.MethodPut, p.records+"/"+url.PathEscape(id)+"/"+p.content), nil)
 }
 
-// DropKeys removes keys of the top level of a package's descriptor. OSM merges
-// what it is sent into what it has, so those that left are still there.
-func (c *Client) DropKeys(ctx context.Context, kind Kind, id, descriptor string, keys []string) error {
-	d := map[string]any{"id": descriptor}
-	for _, k := range keys {
-		d[k] = nil
-	}
-	body := map[string]any{"vnfd": d}
+// PackageContent returns the archive that a package was made from, or replaced
+// with last.
+func (c *Client) PackageContent(ctx context.Context, kind Kind, id string) ([]byte, error) {
+	var data []byte
+	p := pathsOf[kind]
+	err := c.do(ctx, request{
+		method: http.MethodGet, path: p.records + "/" + url.PathEscape(id) + "/" + p.content, header: http.Header{"Accept": {"application/zip, application/gzip"}},
+	}, &data)
+	return data, err
+}
+
+// MergeDescriptor merges a tree into the descriptor of a package: what it lacks
+// stays, what is nil in it is removed, lists are replaced. Files stay as they are,
+// also that of the descriptor. OSM takes that of packages that instances use.
+func (c *Client) MergeDescriptor(ctx context.Context, kind Kind, id string, tree map[string]any) error {
+	body := map[string]any{"vnfd": tree}
 	if kind == KindNS {
-		body = map[string]any{"nsd": map[string]any{"nsd": []any{d}}}
+		body = map[string]any{"nsd": map[string]any{"nsd": []any{tree}}}
 	}
 	return c.do(ctx, request{
 		method: http.MethodPut, path: pathsOf[kind].create + "/" + url.PathEscape(id), body: body,

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -33,8 +34,10 @@ type packageStep struct {
 	Package
 	content content
 	id      string // OSM's, if it is there
+	there   PackageRecord
 	action  string // none if it is as it should be
 	reason  string
+	held    *Failure // it was refused, and isn't sent again yet
 }
 
 // comparePackages says what is to be done with packages. OSM is asked only if
@@ -46,7 +49,10 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 	ids := map[Kind][]string{}
 	for _, p := range w.desired.ordered() {
 		s := packageStep{Package: p, content: w.local.contents[p.key()], id: state[p.key()].ID}
-		if s.content.digest == "" || state[p.key()].Digest != s.content.digest {
+		if f := state[p.key()].Failed; f != nil && f.Digest == s.content.digest && w.pauseOf(f) > 0 {
+			s.held = f
+		}
+		if s.content.digest != "" && s.held == nil && state[p.key()].Digest != s.content.digest {
 			same = false
 		}
 		steps = append(steps, s)
@@ -55,7 +61,7 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 	if same {
 		return steps, nil
 	}
-	there := map[string]string{}
+	there := map[string]PackageRecord{}
 	for _, kind := range []Kind{KindVNF, KindNS} {
 		for _, q := range split("id", ids[kind]) {
 			found, err := w.Client.Packages(ctx, kind, q)
@@ -63,15 +69,16 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 				return steps, fmt.Errorf("listing the %s packages: %w", kind, err)
 			}
 			for _, r := range found {
-				there[key(kind, r.Descriptor.ID)] = r.ID
+				there[key(kind, r.Descriptor.ID)] = r
 			}
 		}
 	}
 	for i := range steps {
 		s := &steps[i]
 		was := state[s.key()]
-		s.id = there[s.key()]
+		s.id, s.there = there[s.key()].ID, there[s.key()]
 		switch {
+		case s.held != nil:
 		case s.id == "" && was.ID != "":
 			s.action, s.reason = ActionCreate, "it was removed from OSM"
 		case s.id == "":
@@ -87,28 +94,116 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 	return steps, nil
 }
 
-// ensurePackages makes OSM have the packages, in order. The first that can't
-// be stops everything.
+// pauseOf is how long it takes until a package that was refused is sent again.
+func (w *run) pauseOf(f *Failure) time.Duration {
+	return time.Until(f.At.Add(w.policy.Retry << min(f.Count-1, 6)))
+}
+
+// ensurePackages makes OSM have the packages, in order. One that can't be made
+// holds back only what needs it: other packages, and instances (see holdBack). An
+// error concerns all of them.
 func (w *run) ensurePackages(ctx context.Context) error {
 	steps, err := w.comparePackages(ctx)
 	if err != nil {
 		return err
 	}
-	for i, s := range steps {
-		err := w.packageProblem(s.Package)
-		if err == nil && s.action != "" {
-			err = w.ensure(ctx, &steps[i])
-		}
-		if err != nil {
-			w.packages[s.key()] = Status{Phase: PhaseStalled, Message: err.Error(), Source: s.Source, ID: s.id}
-			for _, later := range steps[i+1:] {
-				w.packages[later.key()] = Status{Phase: PhaseProgressing, Message: "it waits for " + s.where(), Source: later.Source, ID: later.id}
+	for i := range steps {
+		s := &steps[i]
+		status := Status{Phase: PhaseReady, Source: s.Source, ID: s.id}
+		problem, waits := w.packageProblem(s.Package), w.missingOf(s.content)
+		switch {
+		case problem != nil:
+			status.Phase, status.Message = PhaseStalled, problem.Error()
+		case s.held != nil:
+			status.Phase, status.Message = phaseOf(s.held), s.held.Message
+			w.packagesLater = sooner(w.packagesLater, w.pauseOf(s.held))
+		case s.action != "" && waits != "":
+			status.Phase, status.Message = PhaseProgressing, "it waits for "+waits
+		case s.action != "":
+			err := w.ensure(ctx, s)
+			if err != nil && fatal(err) {
+				return err
 			}
-			return err
+			if status.ID = s.id; err == nil {
+				break
+			}
+			f, keepErr := w.refusePackage(ctx, s, err)
+			if keepErr != nil {
+				return keepErr
+			}
+			status.Phase, status.Message = phaseOf(f), f.Message
+			w.packagesLater = sooner(w.packagesLater, w.pauseOf(f))
 		}
-		w.packages[s.key()] = Status{Phase: PhaseReady, Source: s.Source, ID: steps[i].id}
+		if note := w.book.pkg(s.key()).Note; note != "" {
+			w.warn(Problem{string(s.Kind), s.ID, s.Source, errors.New(note)})
+		}
+		if status.Phase != PhaseReady {
+			w.blocked[s.key()] = s.where()
+		}
+		w.packages[s.key()] = status
 	}
 	return nil
+}
+
+// sooner is the shorter of two times, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if b = max(b, time.Millisecond); a == 0 || b < a {
+		return b
+	}
+	return a
+}
+
+func phaseOf(f *Failure) string {
+	if f.Refused {
+		return PhaseStalled
+	}
+	return PhaseFailed
+}
+
+// missingOf names a package that an NSD refers to and that isn't as it should be;
+// "" if there is none.
+func (w *run) missingOf(c content) string {
+	for _, id := range c.descriptor.References() {
+		if where, ok := w.blocked[key(KindVNF, id)]; ok {
+			return where
+		}
+	}
+	return ""
+}
+
+// holdBack finds out which instances need a package that isn't as it should be:
+// they stay as they are.
+func (w *run) holdBack(ctx context.Context) error {
+	w.waiting = map[string]string{}
+	if len(w.blocked) == 0 {
+		return nil
+	}
+	for name, want := range w.wanted {
+		k := key(KindNS, want.instance.NSD)
+		where, blocked := w.blocked[k]
+		if c, here := w.local.contents[k]; !blocked && here {
+			where = w.missingOf(c)
+		} else if !blocked && w.refused[name] == nil {
+			nsd, err := w.lookups.nsd(ctx, want.instance.NSD)
+			if err != nil && fatal(err) {
+				return err
+			}
+			where = w.missingOf(content{descriptor: nsd.Descriptor})
+		}
+		if where != "" {
+			w.waiting[name] = "it waits for " + where + ", which isn't as it should be"
+		}
+	}
+	return nil
+}
+
+// hold lets an instance wait that needs a package which isn't as it should be.
+func (w *run) hold(d decision) decision {
+	why := w.waiting[d.name]
+	if why == "" || d.verb == nothing || d.verb == forget {
+		return d
+	}
+	return d.as(PhaseStalled, why)
 }
 
 func (w *run) packageProblem(p Package) error {
@@ -120,40 +215,69 @@ func (w *run) packageProblem(p Package) error {
 	return nil
 }
 
+// refusePackage notes that a package could not be made as it should be.
+func (w *run) refusePackage(ctx context.Context, s *packageStep, err error) (*Failure, error) {
+	was := w.book.pkg(s.key())
+	f := Failure{Digest: s.content.digest, Message: err.Error(), Refused: !errors.Is(err, tko.ErrUnavailable), Count: 1, At: now().Truncate(time.Millisecond)}
+	if was.Failed != nil && was.Failed.Digest == f.Digest {
+		f.Count = was.Failed.Count + 1
+	}
+	was.Failed = &f
+	return &f, w.book.setPackage(ctx, s.key(), &was)
+}
+
 // ensure makes or updates a package.
 func (w *run) ensure(ctx context.Context, s *packageStep) error {
-	a, err := s.pack(s.content, false)
+	failed := w.changing(Change{Action: s.action, What: string(s.Kind), Name: s.ID, Source: s.Source, Reason: s.reason})
+	next, err := w.bring(ctx, s)
 	if err != nil {
+		err = fmt.Errorf("%s: the %s package %q: %w", s.where(), s.Kind, s.ID, err)
+		failed(err)
 		return err
 	}
-	w.changed(Change{Action: s.action, What: string(s.Kind), Name: s.ID, Source: s.Source, Reason: s.reason})
+	return w.book.setPackage(ctx, s.key(), next)
+}
+
+// bring has OSM take a package, and returns what is there then.
+func (w *run) bring(ctx context.Context, s *packageStep) (*PackageState, error) {
+	a, err := s.pack(s.content, false)
+	if err != nil {
+		return nil, err
+	}
 	err = w.send(ctx, s, a)
-	var said *Error
-	if errors.As(err, &said) && said.Status == http.StatusUnprocessableEntity && len(s.content.charts) > 0 {
+	if refusedAs(err, http.StatusUnprocessableEntity) && len(s.content.charts) > 0 {
 		// Since v19, versions of charts are given with instances.
 		if a, err = s.pack(s.content, true); err == nil {
 			err = w.send(ctx, s, a)
 		}
 	}
+	if s.action == ActionUpdate && inUse(err) {
+		return w.merge(ctx, s, err)
+	}
 	if err != nil {
-		return fmt.Errorf("%s: the %s package %q: %w", s.where(), s.Kind, s.ID, err)
+		return nil, err
 	}
 	keys, err := w.dropKeys(ctx, s)
 	if err != nil {
-		return fmt.Errorf("%s: the %s package %q: %w", s.where(), s.Kind, s.ID, err)
+		return nil, err
 	}
-	return w.book.setPackage(ctx, s.key(), &PackageState{ID: s.id, Digest: s.content.digest, Keys: keys})
+	return &PackageState{ID: s.id, Digest: s.content.digest, Keys: keys}, nil
 }
 
-// dropKeys removes what left the top level of the descriptor, and answers what
-// is there then. That a server doesn't take that is no reason to stop.
+func refusedAs(err error, status int) bool {
+	said, ok := errors.AsType[*Error](err)
+	return ok && said.Status == status
+}
+
+// dropKeys removes what left the descriptor, and returns what is there then. That
+// a server doesn't take that is no reason to stop.
 func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err error) {
-	there = s.content.descriptor.Keys
-	gone := slices.DeleteFunc(slices.Clone(w.book.state().Packages[s.key()].Keys), func(k string) bool { return slices.Contains(there, k) })
+	there = keysOf(s.content.tree)
+	gone := slices.DeleteFunc(slices.Clone(w.book.pkg(s.key()).Keys), func(k string) bool { return slices.Contains(there, k) })
 	if s.action != ActionUpdate || len(gone) == 0 {
 		return there, nil
 	}
-	if err := w.Client.DropKeys(ctx, s.Kind, s.id, s.ID, gone); err != nil {
+	if err := w.Client.MergeDescriptor(ctx, s.Kind, s.id, without(map[string]any{"id": s.ID}, gone)); err != nil {
 		if fatal(err) {
 			return nil, err
 		}
@@ -163,15 +287,25 @@ func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err
 	return there, nil
 }
 
+// errStored says that OSM has a package, and yet didn't find it, or something in
+// it, when it was to be replaced: OSM that keeps files in folders looks for one
+// that is called as the new descriptor if instances use the package.
+var errStored = errors.New("OSM has the package, and can't replace it")
+
 // send sends a package. Somebody else may have made or removed it.
-func (w *run) send(ctx context.Context, s *packageStep, a Archive) (err error) {
-	if s.id != "" {
-		err = w.Client.UpdatePackage(ctx, s.Kind, s.id, a)
+func (w *run) send(ctx context.Context, s *packageStep, a Archive) error {
+	was := s.id
+	if was != "" {
+		err := w.Client.UpdatePackage(ctx, s.Kind, was, a)
 		if !errors.Is(err, tko.ErrNotFound) {
 			return err
 		}
 	}
-	s.id, err = w.Client.CreatePackage(ctx, s.Kind, a)
+	id, err := w.Client.CreatePackage(ctx, s.Kind, a)
+	if was != "" && errors.Is(err, tko.ErrConflict) {
+		return fmt.Errorf("%w: %w", errStored, err)
+	}
+	s.id = id
 	return err
 }
 
@@ -235,7 +369,7 @@ func (w *run) removePackage(ctx context.Context, kind Kind, id string, p Package
 		if err != nil {
 			return fmt.Errorf("removing the %s package %q: %w", kind, id, err)
 		}
-		w.changed(Change{Action: ActionDelete, What: string(kind), Name: id, Reason: "nobody wants it any more"})
+		w.changing(Change{Action: ActionDelete, What: string(kind), Name: id, Reason: "nobody wants it any more"})
 	}
 	return w.book.setPackage(ctx, key(kind, id), nil)
 }
@@ -246,12 +380,30 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 	if err != nil {
 		return err
 	}
+	plan.Refused = slices.Clone(w.problems)
 	for _, s := range steps {
-		if s.action != "" && s.content.digest != "" {
+		var refused error
+		switch {
+		case w.packageProblem(s.Package) != nil:
+			w.blocked[s.key()] = s.where()
+		case s.held != nil:
+			refused = errors.New(s.held.Message)
+		case s.action != "" && w.missingOf(s.content) != "":
+			w.blocked[s.key()] = s.where()
+			continue
+		case s.action == ActionUpdate:
+			refused = w.predict(&s)
+		}
+		if refused != nil {
+			w.blocked[s.key()] = s.where()
+			plan.Refused = append(plan.Refused, Problem{string(s.Kind), s.ID, s.Source, refused})
+		} else if s.action != "" && s.content.digest != "" {
 			plan.Changes = append(plan.Changes, Change{Action: s.action, What: string(s.Kind), Name: s.ID, Source: s.Source, Reason: s.reason})
 		}
 	}
-	plan.Refused = slices.Clone(w.problems)
+	if err := w.holdBack(ctx); err != nil {
+		return err
+	}
 	if err := w.observe(ctx, nil); err != nil {
 		return err
 	}
@@ -269,6 +421,15 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 		}
 		if d.verb == nothing && d.phase == PhaseStalled {
 			plan.Refused = append(plan.Refused, Problem{whatInstance, d.name, source, errors.New(d.message)})
+		}
+		if d.verb == create {
+			if _, err := w.lookups.vim(ctx, w.wanted[d.name].instance.VIM); err != nil {
+				if fatal(err) {
+					return err
+				}
+				plan.Refused = append(plan.Refused, Problem{whatInstance, d.name, source, err})
+				continue
+			}
 		}
 		if d.verb != nothing && d.action != "" {
 			plan.Changes = append(plan.Changes, Change{Action: d.action, What: whatInstance, Name: d.name, Source: source, Reason: d.reason, Paths: d.paths})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 )
 
@@ -82,6 +83,7 @@ type Change struct {
 	Source string   // where that is from, if it is desired
 	Reason string   // why
 	Paths  []string // of values that change: "member/KDU: replicaCount"
+	Err    error    // why it could not be made, or begun
 }
 
 // A Plan is what Apply would do, in its order.
@@ -139,7 +141,7 @@ type Status struct {
 // A Report is what came of an Apply.
 type Report struct {
 	State     State             // what was kept last
-	Changes   []Change          // that were begun, in order
+	Changes   []Change          // that were begun, or tried, in order
 	Packages  map[string]Status // by "vnf/ID" and "ns/ID"
 	Instances map[string]Status // by name
 	Removed   []string          // instances that are gone since, sorted
@@ -170,6 +172,30 @@ func (r Report) Settled() bool {
 	return r.Approval == nil
 }
 
+// Following reports whether all that isn't as it should be is under way: see
+// [Reconciler.Follow].
+func (r Report) Following() bool {
+	if r.Approval != nil {
+		return false
+	}
+	for _, s := range r.Packages {
+		if s.Phase != PhaseReady && s.Phase != PhaseKept {
+			return false
+		}
+	}
+	some := false
+	for _, s := range r.Instances {
+		switch s.Phase {
+		case PhaseReady, PhaseKept:
+		case PhaseProgressing, PhaseRemoving:
+			some = true
+		default:
+			return false
+		}
+	}
+	return some
+}
+
 // Plan says what Apply would do, without changing anything, in OSM or here.
 func (r *Reconciler) Plan(ctx context.Context, d Desired, s State, p Policy) (Plan, error) {
 	w := newRun(r, d, s, p)
@@ -181,15 +207,29 @@ func (r *Reconciler) Plan(ctx context.Context, d Desired, s State, p Policy) (Pl
 // Apply does what is needed so that OSM holds what is desired, and follows the
 // operations that were begun, for as long as the policy says. What is wrong
 // with one instance is in the report, and doesn't stop the others. A package
-// that is refused stops everything that comes after it, as instances may need
-// it; that is an error, as is everything that concerns all: a server that
-// doesn't answer, say. The report counts also if there is an error.
+// that is refused is in the report, too: only what needs it waits, and stays as
+// it is. An error is what concerns all: a server that doesn't respond, say. The
+// report counts also if there is an error.
 // [tko.ErrInvalid] says that what is desired has to change. Doing it again
 // changes nothing.
 //
 // If nothing is to be done, that costs one request: a list of instances.
 func (r *Reconciler) Apply(ctx context.Context, d Desired, s State, p Policy) (Report, error) {
 	w := newRun(r, d, s, p)
-	err := w.apply(ctx)
+	err := w.apply(ctx, nil)
+	return w.report(), err
+}
+
+// Follow goes on with what was under way after a call for the same, whose report
+// it was: see [Report.Following]. It looks only at the instances that aren't as
+// they should be, so that it costs no list of all of them.
+func (r *Reconciler) Follow(ctx context.Context, d Desired, s State, p Policy, last Report) (Report, error) {
+	w := newRun(r, d, s, p)
+	maps.Copy(w.packages, last.Packages)
+	maps.Copy(w.statuses, last.Instances)
+	for _, p := range last.Warnings {
+		w.warn(p)
+	}
+	err := w.apply(ctx, w.unsettled())
 	return w.report(), err
 }

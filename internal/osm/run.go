@@ -34,6 +34,8 @@ type run struct {
 	problems []Problem
 	wanted   map[string]wanted // by name
 	refused  map[string]error  // instances that are wrong in themselves
+	blocked  map[string]string // packages that aren't as they should be, by "vnf/ID", and where they are from
+	waiting  map[string]string // instances that need one of those, and why they wait
 	log      *slog.Logger
 
 	book    *book
@@ -47,8 +49,11 @@ type run struct {
 	removed  []string
 	ended    []Ended
 	warnings []Problem
+	warned   map[string]bool // what is in warnings
 	approval *Approval
 	again    time.Duration
+
+	packagesLater time.Duration // when packages are to be looked at again; never if 0
 }
 
 func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
@@ -58,7 +63,7 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 	p.InFlight = cmp.Or(p.InFlight, 64)
 	p.Broken = cmp.Or(p.Broken, BrokenKeep)
 	w := &run{
-		Reconciler: r, policy: p, desired: d, wanted: map[string]wanted{}, refused: map[string]error{}, log: r.Log,
+		Reconciler: r, policy: p, desired: d, wanted: map[string]wanted{}, refused: map[string]error{}, blocked: map[string]string{}, warned: map[string]bool{}, log: r.Log,
 		book: newBook(s, r.Keep), statuses: map[string]Status{}, packages: map[string]Status{},
 	}
 	if w.log == nil {
@@ -77,10 +82,10 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 	return w
 }
 
-// apply makes passes until nothing is in flight any more, or it has taken long enough.
-func (w *run) apply(ctx context.Context) error {
+// apply makes passes until nothing is in flight any more, or it has taken long
+// enough. The first looks only at these instances, unless it is nil.
+func (w *run) apply(ctx context.Context, only map[string]bool) error {
 	deadline := time.Now().Add(w.policy.Wait)
-	var only map[string]bool // names to look at; all if nil
 	for {
 		if err := w.pass(ctx, only); err != nil {
 			return err
@@ -134,7 +139,7 @@ func (w *run) soon(d time.Duration, wanted bool) {
 
 // pass observes, decides and acts once.
 func (w *run) pass(ctx context.Context, only map[string]bool) error {
-	var refused error // a package: operations are followed all the same
+	var refused error // packages can't be looked at: operations are followed all the same
 	if only == nil {
 		if refused = w.ensurePackages(ctx); fatal(refused) {
 			w.keepStatuses("it wasn't looked at")
@@ -150,7 +155,12 @@ func (w *run) pass(ctx context.Context, only map[string]bool) error {
 		return errors.Join(refused, err)
 	}
 	w.again = 0
+	if err := w.holdBack(ctx); err != nil {
+		w.keepStatuses("it wasn't looked at")
+		return err
+	}
 	decisions := w.decide(only)
+	w.warnOfCharts()
 	if err := w.approve(ctx, decisions); err != nil {
 		return err
 	}
@@ -160,6 +170,7 @@ func (w *run) pass(ctx context.Context, only map[string]bool) error {
 	if err := w.prunePackages(ctx); err != nil {
 		return err
 	}
+	w.soon(w.packagesLater, w.packagesLater > 0)
 	return w.book.setTarget(ctx, w.Client.Target(), w.seen.foreign)
 }
 
@@ -201,17 +212,49 @@ func (w *run) status(name, phase string, st *InstanceState, message string) {
 	w.statuses[name] = s
 }
 
-func (w *run) changed(c Change) {
+// changing notes a change, and returns how to note that it could not be made.
+func (w *run) changing(c Change) (failed func(error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	i := len(w.changes)
 	w.changes = append(w.changes, c)
 	w.log.Info("osm changes", "action", c.Action, "what", c.What, "name", c.Name, "reason", c.Reason)
+	return func(err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changes[i].Err = err
+	}
+}
+
+// warnOfCharts warns of charts that OSM moves to their newest version with each
+// upgrade.
+func (w *run) warnOfCharts() {
+	for name, want := range w.wanted {
+		st := w.book.instance(name)
+		if st == nil || st.Pending != nil || w.refused[name] != nil {
+			continue
+		}
+		rec, there := w.seen.byID[st.ID]
+		if !there || !rec.Instantiated() || rec.Busy() || rec.Broken() {
+			continue
+		}
+		for _, k := range slices.Sorted(maps.Keys(want.kdus)) {
+			if !pinned(explicit(want.kdus[k], rec)) {
+				w.warn(unpinned(want.instance, k))
+			}
+		}
+	}
+}
+
+func unpinned(i Instance, kdu string) Problem {
+	return Problem{whatInstance, i.Name, i.Source, fmt.Errorf("the chart of %s has no version: OSM takes the newest one with each upgrade. Write kdu_model: repository/chart:version into its params", kdu)}
 }
 
 func (w *run) warn(p Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !slices.ContainsFunc(w.warnings, func(other Problem) bool { return other.Name == p.Name && other.Err.Error() == p.Err.Error() }) {
+	if k := p.Name + "\x00" + p.Err.Error(); !w.warned[k] {
+		w.warned[k] = true
 		w.warnings = append(w.warnings, p)
 	}
 }
@@ -325,6 +368,7 @@ type lookups struct {
 	nsds  map[string]PackageRecord
 	vnfds map[string]Descriptor
 	vims  map[string]string
+	noVIM map[string]error // why there is no VIM account of a name
 }
 
 // nsd is an NSD as OSM has it, whose _id is needed.
@@ -392,10 +436,14 @@ func (l *lookups) vim(ctx context.Context, name string) (string, error) {
 	if id, ok := l.vims[name]; ok {
 		return id, nil
 	}
+	if err := l.noVIM[name]; err != nil {
+		return "", err
+	}
 	var found []VIMRecord
 	var err error
 	for _, attribute := range []string{"name", "_id"} {
-		if found, err = l.run.Client.VIMs(ctx, url.Values{attribute: {name}}); err != nil {
+		found, err = l.run.Client.VIMs(ctx, url.Values{attribute: {name}})
+		if err != nil && !errors.Is(err, tko.ErrNotFound) { // that is what release 19 says of a filter that selects none
 			return "", fmt.Errorf("looking for VIM account %q: %w", name, err)
 		}
 		found = slices.DeleteFunc(found, func(r VIMRecord) bool { return r.Name != name && r.ID != name }) // a comma is an or
@@ -403,14 +451,40 @@ func (l *lookups) vim(ctx context.Context, name string) (string, error) {
 			break
 		}
 	}
-	if len(found) != 1 {
-		return "", tko.Errorf(tko.ErrNotFound, "OSM has %d VIM accounts that are called %q in this project", len(found), name)
+	if len(found) > 1 {
+		return "", tko.Errorf(tko.ErrConflict, "OSM has %d VIM accounts that are called %q in this project: write the _id of one of them", len(found), name)
+	}
+	if len(found) == 0 {
+		all, err := l.run.Client.VIMs(ctx, nil)
+		if err != nil {
+			return "", fmt.Errorf("listing the VIM accounts: %w", err)
+		}
+		if l.noVIM == nil {
+			l.noVIM = map[string]error{}
+		}
+		l.noVIM[name] = tko.Errorf(tko.ErrNotFound, "OSM has no VIM accounts that are called %q in this project, only %s: correct the name, or add the account to OSM", name, namesOf(all))
+		return "", l.noVIM[name]
 	}
 	if l.vims == nil {
 		l.vims = map[string]string{}
 	}
 	l.vims[name] = found[0].ID
 	return found[0].ID, nil
+}
+
+// namesOf are the names of VIM accounts, as many as people read.
+func namesOf(all []VIMRecord) string {
+	const most = 10
+	var names []string
+	for _, v := range all {
+		names = append(names, v.Name)
+	}
+	slices.Sort(names)
+	text := quoted(names[:min(most, len(names))])
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // fatal says whether an error concerns everything, not just what was asked

@@ -17,9 +17,14 @@ type State struct {
 type PackageState struct {
 	ID     string `json:"_id,omitempty"`    // OSM's; empty if it isn't known to be there
 	Digest string `json:"digest,omitempty"` // of the archive that was sent
-	// Keys are those of the descriptor's top level, sorted: OSM merges a new
-	// descriptor into the one that it has.
+	// Keys are those of the descriptor, sorted: OSM merges a new descriptor into
+	// the one that it has. Those of a map in a map are "OUTER/INNER", escaped as in
+	// JSON pointers.
 	Keys []string `json:"keys,omitempty"`
+	// Note is what people are warned of, as long as the package is as it is.
+	Note string `json:"note,omitempty"`
+	// Failed says what OSM refused, which is not sent again at once.
+	Failed *Failure `json:"failed,omitempty"`
 }
 
 // InstanceState is what is known of an instance.

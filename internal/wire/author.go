@@ -13,6 +13,7 @@ const (
 	WhoKey       = "tko-who"        // who makes the change
 	WhyKey       = "tko-why"        // and why
 	ErrorSizeKey = "tko-error-size" // how many bytes of error the client takes, see DefaultErrorSize
+	RowSizeKey   = "tko-row-size"   // how many bytes of a row the client takes, see DefaultRowSize
 )
 
 // MaxAuthorLength bounds who and why, in bytes.

@@ -290,6 +290,7 @@ func newStamp(s tko.Stamp) *tkopb.Stamp {
 		Who:        s.Who,
 		Why:        s.Why,
 		Conditions: NewConditions(s.Conditions),
+		LeftOut:    s.LeftOut,
 	}
 }
 
@@ -307,6 +308,7 @@ func stamp(m *tkopb.Stamp, created, updated *timestamppb.Timestamp) tko.Stamp {
 		Updated:    timeOf(m.GetUpdated()),
 		Author:     tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
 		Conditions: Conditions(m.GetConditions()),
+		LeftOut:    m.GetLeftOut(),
 	}
 }
 

@@ -23,6 +23,9 @@ func NewCodec() Codec { return Codec{encoding.GetCodecV2("proto")} }
 
 // Marshal writes a message.
 func (c Codec) Marshal(message any) (mem.BufferSlice, error) {
+	if encoded, ok := message.(*Encoded); ok {
+		return encoded.slices(), nil
+	}
 	row, ok := message.(*DeploymentRow)
 	if !ok {
 		return c.CodecV2.Marshal(message)
@@ -33,6 +36,9 @@ func (c Codec) Marshal(message any) (mem.BufferSlice, error) {
 
 // Unmarshal reads a message.
 func (c Codec) Unmarshal(data mem.BufferSlice, message any) error {
+	if bounded, ok := message.(*Bounded); ok {
+		return bounded.read(data)
+	}
 	row, ok := message.(*DeploymentRow)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, message)
@@ -93,6 +99,8 @@ const (
 	stampWho
 	stampWhy
 	stampConditions
+
+	stampLeftOut = 280
 )
 
 const (
@@ -149,6 +157,9 @@ func appendStamp(b []byte, s *tko.Stamp) []byte {
 		b = appendTime(b, conditionLastTransition, c.LastTransition)
 		b = appendNumber(b, conditionObserved, uint64(c.ObservedRevision)) //nolint:gosec // the same
 		b = end(b, condition)
+	}
+	for _, what := range s.LeftOut {
+		b = appendText(b, stampLeftOut, what)
 	}
 	return end(b, stamp)
 }
@@ -369,6 +380,12 @@ func (r *DeploymentRow) stamp(s *tko.Stamp, v value) error {
 			}
 			s.Conditions = append(s.Conditions, tko.Condition{})
 			return r.condition(&s.Conditions[len(s.Conditions)-1], v)
+		case stampLeftOut:
+			var what string
+			if err := r.word(&what, v); err != nil {
+				return err
+			}
+			s.LeftOut = append(s.LeftOut, what)
 		}
 		return nil
 	})

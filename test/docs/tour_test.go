@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,16 +50,32 @@ func TestTour(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	bash := exec.CommandContext(t.Context(), "bash", "-x")
-	bash.Dir, bash.Stdin, bash.Env = folder, strings.NewReader(script.String()), append(os.Environ(), server.Env()...)
-	out, err := bash.CombinedOutput()
-	t.Logf("%s", out)
+	// The trace of commands goes elsewhere: what a command prints must not be
+	// taken from the command itself.
+	trace, err := os.Create(filepath.Join(t.TempDir(), "trace"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"replicas: 2", "replicas: 3", "spec.replicas"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("the tour doesn't show %q", want)
+	defer trace.Close()
+	bash := exec.CommandContext(t.Context(), "bash", "-x")
+	bash.ExtraFiles = []*os.File{trace} // file descriptor 3
+	bash.Dir, bash.Stdin = folder, strings.NewReader(script.String())
+	bash.Env = append(append(os.Environ(), server.Env()...), "BASH_XTRACEFD=3")
+	out, err := bash.CombinedOutput()
+	commands, _ := os.ReadFile(trace.Name())
+	t.Logf("commands:\n%s\noutput:\n%s", commands, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(commands, []byte("grep replicas")) || bytes.Contains(out, []byte("grep replicas")) {
+		t.Fatal("the trace of commands is not separate from their output")
+	}
+	rest := string(out)
+	for _, want := range []string{"NetworkFunction.name", "replicas: 2", "replicas: 3", "spec.replicas"} { // in this order
+		_, after, found := strings.Cut(rest, want)
+		if !found {
+			t.Fatalf("the tour does not print %q after what it printed before", want)
 		}
+		rest = after
 	}
 }

@@ -1,18 +1,38 @@
 #!/usr/bin/env bash
-# Runs Go's tests with the race detector, where there is a C compiler for it.
+# Runs Go's tests with the race detector, if there is a C compiler for it.
+#
+#   run.sh "PACKAGE..." FLAG...    the packages start in the given order; the flags are those of go test
+#
+# Failed tests run again, at most twice, after all others have ended. A test that then passes is flaky: the run passes, and its last
+# lines list the test, with the output of the failure above them. Data races and panics are never repeated.
 set -euo pipefail
-# SQLite is C made into Go, slow enough under the detector to triple the time of
-# all tests: it is left out, as the C would be. What we do with it is not.
+packages=$1
+shift
+# SQLite is C translated to Go: under the race detector it triples the time of all tests, so it is left out, as C code would be. Our
+# own code is not left out.
 race=(-race '-gcflags=modernc.org/...=-race=false')
 if ! command -v "${CC:-gcc}" >/dev/null && ! command -v clang >/dev/null; then
 	echo 'make test: no C compiler, so without the race detector' >&2
 	race=()
 fi
-# Linking a server takes a while: it is done once, not in every package that starts one.
-TKO_TEST_PROGRAMS=$(mktemp -d)
-export TKO_TEST_PROGRAMS
-trap 'rm -rf "$TKO_TEST_PROGRAMS"' EXIT
-go build "${race[@]}" -o "$TKO_TEST_PROGRAMS/" ./cmd/...
-# Many tests wait most of the time, for processes, leases and databases: more of
-# them than processors may go on at once.
-go test "${race[@]}" -shuffle=on -p "$(($(getconf _NPROCESSORS_ONLN) + 1))" -parallel "$(($(getconf _NPROCESSORS_ONLN) * 2))" "$@"
+tools=$(cd "$(dirname "$0")/../../tools/test" && pwd)
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
+GOFLAGS='' GOWORK=off go -C "$tools" build -trimpath -o "$temporary/" gotest.tools/gotestsum
+# Linking a server takes long: link the programs once, not in each package that starts one.
+if [ -z "${TKO_TEST_PROGRAMS:-}" ]; then
+	export TKO_TEST_PROGRAMS=$temporary/programs
+	go build "${race[@]}" -o "$TKO_TEST_PROGRAMS/" ./cmd/...
+fi
+# Many tests wait most of the time (for processes, leases and databases), so more of them run at once than there are processors.
+status=0
+"$temporary/gotestsum" --format pkgname-and-test-fails --hide-summary=skipped \
+	--rerun-fails=2 --rerun-fails-max-failures=20 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
+	--rerun-fails-report="$temporary/flaky" --jsonfile-timing-events="${TKO_TEST_TIMES:-/dev/null}" --packages="$packages" -- \
+	"${race[@]}" -shuffle=on -p "$(($(getconf _NPROCESSORS_ONLN) + 1))" -parallel "$(($(getconf _NPROCESSORS_ONLN) * 2))" "$@" || status=$?
+if [ -s "$temporary/flaky" ]; then
+	echo
+	echo 'Tests that failed at least once (a test with fewer failures than runs is flaky, and a defect to mend):'
+	cat "$temporary/flaky"
+fi
+exit "$status"

@@ -406,7 +406,7 @@ func (c *Controller) lookAtSource(r reference) error {
 	c.set(r, gitops.Spec{
 		Name: r.source(), Kind: r.kind, URL: r.namespace + "/" + r.name, Suspend: suspended, Prune: prune, OSMOnly: true,
 		OSM: gitops.DefaultOSM(prune), Interval: sourceInterval, Resync: sourceInterval,
-		Generation: fmt.Sprintf("%s/%t/%t/%s/%s", u.GetUID(), suspended, prune, u.GetAnnotations()[AnnotationRequested], artifact.Digest),
+		Generation: fmt.Sprintf("%s/%t/%t/%s/%s", u.GetUID(), suspended, prune, u.GetAnnotations()[AnnotationRequested], artifact.generation()),
 		From:       &from{controller: c, ref: r, osmOps: true},
 		Report:     c.report(r, 0, "", artifact),
 	})
@@ -481,7 +481,7 @@ func (c *Controller) lookAtGitOps(ctx context.Context, r reference) error {
 		artifact, _ = artifactOf(found)
 	}
 	requested := u.GetAnnotations()[AnnotationRequested]
-	s.Generation = fmt.Sprintf("%s/%d/%s/%s", u.GetUID(), u.GetGeneration(), requested, artifact.Digest)
+	s.Generation = fmt.Sprintf("%s/%d/%s/%s", u.GetUID(), u.GetGeneration(), requested, artifact.generation())
 	origin := &from{controller: c, ref: source, owner: u, timeout: duration(o.Spec.Timeout, 0), retry: duration(o.Spec.RetryInterval, c.options.Wait)}
 	if d := o.Spec.Decryption; d != nil {
 		origin.keys = c.keys(r.namespace, d.SecretRef)

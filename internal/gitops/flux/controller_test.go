@@ -394,3 +394,53 @@ func TestValidation(t *testing.T) {
 		})
 	}
 }
+
+// A source that was deleted and is made again, with what is applied, is well again.
+func TestSourceDeletedAndMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, flux.Options{})
+	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepository(t)
+	repository.Commit(map[string]string{"a.yaml": template("a", "1")})
+	a := w.Publish(t, source, repository)
+	w.gitOps("fleet", source)
+	w.becomes("fleet", readyStatus, "True")
+	w.Delete(t, source)
+	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet is not there")
+	w.becomes("fleet", readyStatus, "False")
+	if again := w.Publish(t, source, repository); again.Revision != a.Revision || again.Digest != a.Digest {
+		t.Fatalf("the artifact is %+v, and was %+v", again, a)
+	}
+	w.becomes("fleet", readyStatus, "True")
+	w.becomes("fleet", ".status.conditions[*].type", "Ready")
+	w.becomes("fleet", ".status.lastAppliedRevision", a.Revision)
+}
+
+// A commit that changes nothing that the artifact holds is a revision, too: it
+// is taken at once, and has its status.
+func TestCommitWithTheSameContent(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	statuses := map[string]bool{} // revisions that have a commit status
+	address := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		var one struct{ Metadata map[string]string }
+		if err := json.NewDecoder(r.Body).Decode(&one); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if one.Metadata["source.toolkit.fluxcd.io/commit_status"] == "update" {
+			statuses[one.Metadata["source.toolkit.fluxcd.io/revision"]] = true
+		}
+	})
+	w := newWorld(t, flux.Options{EventsAddress: address})
+	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepositoryWith(t, map[string]string{"a.yaml": template("a", "1")})
+	archive := repository.Archive(repository.Head())
+	w.gitOps("fleet", source)
+	for _, revision := range []string{"main@sha1:0010", "main@sha1:0011", "main@sha1:0012"} {
+		a := w.Offer(t, source, revision, archive, nil)
+		w.becomes("fleet", ".status.lastAppliedRevision", revision)
+		w.becomes("fleet", ".status.history[0].metadata.revision", revision)
+		w.becomes("fleet", ".status.history[*].digest", a.Digest)
+		w.eventually(revision+" has a commit status", func() bool { mu.Lock(); defer mu.Unlock(); return statuses[revision] })
+	}
+}

@@ -40,6 +40,10 @@ type Artifact struct {
 // the commit of an image.
 func (a Artifact) Origin() string { return a.Metadata["org.opencontainers.image.revision"] }
 
+// generation changes with what is offered: another revision may have the same
+// content, and the same revision another.
+func (a Artifact) generation() string { return a.Revision + "/" + a.Digest }
+
 // FetchOptions are the settings of a Fetcher. The zero value works.
 type FetchOptions struct {
 	Dir      string        // for files; that of temporary files if empty

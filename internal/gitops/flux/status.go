@@ -3,6 +3,7 @@ package flux
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -196,7 +197,11 @@ func statusOf(before status, said report) status {
 			LastTransitionTime: meta.NewTime(c.LastTransition.UTC().Truncate(time.Second)), ObservedGeneration: said.generation,
 		})
 	}
-	for _, m := range s.Messages[:min(maxMessages, len(s.Messages))] {
+	for i, m := range s.Messages {
+		if i == maxMessages-1 && len(s.Messages) > maxMessages {
+			next.Messages = append(next.Messages, fmt.Sprintf("and %d more: see tko gitops status %s", len(s.Messages)-i, said.source.Name))
+			break
+		}
 		next.Messages = append(next.Messages, short(m))
 	}
 	if len(s.Items) > 0 {
@@ -220,7 +225,7 @@ func historyOf(before, next status, said report) []snapshot {
 	all := slices.Clone(before.History)
 	at := meta.NewTime(said.source.Updated.UTC().Truncate(time.Second))
 	i := slices.IndexFunc(all, func(s snapshot) bool { return s.Digest == said.artifact.Digest && s.Status == ready.Reason })
-	if i == 0 && !at.After(all[0].Last.Time) {
+	if i == 0 && !at.After(all[0].Last.Time) && all[0].Metadata["revision"] == said.artifact.Revision {
 		return before.History
 	}
 	one := snapshot{Digest: said.artifact.Digest, First: at, Status: ready.Reason, Metadata: map[string]string{"revision": said.artifact.Revision}}
@@ -229,6 +234,7 @@ func historyOf(before, next status, said report) []snapshot {
 		all = slices.Delete(all, i, i+1)
 	}
 	one.Last, one.Total = at, one.Total+1
+	one.Metadata = map[string]string{"revision": said.artifact.Revision} // several have the same content
 	all = slices.Insert(all, 0, one)
 	return all[:min(maxHistory, len(all))]
 }

@@ -27,6 +27,7 @@ type Package struct {
 	Edits    int    // counts the descriptors that were merged into it
 	Files    map[string][]byte
 	Keys     []string // of the descriptor, and OSM's own, sorted
+	Record   map[string]any
 }
 
 // Package answers a package of a kind ("vnf" or "ns") by its descriptor's id.
@@ -37,7 +38,7 @@ func (s *Server) Package(kind, id string) (Package, bool) {
 		if d["id"] == id {
 			admin := mapOf(d["_admin"])
 			own := textOf(d["_id"])
-			return Package{ID: own, Revision: intOf(admin["revision"]), Edits: intOf(admin["edits"]), Files: maps.Clone(s.sent[own]), Keys: slices.Sorted(maps.Keys(d))}, true
+			return Package{ID: own, Revision: intOf(admin["revision"]), Edits: intOf(admin["edits"]), Files: maps.Clone(s.sent[own]), Keys: slices.Sorted(maps.Keys(d)), Record: mapOf(copyOf(d))}, true
 		}
 	}
 	return Package{}, false
@@ -50,6 +51,8 @@ func (s *Server) servePackages(c *call, kind string, rest []string) answer {
 	switch {
 	case c.method == http.MethodGet && len(rest) <= 1:
 		return s.read(c, rest, &all, "package")
+	case c.method == http.MethodGet && len(rest) == 2 && rest[1] == content:
+		return s.readArchive(c, kind, rest[0])
 	case c.method == http.MethodPost && len(rest) == 0 && osmStyle:
 		return s.createPackage(c, kind)
 	case c.method == http.MethodPut && len(rest) == 1 && osmStyle:
@@ -64,7 +67,11 @@ func (s *Server) servePackages(c *call, kind string, rest []string) answer {
 }
 
 func (s *Server) createPackage(c *call, kind string) answer {
-	d, files, a, ok := s.unpack(c, kind)
+	u, a, ok := unpack(c)
+	if !ok {
+		return a
+	}
+	d, a, ok := s.open(kind, u.tree)
 	if !ok {
 		return a
 	}
@@ -85,8 +92,19 @@ func (s *Server) createPackage(c *call, kind string) answer {
 	}
 	d["onboardingState"] = "ONBOARDED"
 	s.packages[kind] = append(s.packages[kind], d)
-	s.sent[id] = files
+	s.sent[id], s.archives[id] = u.files, c.body
 	return answer{status: 201, body: doc{"id": id}, location: "/osm/" + strings.Join(c.parts, "/") + "/" + id}
+}
+
+// readArchive returns the archive that was sent last.
+func (s *Server) readArchive(c *call, kind, id string) answer {
+	switch accept := c.header.Get("Accept"); {
+	case find(s.packages[kind], id, c.project) == nil:
+		return missing("Not found any package with filter='{'_id': '%s'}'", id)
+	case !strings.Contains(accept, "application/zip") && !strings.Contains(accept, "application/gzip"):
+		return problem(406, "NOT_ACCEPTABLE", "provide request header 'Accept' with 'application/zip' or 'text/plain'")
+	}
+	return answer{status: 200, raw: s.archives[id]}
 }
 
 // replacePackage takes a new archive. The descriptor is merged into the old one.
@@ -95,24 +113,29 @@ func (s *Server) replacePackage(c *call, kind, id string) answer {
 	if old == nil {
 		return missing("Not found any package with filter='{'_id': '%s'}'", id)
 	}
-	d, files, a, ok := s.unpack(c, kind)
+	u, a, ok := unpack(c)
 	if !ok {
 		return a
 	}
-	if d["id"] != old["id"] {
-		return conflict("the id of the descriptor can't change")
+	if s.used(kind, id) { // before anything else is checked
+		if a, ok := u.mayReplace(kind, s.sent[id]); !ok {
+			return a
+		}
 	}
-	if a, ok := s.checkReferences(c, kind, d); !ok {
+	d, problem := descriptor(u.tree, kind)
+	if problem != "" {
+		return unprocessable("%s", problem)
+	}
+	if a, ok := s.edit(c, kind, old, d); !ok {
 		return a
 	}
-	merge(old, d)
 	admin := mapOf(old["_admin"])
 	admin["revision"] = intOf(admin["revision"]) + 1
-	s.sent[id] = files
+	s.sent[id], s.archives[id] = u.files, c.body
 	return answer{status: 204}
 }
 
-// editPackage merges a descriptor into that of a package.
+// editPackage merges a descriptor into that of a package, and leaves its files.
 func (s *Server) editPackage(c *call, kind, id string) answer {
 	old := find(s.packages[kind], id, c.project)
 	if old == nil {
@@ -129,10 +152,30 @@ func (s *Server) editPackage(c *call, kind, id string) answer {
 	if problem != "" {
 		return unprocessable("%s", problem)
 	}
-	merge(old, d)
+	if a, ok := s.edit(c, kind, old, d); !ok {
+		return a
+	}
 	admin := mapOf(old["_admin"])
 	admin["edits"] = intOf(admin["edits"]) + 1
 	return answer{status: 204}
+}
+
+// edit merges a descriptor into a record. What is refused changes nothing.
+func (s *Server) edit(c *call, kind string, record, d doc) (answer, bool) {
+	next := mapOf(copyOf(record))
+	merge(next, d)
+	if next["id"] != record["id"] {
+		return conflict("the id of the descriptor can't change"), false
+	}
+	if problem := s.checkCharts(next); kind == "vnf" && problem != "" {
+		return unprocessable("%s", problem), false
+	}
+	if a, ok := s.checkReferences(c, kind, next); !ok {
+		return a, false
+	}
+	clear(record)
+	maps.Copy(record, next)
+	return answer{}, true
 }
 
 func (s *Server) deletePackage(c *call, kind, id string) answer {
@@ -147,15 +190,20 @@ func (s *Server) deletePackage(c *call, kind, id string) answer {
 			}
 		}
 	}
-	for _, nsr := range s.nsrs {
-		vnfds, _ := nsr["vnfd-id"].([]any)
-		if kind == "ns" && nsr["nsd-id"] == id || kind == "vnf" && slices.Contains(vnfds, any(id)) {
-			return conflict("There is at least one instance using this descriptor")
-		}
+	if s.used(kind, id) {
+		return conflict("There is at least one instance using this descriptor")
 	}
 	s.packages[kind] = slices.DeleteFunc(s.packages[kind], func(other doc) bool { return other["_id"] == id })
 	delete(s.sent, id)
+	delete(s.archives, id)
 	return answer{status: 204}
+}
+
+// used reports whether an instance uses a package.
+func (s *Server) used(kind, id string) bool {
+	return slices.ContainsFunc(s.nsrs, func(nsr doc) bool {
+		return kind == "ns" && nsr["nsd-id"] == id || kind == "vnf" && slices.Contains(listOf(nsr["vnfd-id"]), any(id))
+	})
 }
 
 func (s *Server) checkReferences(c *call, kind string, d doc) (answer, bool) {
@@ -201,22 +249,41 @@ func profiles(nsd doc) []doc {
 	return all
 }
 
+// unpacked is an archive that was read.
+type unpacked struct {
+	files map[string][]byte
+	name  string // of the descriptor's file
+	tree  doc    // what is in it
+}
+
+// open takes the descriptor out of a new package, and checks it.
+func (s *Server) open(kind string, tree doc) (d doc, a answer, ok bool) {
+	d, trouble := descriptor(tree, kind)
+	if trouble == "" && kind == "vnf" {
+		trouble = s.checkCharts(d)
+	}
+	if trouble != "" {
+		return nil, unprocessable("%s", trouble), false
+	}
+	return d, answer{}, true
+}
+
 // unpack reads an archive, as the server checks it.
-func (s *Server) unpack(c *call, kind string) (d doc, files map[string][]byte, a answer, ok bool) {
+func unpack(c *call) (u unpacked, a answer, ok bool) {
 	if a, ok := c.checksum(); !ok {
-		return nil, nil, a, false
+		return u, a, false
 	}
 	switch {
 	case !slices.Contains([]string{"application/gzip", "application/zip", "application/octet-stream"}, c.contentType()):
-		return nil, nil, badRequest("Error decoding body: %q is read as YAML", c.contentType()), false
+		return u, badRequest("Error decoding body: %q is read as YAML", c.contentType()), false
 	case c.header.Get("Content-Filename") == "":
-		return nil, nil, badRequest("Content-Filename is missing"), false
+		return u, badRequest("Content-Filename is missing"), false
 	}
 	zip, err := gzip.NewReader(bytes.NewReader(c.body))
 	if err != nil {
-		return nil, nil, badRequest("file is not a gzip: %v", err), false
+		return u, badRequest("file is not a gzip: %v", err), false
 	}
-	files = map[string][]byte{}
+	u.files = map[string][]byte{}
 	var descriptors []string
 	for r := tar.NewReader(zip); ; {
 		h, err := r.Next()
@@ -224,43 +291,41 @@ func (s *Server) unpack(c *call, kind string) (d doc, files map[string][]byte, a
 			break
 		}
 		if err != nil {
-			return nil, nil, badRequest("file is not a tar: %v", err), false
+			return u, badRequest("file is not a tar: %v", err), false
 		}
 		parts := strings.Split(h.Name, "/")
 		if path.IsAbs(h.Name) || slices.Contains(parts, "..") {
-			return nil, nil, unprocessable("Absolute path or '..' are not allowed for package descriptor tar.gz"), false
+			return u, unprocessable("Absolute path or '..' are not allowed for package descriptor tar.gz"), false
 		}
 		if len(parts) == 1 && h.Typeflag == tar.TypeReg {
-			return nil, nil, unprocessable("All files must be inside a dir for package descriptor tar.gz"), false
+			return u, unprocessable("All files must be inside a dir for package descriptor tar.gz"), false
 		}
 		data, err := io.ReadAll(io.LimitReader(r, maxBody))
 		if err != nil {
-			return nil, nil, badRequest("file is not a tar: %v", err), false
+			return u, badRequest("file is not a tar: %v", err), false
 		}
-		files[h.Name] = data
+		u.files[h.Name] = data
 		if ext := path.Ext(h.Name); len(parts) == 2 && slices.Contains([]string{".yaml", ".yml", ".json"}, ext) {
 			descriptors = append(descriptors, h.Name)
 		}
 	}
 	if len(descriptors) != 1 {
-		return nil, nil, unprocessable("Found %d descriptor files at package descriptor tar.gz: there must be one", len(descriptors)), false
+		return u, unprocessable("Found %d descriptor files at package descriptor tar.gz: there must be one", len(descriptors)), false
 	}
-	var tree doc
+	u.name = descriptors[0]
+	if u.tree, err = readTree(u.name, u.files[u.name]); err != nil {
+		return u, badRequest("Error decoding %s: %v", u.name, err), false
+	}
+	return u, answer{}, true
+}
+
+// readTree reads YAML or JSON.
+func readTree(name string, data []byte) (tree doc, err error) {
 	read := yaml.Unmarshal
-	if path.Ext(descriptors[0]) == ".json" {
+	if path.Ext(name) == ".json" {
 		read = json.Unmarshal
 	}
-	if err := read(files[descriptors[0]], &tree); err != nil {
-		return nil, nil, badRequest("Error decoding %s: %v", descriptors[0], err), false
-	}
-	d, trouble := descriptor(tree, kind)
-	if trouble == "" && kind == "vnf" {
-		trouble = s.checkCharts(d)
-	}
-	if trouble != "" {
-		return nil, nil, unprocessable("%s", trouble), false
-	}
-	return d, files, answer{}, true
+	return tree, read(data, &tree)
 }
 
 // descriptor takes a descriptor out of its envelope.
@@ -311,6 +376,26 @@ func merge(into, from doc) {
 		default:
 			into[name] = v
 		}
+	}
+}
+
+// copyOf copies maps and lists.
+func copyOf(v any) any {
+	switch t := v.(type) {
+	case doc:
+		c := make(doc, len(t))
+		for name, inner := range t {
+			c[name] = copyOf(inner)
+		}
+		return c
+	case []any:
+		c := make([]any, len(t))
+		for i, inner := range t {
+			c[i] = copyOf(inner)
+		}
+		return c
+	default:
+		return v
 	}
 }
 

@@ -82,10 +82,12 @@ type Server struct {
 	forget   bool // terminated instances are not removed
 	requests map[string]int
 	total    int
+	listed   int
 	in, out  int64
 	vims     []doc
-	packages map[string][]doc // by "vnf" and "ns"
-	sent     map[string]map[string][]byte
+	packages map[string][]doc             // by "vnf" and "ns"
+	sent     map[string]map[string][]byte // files of packages, by their _id
+	archives map[string][]byte            // as they were sent, by the _id of their package
 	nsrs     []doc
 	ops      []doc
 	releases map[string]map[string]*Release // by _id of the instance and "member/KDU"
@@ -124,7 +126,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		options: o, tokens: map[string]token{}, logins: map[string]time.Time{}, requests: map[string]int{},
-		packages: map[string][]doc{}, sent: map[string]map[string][]byte{}, releases: map[string]map[string]*Release{},
+		packages: map[string][]doc{}, sent: map[string]map[string][]byte{}, archives: map[string][]byte{}, releases: map[string]map[string]*Release{},
 		initial: map[string]map[string]map[string]any{}, free: map[string]time.Time{},
 	}
 	for _, name := range o.VIMs {
@@ -186,6 +188,7 @@ func (s *Server) Forget() {
 type Counts struct {
 	Requests map[string]int // by "METHOD /path/with/{id}"
 	Total    int
+	Listed   int   // records of instances in lists
 	BytesIn  int64 // bodies of requests
 	BytesOut int64 // bodies of answers
 	Rapid    int   // logins of a user within 2 s of the one before
@@ -196,14 +199,14 @@ type Counts struct {
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Counts{Requests: maps.Clone(s.requests), Total: s.total, BytesIn: s.in, BytesOut: s.out, Rapid: s.rapid, Refused: s.refused}
+	return Counts{Requests: maps.Clone(s.requests), Total: s.total, Listed: s.listed, BytesIn: s.in, BytesOut: s.out, Rapid: s.rapid, Refused: s.refused}
 }
 
 // Reset sets the counts to zero.
 func (s *Server) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.requests, s.total, s.in, s.out, s.rapid, s.refused = map[string]int{}, 0, 0, 0, 0, 0
+	s.requests, s.total, s.listed, s.in, s.out, s.rapid, s.refused = map[string]int{}, 0, 0, 0, 0, 0, 0
 }
 
 // Slow lets all requests hang until a channel is closed.
@@ -230,7 +233,8 @@ func (s *Server) SetPassword(user, password string) {
 // answer is what is answered.
 type answer struct {
 	status   int
-	body     any // nothing if nil
+	body     any    // nothing if nil
+	raw      []byte // in place of it
 	location string
 }
 
@@ -333,6 +337,10 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, a answer) {
 			data, _ = yaml.Marshal(tree)
 		}
 	}
+	if a.raw != nil {
+		w.Header().Set("Content-Type", "application/zip")
+		data = a.raw
+	}
 	if a.location != "" {
 		w.Header().Set("Location", a.location)
 	}
@@ -384,7 +392,11 @@ func (s *Server) answer(c *call) (a answer) {
 	rest := c.parts[3:]
 	switch resource {
 	case "admin/vim_accounts", "admin/vims":
-		return s.read(c, rest, &s.vims, "vim_account")
+		a := s.read(c, rest, &s.vims, "vim_account")
+		if found, isList := a.body.([]any); isList && len(found) == 0 && len(c.query) > 0 { // it is looked for by its ID then
+			return missing("Not found entry with filter='%v'", c.query)
+		}
+		return a
 	case "vnfpkgm/vnf_packages", "vnfpkgm/vnf_packages_content":
 		return s.servePackages(c, "vnf", rest)
 	case "nsd/ns_descriptors", "nsd/ns_descriptors_content":
@@ -457,6 +469,9 @@ func (s *Server) read(c *call, rest []string, all *[]doc, what string) answer {
 		if visible(d, c.project) && matches(d, c.query) {
 			found = append(found, d)
 		}
+	}
+	if all == &s.nsrs {
+		s.listed += len(found)
 	}
 	return answer{status: 200, body: found}
 }

@@ -272,3 +272,16 @@ func TestTrigger(t *testing.T) {
 		})
 	}
 }
+
+// What a deployment is warned of stays in its condition.
+func TestWarningStaysInTheCondition(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	all := []tko.Deployment{deployment(t, "a", packages+instance("upf", 1))}
+	w.settle(all)
+	for range 2 {
+		if got := w.settle(all).Deployments["a"].Scheduled.Message; !strings.Contains(got, "1 instances are as they should be; the chart of upf/upf has no version") {
+			t.Errorf("it says %q", got)
+		}
+	}
+}

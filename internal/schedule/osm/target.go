@@ -257,7 +257,7 @@ func (l *look) report(ctx context.Context, got osm.Report, deployments []tko.Dep
 		r.Again = interval
 	}
 	for _, w := range got.Warnings {
-		l.options.Log.WarnContext(ctx, "osm warns", "name", w.Name, "err", w.Err)
+		l.options.Log.DebugContext(ctx, "osm warns", "name", w.Name, "err", w.Err) // users see it in the condition
 	}
 	away := errors.Is(applyErr, tko.ErrUnavailable)
 	var sick, failed []string
@@ -343,7 +343,7 @@ func (l *look) deployment(id tko.DeploymentID, got osm.Report, away bool, applyE
 	case len(waits) > 0:
 		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: few(waits)}
 	default:
-		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d instances are as they should be", n)}
+		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: strings.Join(append([]string{fmt.Sprintf("%d instances are as they should be", n)}, l.warned(id, got)...), "; ")}
 	}
 	switch {
 	case away:
@@ -356,6 +356,20 @@ func (l *look) deployment(id tko.DeploymentID, got osm.Report, away bool, applyE
 		state.Healthy = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonInProgress, Message: few(sick)}
 	}
 	return state, len(failed) > 0
+}
+
+// warned is what a deployment is warned of: one text, or none.
+func (l *look) warned(id tko.DeploymentID, got osm.Report) (lines []string) {
+	for _, w := range got.Warnings {
+		if slices.Contains(l.owners[w.What+"/"+w.Name], id) {
+			lines = append(lines, w.Err.Error())
+		}
+	}
+	slices.Sort(lines)
+	if lines = slices.Compact(lines); len(lines) > 0 {
+		return []string{few(lines)}
+	}
+	return nil
 }
 
 // removed says which deployments had something, and have nothing left.

@@ -119,6 +119,14 @@ func (a *alternating) CancelModification(ctx context.Context, token string) erro
 	return a.next().CancelModification(ctx, token)
 }
 
+func (a *alternating) Modifications(ctx context.Context) ([]tko.OpenModification, error) {
+	return a.next().Modifications(ctx)
+}
+
+func (a *alternating) BreakModification(ctx context.Context, deployment string) (tko.OpenModification, error) {
+	return a.next().BreakModification(ctx, deployment)
+}
+
 func (a *alternating) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, time.Time, error) {
 	return a.next().ClaimWork(ctx, claim)
 }

@@ -254,7 +254,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 func (g *group) happened(ctx context.Context, tx Tx) (happened bool, err error) {
 	var h head
 	var now time.Time
-	err = tx.Run(ctx, lockHead(&h, &now), Statement{
+	err = tx.Run(ctx, g.store.lockHead(&h, &now), Statement{
 		SQL:  "SELECT position FROM change WHERE position = $1 AND updated = $2 AND kind = $3 AND id = $4",
 		Args: []any{g.head.position, micros(g.now), string(g.last.Kind), g.last.ID},
 		Scan: func(from Row) error {

@@ -477,7 +477,7 @@ func (g *group) workStatements() []Statement {
 				Args: []any{queue},
 			},
 			Statement{
-				SQL:  "UPDATE work SET due = {now} + $1 WHERE queue = $2 AND due > (SELECT {now} + $1) AND lease_until <= (SELECT {now})",
+				SQL:  "UPDATE work SET due = {now} + $1, since = {now} WHERE queue = $2 AND due > (SELECT {now} + $1) AND lease_until <= (SELECT {now})",
 				Args: []any{soon, queue},
 			},
 		)
@@ -500,8 +500,9 @@ func callFor(what, from string, where ...string) string {
 	if len(where) > 0 {
 		condition = where[0]
 	}
-	return "INSERT INTO work (queue, key, generation, due, attempt, last_error, lease_until, claim, claimed, claimed_generation) " +
-		"SELECT " + what + ", 1, {now} + CAST($1 AS bigint), 0, '', 0, '', 0, 0 FROM " + from + " WHERE " + condition +
+	return "INSERT INTO work (queue, key, generation, due, attempt, last_error, lease_until, claim, claimed, claimed_generation, since) " +
+		"SELECT " + what + ", 1, {now} + CAST($1 AS bigint), 0, '', 0, '', 0, 0, {now} FROM " + from + " WHERE " + condition +
 		" ON CONFLICT (queue, key) DO UPDATE SET generation = work.generation + 1, due = CASE " +
-		"WHEN work.lease_until > {now} THEN work.due WHEN work.due < excluded.due THEN work.due ELSE excluded.due END"
+		"WHEN work.lease_until > {now} THEN work.due WHEN work.due < excluded.due THEN work.due ELSE excluded.due END, since = CASE " +
+		"WHEN work.lease_until > {now} THEN work.since WHEN work.due < excluded.due THEN work.since ELSE excluded.since END"
 }

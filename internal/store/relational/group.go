@@ -73,13 +73,16 @@ func newGroup(s *Store) *group {
 func (g *group) changed() bool { return len(g.changes) > 0 || g.dirty }
 
 // lockHead makes all that write wait for each other.
-func lockHead(h *head, now *time.Time) Statement {
+func (s *Store) lockHead(h *head, now *time.Time) Statement {
 	return Statement{
 		SQL: "SELECT position, epoch, gone, number, collected, {now} FROM head WHERE one = 1 {for update}",
 		Scan: func(from Row) error {
 			var at int64
 			err := from.Scan(&h.position, &h.epoch, &h.gone, &h.number, &h.collected, &at)
 			*now = moment(at)
+			if err == nil {
+				s.clock.observe(at)
+			}
 			return err
 		},
 	}
@@ -192,7 +195,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			}
 		}
 	}
-	err := tx.Run(ctx, lockHead(&g.head, &g.now), keys, entities, origins, tokens, held, claims)
+	err := tx.Run(ctx, g.store.lockHead(&g.head, &g.now), keys, entities, origins, tokens, held, claims)
 	g.known = g.store.knownSince(g.head.collected)
 	return fault("read what the commit depends on", err)
 }

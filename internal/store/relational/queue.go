@@ -26,6 +26,9 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 		Args: []any{claim.Queue},
 		Scan: func(from Row) error { return from.Scan(&now, &first) },
 	})
+	if err == nil {
+		s.clock.observe(now)
+	}
 	switch {
 	case err != nil:
 		return nil, time.Time{}, fault("look for work", err)
@@ -46,7 +49,7 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 		items = nil
 		update := Statement{
 			SQL: "UPDATE work SET claim = $1, claimed = {now}, claimed_generation = generation, " +
-				"lease_until = {now} + $2, due = {now} + $2 WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})",
+				"lease_until = {now} + $2, due = {now} + $2, since = {now} WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})",
 			Args:    []any{id, claim.Lease.Microseconds()},
 			Columns: []Column{{"queue", Text}, {"key", Text}},
 		}
@@ -111,7 +114,7 @@ func (s *Store) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.
 			return nil, err
 		}
 		return []Statement{{
-			SQL: "UPDATE work SET lease_until = {now} + $1, due = {now} + $1 " +
+			SQL: "UPDATE work SET lease_until = {now} + $1, due = {now} + $1, since = {now} " +
 				"WHERE lease_until > {now} AND (queue, key, claim) IN (SELECT r.queue, r.key, r.claim FROM {rows}) RETURNING queue, key, claim",
 			Args:    []any{lease.Microseconds()},
 			Columns: itemColumns, Rows: rows,
@@ -220,7 +223,7 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 		Columns: itemColumns,
 	}
 	keep := Statement{
-		SQL: "UPDATE work SET claim = '', lease_until = 0, due = r.due, attempt = r.attempt, last_error = r.error FROM {rows} " +
+		SQL: "UPDATE work SET claim = '', lease_until = 0, due = r.due, since = {now}, attempt = r.attempt, last_error = r.error FROM {rows} " +
 			"WHERE work.queue = r.queue AND work.key = r.key AND work.claim = r.claim",
 		Columns: append(itemColumns[:3:3], Column{"due", Int}, Column{"attempt", Int}, Column{"error", Text}),
 	}

@@ -436,7 +436,7 @@ func (c *collection) drop(ctx context.Context, v *survey, packages [][]byte, met
 		var h head
 		var now time.Time
 		read := 0
-		if err := tx.Run(ctx, lockHead(&h, &now), v.next(math.MaxInt32, &read)); err != nil {
+		if err := tx.Run(ctx, c.store.lockHead(&h, &now), v.next(math.MaxInt32, &read)); err != nil {
 			return nil, err
 		}
 		if digests, numbers = unneeded(); len(digests)+len(numbers) == 0 {
@@ -508,7 +508,7 @@ func (c *collection) dropPairs(ctx context.Context, ids []int64) error {
 		var h head
 		var now time.Time
 		removed = 0
-		if err := tx.Run(ctx, lockHead(&h, &now), Statement{
+		if err := tx.Run(ctx, c.store.lockHead(&h, &now), Statement{
 			SQL:  "DELETE FROM pair WHERE " + c.store.dialect.In("pair.id", "$1") + " AND NOT " + had + " RETURNING id",
 			Args: []any{c.store.dialect.Ints(ids)},
 			Scan: func(from Row) error {

@@ -29,7 +29,8 @@ type Store struct {
 	metasets *cache[int64, *catalog.Metadata]
 	memory   memory
 
-	pace pace // of steps
+	pace  pace // of steps
+	clock clock
 
 	offsets    offsets
 	turnsMutex sync.Mutex
@@ -63,6 +64,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		turns:    map[*turn]bool{},
 		signal:   make(chan struct{}),
 		known:    newKnown(0),
+		clock:    newClock(),
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
 	s.close = sync.OnceValue(func() error {
@@ -71,6 +73,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		return s.db.Close()
 	})
 	s.wait.Go(s.commitCalls)
+	s.wait.Go(s.watchClock)
 	return s
 }
 

@@ -19,6 +19,7 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 	}
 	var record row
 	var expires time.Time
+	author := tko.AuthorOf(ctx)
 	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
 		var h head
 		var now, until time.Time
@@ -26,7 +27,8 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 		record = row{}
 		err := tx.Run(
 			ctx,
-			lockHead(&h, &now),
+			s.lockHead(&h, &now),
+			capToken("deployment", deployment),
 			Statement{
 				SQL:  "SELECT " + names(entityColumns, "e.") + " FROM entity e WHERE e.kind = 'deployment' AND e.id = $1",
 				Args: []any{deployment}, Scan: record.scanEntity,
@@ -57,8 +59,8 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 		return []Statement{
 			{SQL: "DELETE FROM modification WHERE expires < $1", Args: []any{micros(now.Add(-remembered))}},
 			{
-				SQL:  "INSERT INTO modification (token, deployment, revision, expires) VALUES ($1, $2, $3, $4)",
-				Args: []any{token, deployment, record.Revision, micros(expires)},
+				SQL:  "INSERT INTO modification (token, deployment, revision, expires, since, who, why) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+				Args: []any{token, deployment, record.Revision, micros(expires), micros(now), cut(author.Who), cut(author.Why)},
 			},
 		}, nil
 	})
@@ -69,6 +71,74 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 		return catalog.Record{}, time.Time{}, err
 	}
 	return record.Record, expires, nil
+}
+
+// capToken moves the deadline of tokens that were given in the future: before the
+// clock went back.
+func capToken(column, value string) Statement {
+	return Statement{
+		SQL:  "UPDATE modification SET expires = {now} + (expires - since), since = {now} WHERE " + column + " = $1 AND since > {now}",
+		Args: []any{value},
+	}
+}
+
+// openColumns are what others may see of a token.
+const openColumns = "m.deployment, m.since, m.expires, m.who, m.why"
+
+func scanOpen(from Row, into *[]tko.OpenModification) error {
+	var m tko.OpenModification
+	var deployment string
+	var since, expires int64
+	err := from.Scan(&deployment, &since, &expires, &m.Author.Who, &m.Author.Why)
+	m.Deployment, m.Expires = tko.DeploymentID(deployment), moment(expires)
+	if since != 0 {
+		m.Started = moment(since)
+	}
+	*into = append(*into, m)
+	return err
+}
+
+// Modifications returns the tokens that are good, sorted by deployment.
+func (s *Store) Modifications(ctx context.Context) ([]tko.OpenModification, error) {
+	var open []tko.OpenModification
+	err := s.read(ctx, func(tx Tx) error {
+		open = nil
+		return tx.Commit(ctx, Statement{
+			SQL:  "SELECT " + openColumns + " FROM modification m WHERE m.expires > {now} ORDER BY m.deployment",
+			Scan: func(from Row) error { return scanOpen(from, &open) },
+		})
+	})
+	return open, fault("list the modification tokens", err)
+}
+
+// BreakModification ends the token of a deployment.
+func (s *Store) BreakModification(ctx context.Context, deployment string) (tko.OpenModification, error) {
+	if err := checkText("deployment", deployment); err != nil {
+		return tko.OpenModification{}, err
+	}
+	var broken tko.OpenModification
+	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
+		var h head
+		var now time.Time
+		var open []tko.OpenModification
+		err := tx.Run(ctx, s.lockHead(&h, &now), Statement{
+			SQL:  "SELECT " + openColumns + " FROM modification m WHERE m.deployment = $1 AND m.expires > {now}",
+			Args: []any{deployment},
+			Scan: func(from Row) error { return scanOpen(from, &open) },
+		})
+		switch {
+		case err != nil:
+			return nil, err
+		case len(open) > 0:
+			broken = open[0]
+		case broken.Deployment != "": // by a transaction whose outcome was unknown
+			return nil, nil
+		default:
+			return nil, tko.Errorf(tko.ErrNotFound, "deployment %q: nobody has a modification token that is good", deployment)
+		}
+		return []Statement{{SQL: "DELETE FROM modification WHERE deployment = $1", Args: []any{deployment}}}, nil
+	})
+	return broken, err
 }
 
 // complete gives a row its metadata and package.
@@ -133,7 +203,7 @@ func (s *Store) CancelModification(ctx context.Context, token string) error {
 		var h head
 		var m modification
 		var now time.Time
-		if err := tx.Run(ctx, lockHead(&h, &now), readToken(token, &m, &now)); err != nil {
+		if err := tx.Run(ctx, s.lockHead(&h, &now), readToken(token, &m, &now)); err != nil {
 			return nil, err
 		}
 		if m.deployment == "" && found { // a transaction whose outcome was unknown has ended it

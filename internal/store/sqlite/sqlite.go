@@ -17,12 +17,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -30,6 +32,39 @@ import (
 type Options struct {
 	Readers int          // how many lists go on at the same time; 8 if zero
 	Log     *slog.Logger // where to report; nowhere if nil
+	// Exclusive refuses a file that another store has opened so, in this process
+	// or another: an ErrBusy. Servers must be alone, because each keeps in memory
+	// what the others would change.
+	Exclusive bool
+
+	maxPages int // of the file: tests fill it
+}
+
+// errNoLocks says that the file system has no locks.
+var errNoLocks = errors.New("files can't be locked there")
+
+// lockPatience is how long a file may still be locked by a server that is about
+// to end.
+const lockPatience = 2 * time.Second
+
+// lockSoon takes the lock of a file, which another server may be about to give
+// up.
+func lockSoon(ctx context.Context, path string, log *slog.Logger) (func() error, error) {
+	for begun := time.Now(); ; {
+		unlock, err := lock(path)
+		switch {
+		case errors.Is(err, errNoLocks):
+			log.WarnContext(ctx, "the store can't be locked: make sure that no other server uses it", "path", path, "err", err)
+			return unlock, nil
+		case !errors.Is(err, tko.ErrBusy) || time.Since(begun) > lockPatience:
+			return unlock, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // quick is how many connections read what is quickly done.
@@ -42,7 +77,23 @@ var migrations embed.FS
 // older schema is migrated, one of a newer schema refused. Changes are on the
 // disk when Commit answers.
 func Open(ctx context.Context, path string, options Options) (*relational.Store, error) {
-	return open(ctx, path, options, "FULL", "SQLite", func() error { return nil })
+	log := options.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	options.Log = log
+	unlock := func() error { return nil }
+	if options.Exclusive {
+		var err error
+		if unlock, err = lockSoon(ctx, path, log); err != nil {
+			return nil, err
+		}
+	}
+	s, err := open(ctx, path, options, "FULL", "SQLite", unlock)
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	return s, nil
 }
 
 // OpenMemory opens a store that goes when it is closed. It is a private
@@ -74,11 +125,14 @@ func open(ctx context.Context, path string, options Options, synchronous, name s
 		readers = 8
 	}
 	register()
-	db := &database{closed: closed, ended: make(chan struct{}), free: make(chan *connection, readers), quick: make(chan *connection, quick), writer: make(chan *connection, 1)}
+	db := &database{log: options.Log, closed: closed, ended: make(chan struct{}), free: make(chan *connection, readers), quick: make(chan *connection, quick), writer: make(chan *connection, 1)}
 	query := url.Values{"_pragma": {
 		"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(" + synchronous + ")", "cache_size(-16384)",
 		"temp_store(MEMORY)", "journal_size_limit(67108864)", "wal_autocheckpoint(4000)",
 	}}
+	if options.maxPages > 0 {
+		query.Add("_pragma", fmt.Sprintf("max_page_count(%d)", options.maxPages))
+	}
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
 	var err error
 	if db.sql, err = sql.Open("sqlite", dsn); err != nil {
@@ -94,6 +148,12 @@ func open(ctx context.Context, path string, options Options, synchronous, name s
 func (db *database) start(ctx context.Context, path string, readers int, name string) (*relational.Store, error) {
 	if err := migrate(ctx, db.sql, path); err != nil {
 		return nil, err
+	}
+	if db.log != nil {
+		var err error
+		if db.place, err = placeOf(path); err != nil {
+			return nil, err
+		}
 	}
 	var version string
 	if err := db.sql.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version); err != nil {
@@ -158,10 +218,13 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	}
 }
 
+// clockAhead moves the clock in tests, in nanoseconds.
+var clockAhead atomic.Int64
+
 var register = sync.OnceFunc(func() {
 	sqlite.MustRegisterDeterministicScalarFunction("regexp", 2, matches)
 	sqlite.MustRegisterScalarFunction("tko_now", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
-		return time.Now().UnixMicro(), nil
+		return time.Now().Add(time.Duration(clockAhead.Load())).UnixMicro(), nil
 	})
 })
 
@@ -205,6 +268,8 @@ type database struct {
 	writer chan *connection // the one that writes
 	free   chan *connection // those that list
 	quick  chan *connection // those that read otherwise: never held for long
+	place  *place           // nil if it is private
+	log    *slog.Logger
 	closed func() error
 	ended  chan struct{}
 
@@ -255,15 +320,21 @@ func document(list any) string {
 	return string(doc)
 }
 
-// Transient errors are those of another process at work on the file, and of the
-// interruption of a caller who was here before, and whose driver was late.
+// Transient errors are those of another process at work on the file, of a disk
+// that is full or fails, and of the interruption of a caller who was here before,
+// and whose driver was late.
 func (db *database) Transient(err error) bool {
 	var failure *sqlite.Error
 	if !errors.As(err, &failure) {
 		return false
 	}
 	code := failure.Code() & 0xff
-	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED || code == sqlite3.SQLITE_INTERRUPT
+	return slices.Contains(transient, code)
+}
+
+var transient = []int{
+	sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT,
+	sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
 }
 
 func (db *database) Close() error {
@@ -331,6 +402,9 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		home = db.free
 	case relational.Write:
 		home, begin = db.writer, "BEGIN IMMEDIATE"
+		if err := db.check(ctx); err != nil {
+			return nil, err
+		}
 	}
 	c, err := db.take(ctx, home)
 	if err != nil {

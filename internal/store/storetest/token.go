@@ -20,6 +20,8 @@ var tokenPromises = []promise{
 	{"a token runs out by itself", tokenRunsOut},
 	{"a token that was cancelled is not known", tokenCancelled},
 	{"a token goes with its deployment", tokenGoes},
+	{"good tokens are listed, without telling them", tokensAreListed},
+	{"a token can be broken", tokenIsBroken},
 }
 
 // start gives a token for the deployment d.
@@ -160,4 +162,48 @@ func tokenGoes(w *world) {
 	w.commit(deployment("d"))
 	_, err = w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
+}
+
+func tokensAreListed(w *world) {
+	w.commit(deployment("d"), deployment("e"), deployment("f"))
+	none, err := w.store.Modifications(w.ctx())
+	w.ok(err)
+	w.equal("none", len(none), 0)
+	alice := tko.Author{Who: "alice", Why: "to scale"}
+	before := time.Now()
+	for token, deployment := range map[string]string{"T": "e", "U": "d"} {
+		_, _, err = w.store.StartModification(tko.WithAuthor(w.ctx(), alice), deployment, token, time.Hour)
+		w.ok(err)
+	}
+	_, _, err = w.store.StartModification(w.ctx(), "f", "V", time.Millisecond)
+	w.ok(err)
+	var open []tko.OpenModification
+	w.eventually("the short one has run out", func() bool {
+		open, err = w.store.Modifications(w.ctx())
+		w.ok(err)
+		return len(open) == 2
+	})
+	for i, id := range []tko.DeploymentID{"d", "e"} {
+		m := open[i]
+		if m.Deployment != id || m.Author != alice || m.Started.Before(before.Add(-time.Minute)) || m.Expires.Sub(m.Started).Round(time.Minute) != time.Hour {
+			w.Errorf("%+v, want that of %s, by alice, for an hour", m, id)
+		}
+	}
+}
+
+func tokenIsBroken(w *world) {
+	w.commit(deployment("d"), deployment("e"))
+	w.start("T", time.Hour)
+	broken, err := w.store.BreakModification(w.ctx(), "d")
+	w.ok(err)
+	w.equal("what is broken", broken.Deployment, tko.DeploymentID("d"))
+	_, err = w.store.BreakModification(w.ctx(), "d")
+	w.failed(err, tko.ErrNotFound)
+	_, err = w.store.BreakModification(w.ctx(), "e")
+	w.failed(err, tko.ErrNotFound)
+	_, err = w.store.Modification(w.ctx(), "T")
+	w.failed(err, tko.ErrNotFound)
+	w.refused(tko.ErrNotFound, deployment("d", expect(1), token("T")))
+	w.start("U", time.Hour)
+	w.commit(deployment("d", expect(1), token("U")))
 }

@@ -47,6 +47,10 @@ func RunOlder(t *testing.T, older Older) {
 		"DROP INDEX entity_by_metaset",
 		"DROP TABLE metaset_pair",
 		"DROP TABLE source",
+		"ALTER TABLE work DROP COLUMN since",
+		"ALTER TABLE modification DROP COLUMN since",
+		"ALTER TABLE modification DROP COLUMN who",
+		"ALTER TABLE modification DROP COLUMN why",
 		"DELETE FROM goose_db_version WHERE version_id > 30",
 	} {
 		older.Run(t, statement)

@@ -512,6 +512,30 @@ class CancelDeploymentModificationResponse(_message.Message):
     notCancelledReason: str
     def __init__(self, cancelled: _Optional[bool] = ..., notCancelledReason: _Optional[str] = ...) -> None: ...
 
+class ListModifications(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Modification(_message.Message):
+    __slots__ = ("deploymentId", "started", "expires", "who", "why")
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    deploymentId: str
+    started: _timestamp_pb2.Timestamp
+    expires: _timestamp_pb2.Timestamp
+    who: str
+    why: str
+    def __init__(self, deploymentId: _Optional[str] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class BreakModification(_message.Message):
+    __slots__ = ("deploymentId",)
+    DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
+    deploymentId: str
+    def __init__(self, deploymentId: _Optional[str] = ...) -> None: ...
+
 class PluginID(_message.Message):
     __slots__ = ("type", "name")
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -578,7 +602,7 @@ class ListPlugins(_message.Message):
     def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectPlugins, _Mapping]] = ...) -> None: ...
 
 class Stamp(_message.Message):
-    __slots__ = ("uid", "revision", "position", "created", "updated", "who", "why", "conditions")
+    __slots__ = ("uid", "revision", "position", "created", "updated", "who", "why", "conditions", "leftOut")
     UID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -587,6 +611,7 @@ class Stamp(_message.Message):
     WHO_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    LEFTOUT_FIELD_NUMBER: _ClassVar[int]
     uid: str
     revision: int
     position: int
@@ -595,7 +620,8 @@ class Stamp(_message.Message):
     who: str
     why: str
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
-    def __init__(self, uid: _Optional[str] = ..., revision: _Optional[int] = ..., position: _Optional[int] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+    leftOut: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, uid: _Optional[str] = ..., revision: _Optional[int] = ..., position: _Optional[int] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., leftOut: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Condition(_message.Message):
     __slots__ = ("type", "status", "reason", "message", "lastTransitionTime", "observedRevision")

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+var modificationView = view[tko.OpenModification]{
+	id: func(m tko.OpenModification) string { return string(m.Deployment) },
+	row: func(m tko.OpenModification) map[string]any {
+		row := map[string]any{"deploymentId": string(m.Deployment), "who": m.Author.Who, "why": m.Author.Why, "expires": m.Expires.Format(time.RFC3339Nano)}
+		if !m.Started.IsZero() {
+			row["started"] = m.Started.Format(time.RFC3339Nano)
+		}
+		return row
+	},
+	columns: []column[tko.OpenModification]{
+		{name: "DEPLOYMENT", text: func(m tko.OpenModification) string { return string(m.Deployment) }},
+		{name: "STARTED", age: func(m tko.OpenModification) time.Time { return m.Started }},
+		{name: "EXPIRES", text: func(m tko.OpenModification) string { return m.Expires.Local().Format(time.DateTime) }},
+		{name: "WHO", text: func(m tko.OpenModification) string { return m.Author.Who }},
+		{name: "WHY", text: func(m tko.OpenModification) string { return m.Author.Why }},
+	},
+}
+
+func (a *app) modList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the modifications that are under way",
+		Long: `List the modifications that are under way: the deployments that nobody else can
+modify now, by whom, and until when. The tokens are not shown: they are their
+holders'.`,
+		Example:           "  tko deployment mod list",
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			open, err := call(ctx, s, s.Modifications)
+			if err != nil {
+				return err
+			}
+			return list(ctx, s, modificationView, func(context.Context) iter.Seq2[tko.OpenModification, error] { return sequence(open) })
+		}),
+	}
+}
+
+func (a *app) modBreak() *cobra.Command {
+	return &cobra.Command{
+		Use:   "break ID",
+		Short: "Break the modification of a deployment",
+		Long: `Break the modification of a deployment: its token is no longer good, so that
+others can modify the deployment at once. What its holder has not ended yet is
+not stored: the end fails, and must be started again.`,
+		Example:           `  tko deployment mod break "$id"`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: a.completeFirst(completeDeployments),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("deployment ID", args[0]); err != nil {
+				return err
+			}
+			broken, err := call(ctx, s, func(ctx context.Context) (tko.OpenModification, error) {
+				return s.BreakModification(ctx, tko.DeploymentID(args[0]))
+			})
+			if err != nil {
+				return err
+			}
+			a.notice("broke the modification of deployment %q by %s", args[0], cmp.Or(broken.Author.Who, "an unknown client"))
+			return nil
+		}),
+	}
+}

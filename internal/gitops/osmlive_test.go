@@ -1,0 +1,213 @@
+package gitops_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+)
+
+// osmWorld is a repository of OSM Ops, which is applied, with these instances.
+func osmWorld(t *testing.T, o osmtest.Options, names ...string) (*world, *repo, *osmtest.Server, string) {
+	t.Helper()
+	server := osmtest.Start(t, o)
+	dir := connections(t, server)
+	r := newRepo(t)
+	files := osmFiles(filepath.Join(dir, "nbi.yaml"))
+	for _, name := range names {
+		files["deploy/"+name+".osmops.yaml"] = instanceFile(name, "1")
+	}
+	revision := r.push(files)
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}})
+	w.sync("osm", revision)
+	return w, r, server, revision
+}
+
+const (
+	vnfdFile = "deploy/osm-pkgs/upf_knf/upf_vnfd.yaml"
+	amfVNFD  = "vnfd:\n  id: amf_knf\n  kdu:\n  - name: upf\n    helm-chart: ops/amf\n"
+	amfNSD   = "nsd:\n  nsd:\n  - id: amf_ns\n    name: n\n    vnfd-id: [amf_knf]\n    df:\n    - id: default\n      vnf-profile:\n      - {id: upf, vnfd-id: amf_knf}\n"
+)
+
+func TestPackageChangeOnALiveOSMDoesNotStopTheSource(t *testing.T) {
+	t.Parallel()
+	w, r, server, _ := osmWorld(t, osmtest.Options{}, "a", "gone")
+	amf := func(name, replicas string) string {
+		return strings.Replace(instanceFile(name, replicas), "upf_ns", "amf_ns", 1)
+	}
+	revision := r.push(map[string]string{
+		"deploy/osm-pkgs/amf_knf/vnfd.yaml": amfVNFD, "deploy/osm-pkgs/amf_ns/nsd.yaml": amfNSD, "deploy/c.osmops.yaml": amf("c", "1"),
+	})
+	w.sync("osm", revision)
+
+	// What OSM merges is done.
+	vnfd := osmFiles("")[vnfdFile]
+	revision = r.push(map[string]string{vnfdFile: strings.Replace(vnfd, "product-name: p", "product-name: q", 1)})
+	w.sync("osm", revision)
+	if p, _ := server.Package("vnf", "upf_knf"); p.Record["product-name"] != "q" {
+		t.Errorf("OSM has %v", p.Record)
+	}
+
+	// What it doesn't take holds back what needs it, and says what would help.
+	r.push(map[string]string{
+		vnfdFile:                  strings.Replace(vnfd, "- name: upf", "- name: smf", 1),
+		"deploy/a.osmops.yaml":    strings.Replace(instanceFile("a", "1"), "  name: upf\n", "  name: smf\n", 1),
+		"deploy/gone.osmops.yaml": "",
+		"deploy/c.osmops.yaml":    amf("c", "2"),
+	})
+	w.refused("osm", gitops.ReasonFailed, "deploy/osm-pkgs/upf_knf", `the KDU "upf" left it`, "software-version", "cannot be modified")
+	w.until("osm", "the others are as they should be", func(tko.Source) bool {
+		c, _ := server.Instance("c")
+		_, there := server.Instance("gone")
+		return !there && c.Releases["upf/upf"].Values["replicaCount"] == "2"
+	})
+	revision = r.push(map[string]string{
+		vnfdFile: strings.Replace(vnfd, "product-name: p", "product-name: r", 1), "deploy/a.osmops.yaml": instanceFile("a", "2"),
+	})
+	w.sync("osm", revision)
+	if a, _ := server.Instance("a"); a.Releases["upf/upf"].Values["replicaCount"] != "2" {
+		t.Errorf("it is %+v", a)
+	}
+}
+
+func TestSyncComparesWithOSM(t *testing.T) {
+	t.Parallel()
+	w, _, server, _ := osmWorld(t, osmtest.Options{}, "a")
+	before, _ := server.Instance("a")
+	w.until("osm", "settled", func(s tko.Source) bool { return !s.Called })
+	server.Vanish("a")
+	if err := w.controller.Call(t.Context(), "osm"); err != nil {
+		t.Fatal(err)
+	}
+	s := w.until("osm", "looked at", func(s tko.Source) bool { return !s.Called && ready(s).Status == tko.ConditionTrue })
+	if after, there := server.Instance("a"); !there || after.ID == before.ID {
+		t.Errorf("ready, and there are %+v; %+v", server.Instances(), s.Status.Conditions)
+	}
+}
+
+func TestWarningOfChartsStaysInTheStatus(t *testing.T) {
+	t.Parallel()
+	w, r, _, revision := osmWorld(t, osmtest.Options{}, "a", "b", "c", "d", "e", "f", "g")
+	const want = `NsInstance "a", "b", "c", "d", "e", and 2 more: the chart of upf/upf has no version`
+	warned := func(s tko.Source) bool {
+		return slices.ContainsFunc(s.Status.Messages, func(m string) bool { return strings.HasPrefix(m, want) })
+	}
+	for range 2 {
+		if s := w.sync("osm", revision); !warned(s) {
+			w.until("osm", "warned of", warned)
+		}
+	}
+	revision = r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "2")})
+	for range 2 {
+		if s := w.sync("osm", revision); !warned(s) {
+			t.Errorf("notes: %q", s.Status.Messages)
+		}
+		w.until("osm", "settled", func(s tko.Source) bool { return !s.Called })
+	}
+}
+
+// operations of instances, the newest first.
+func operations(s tko.Source) (all []string) {
+	for _, o := range s.Status.Operations {
+		if o.Kind == "NsInstance" {
+			line := o.Verb + " " + o.Name
+			if o.Error != "" {
+				line += ": failed"
+			}
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+func TestOperationsListEachChangeOnceAndSayWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	w, r, server, _ := osmWorld(t, osmtest.Options{Delay: 5 * time.Millisecond}, "a", "b")
+	revision := r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "2"), "deploy/b.osmops.yaml": ""})
+	s := w.sync("osm", revision)
+	got := operations(s)
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"instantiated a", "instantiated b", "removed b", "upgraded a"}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	r.push(map[string]string{"deploy/c.osmops.yaml": strings.Replace(instanceFile("c", "1"), "vimAccountName: vim", "vimAccountName: nowhere", 1)})
+	w.refused("osm", gitops.ReasonFailed, `OSM has no VIM accounts that are called "nowhere"`)
+	server.Reset()
+	eventually(t, "tried again", func() bool { return server.Counts().Requests["GET /admin/v1/vim_accounts"] > 6 })
+	s, err := w.Source(t.Context(), "osm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := operations(s); got[0] != "create c: failed" || slices.Contains(got[1:], got[0]) {
+		t.Errorf("operations: %q", got)
+	}
+}
+
+// While a change is under way, OSM is asked for what is under way.
+func TestAllInstancesAreListedOncePerChange(t *testing.T) {
+	t.Parallel()
+	const instances = 20
+	var names []string
+	for i := range instances {
+		names = append(names, fmt.Sprintf("i%02d", i))
+	}
+	w, r, server, _ := osmWorld(t, osmtest.Options{Delay: 50 * time.Millisecond}, names...)
+	w.until("osm", "settled", func(s tko.Source) bool { return !s.Called })
+	server.Reset()
+	revision := r.push(map[string]string{"deploy/i07.osmops.yaml": instanceFile("i07", "2")})
+	w.sync("osm", revision)
+	n := server.Counts()
+	lists := n.Requests["GET /nslcm/v1/ns_instances"]
+	if n.Listed > instances+lists-1 || lists < 2 {
+		t.Errorf("%d instances were listed in %d lists", n.Listed, lists)
+	}
+	if got, _ := server.Instance("i07"); got.Releases["upf/upf"].Values["replicaCount"] != "2" {
+		t.Errorf("it is %+v", got)
+	}
+}
+
+func TestAllFailingInstancesAreNamed(t *testing.T) {
+	t.Parallel()
+	w, r, _, _ := osmWorld(t, osmtest.Options{}, "a")
+	files := map[string]string{}
+	var parts []string
+	for i := range 9 {
+		name := fmt.Sprintf("bad%d", i)
+		files["deploy/"+name+".osmops.yaml"] = strings.Replace(instanceFile(name, "1"), "vnfName: upf", "vnfName: other", 1)
+		parts = append(parts, "deploy/"+name+".osmops.yaml")
+	}
+	r.push(files)
+	w.refused("osm", gitops.ReasonFailed, parts...)
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	many := strings.Split(strings.Repeat("a problem,", 1000), ",")[:1000]
+	for name, c := range map[string]struct {
+		texts []string
+		limit int
+		want  string
+	}{
+		"all":            {[]string{"a", "b"}, 100, "a; b"},
+		"none":           {nil, 100, ""},
+		"just fits":      {[]string{strings.Repeat("a", 48), strings.Repeat("b", 50)}, 100, strings.Repeat("a", 48) + "; " + strings.Repeat("b", 50)},
+		"one too long":   {[]string{strings.Repeat("a", 200)}, 100, strings.Repeat("a", 79) + "…"},
+		"first too long": {[]string{strings.Repeat("a", 200), "b"}, 100, strings.Repeat("a", 79) + "…; and 1 more"},
+		"too many":       {many, 100, strings.Repeat("a problem; ", 7) + "and 993 more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(c.want, gitops.List(c.texts, "; ", c.limit)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

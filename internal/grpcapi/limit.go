@@ -1,0 +1,196 @@
+package grpcapi
+
+import (
+	"context"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// Limits are how many calls that last may be under way at once: watches, lists
+// and waits for work. Each costs memory for as long as its client likes. 0 is
+// the default, and a negative number no limit.
+type Limits struct {
+	Connection int // of one connection
+	Client     int // of one address of clients
+	Total      int
+}
+
+// Defaults of Limits.
+const (
+	DefaultConnectionStreams = 250
+	DefaultClientStreams     = 1000
+	DefaultStreams           = 5000
+)
+
+func (l Limits) withDefaults() Limits {
+	for _, d := range []struct {
+		limit     *int
+		otherwise int
+	}{{&l.Connection, DefaultConnectionStreams}, {&l.Client, DefaultClientStreams}, {&l.Total, DefaultStreams}} {
+		if *d.limit == 0 {
+			*d.limit = d.otherwise
+		}
+	}
+	return l
+}
+
+// A limiter counts calls that last.
+type limiter struct {
+	limits Limits
+
+	mutex   sync.Mutex
+	total   int
+	clients map[string]int // by address
+}
+
+func newLimiter(limits Limits) *limiter {
+	return &limiter{limits: limits, clients: map[string]int{}}
+}
+
+// A slot is that of one call that lasts. It is released when the call has ended
+// and its client has taken what it was sent, or is gone.
+type slot struct {
+	limiter *limiter
+	client  string
+	conn    *connection // nil if it is not known when it ends
+	uses    atomic.Int32
+	once    sync.Once
+}
+
+// take takes a slot for a call, which its caller releases. It is nil for calls
+// from within the process: the server's own controllers.
+func (l *limiter) take(ctx context.Context) (*slot, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil || p.Addr.Network() == "bufconn" {
+		return nil, nil //nolint:nilnil // there is none, which is no error
+	}
+	s := &slot{limiter: l, client: peerHost(ctx)}
+	s.uses.Store(1)
+	if a, ok := p.Addr.(connectionAddr); ok {
+		s.conn = a.connection
+	}
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	switch {
+	case s.conn != nil && l.limits.Connection > 0 && len(s.conn.held) >= l.limits.Connection:
+		return nil, exhausted("this connection has %d watches, lists and waits for work under way, which is the limit (--streams-per-connection): end some, read what was sent, or open another connection", len(s.conn.held))
+	case l.limits.Client > 0 && l.clients[s.client] >= l.limits.Client:
+		return nil, exhausted("clients at this address have %d watches, lists and waits for work under way, which is the limit (--streams-per-client): end some, or read what was sent", l.clients[s.client])
+	case l.limits.Total > 0 && l.total >= l.limits.Total:
+		return nil, exhausted("the server has %d watches, lists and waits for work under way, which is the limit (--streams): try again later, or at another server", l.total)
+	}
+	l.total++
+	l.clients[s.client]++
+	if s.conn != nil {
+		s.conn.add(s)
+	}
+	return s, nil
+}
+
+func exhausted(format string, n int) error { return status.Errorf(codes.ResourceExhausted, format, n) }
+
+// keep keeps a slot until another drop.
+func (s *slot) keep() { s.uses.Add(1) }
+
+// drop releases a slot if nothing else keeps it.
+func (s *slot) drop() {
+	if s.uses.Add(-1) <= 0 {
+		s.release()
+	}
+}
+
+// release gives a slot back. Only the first time counts.
+func (s *slot) release() {
+	if s == nil {
+		return
+	}
+	s.once.Do(func() {
+		s.limiter.mutex.Lock()
+		defer s.limiter.mutex.Unlock()
+		s.limiter.total--
+		if s.limiter.clients[s.client]--; s.limiter.clients[s.client] == 0 {
+			delete(s.limiter.clients, s.client)
+		}
+		if s.conn != nil {
+			delete(s.conn.held, s)
+		}
+	})
+}
+
+type slotKey struct{}
+
+// slotOf is the slot of a call, or nil.
+func slotOf(ctx context.Context) *slot {
+	s, _ := ctx.Value(slotKey{}).(*slot)
+	return s
+}
+
+// Listen makes a listener whose connections the server tells apart, so that it
+// can limit what one of them does, and knows when it ends.
+func Listen(l net.Listener) net.Listener { return countingListener{l} }
+
+type countingListener struct{ net.Listener }
+
+func (l countingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &connection{Conn: conn}, nil
+}
+
+// A connection knows the slots of its calls.
+type connection struct {
+	net.Conn
+
+	closed  atomic.Bool
+	limiter atomic.Pointer[limiter] // nil before the first slot; its mutex is for what follows
+	held    map[*slot]struct{}
+}
+
+// A connectionAddr is the address of a client that leads to its connection.
+type connectionAddr struct {
+	net.Addr
+
+	connection *connection
+}
+
+// RemoteAddr is the client's.
+func (c *connection) RemoteAddr() net.Addr { return connectionAddr{c.Conn.RemoteAddr(), c} }
+
+// add takes a slot, with the limiter locked.
+func (c *connection) add(s *slot) {
+	if c.held == nil {
+		c.held = map[*slot]struct{}{}
+		c.limiter.Store(s.limiter)
+	}
+	c.held[s] = struct{}{}
+}
+
+// Close releases the slots of the connection, too: its client is gone.
+func (c *connection) Close() error {
+	err := c.Conn.Close()
+	c.closed.Store(true)
+	l := c.limiter.Load()
+	if l == nil {
+		return err
+	}
+	l.mutex.Lock()
+	held := slices.Collect(maps.Keys(c.held))
+	l.mutex.Unlock()
+	for _, s := range held {
+		s.release()
+	}
+	return err
+}
+
+// ends says whether it is known when the client of a slot is gone, and it isn't
+// yet.
+func (s *slot) ends() bool { return s.conn != nil && !s.conn.closed.Load() }

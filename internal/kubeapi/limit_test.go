@@ -1,0 +1,87 @@
+package kubeapi_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// open begins a watch, and returns its response, of which it reads nothing.
+func (w *world) open(client *http.Client, path string) (response *http.Response, end context.CancelFunc) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	w.t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+group+path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response, err = client.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = response.Body.Close() })
+	return response, cancel
+}
+
+func TestWatchesOfAUserAreLimited(t *testing.T) {
+	w := newWorld(t, func(o *kubeapi.Options) { o.Watches = kubeapi.WatchLimits{User: 2, Total: 10, Slow: 100 * time.Millisecond} })
+	head, err := w.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := w.watch(fmt.Sprintf("templates?watch=1&resourceVersion=%d", head+0))
+	_, end := w.open(w.client, "sites?watch=1")
+	w.fails(http.StatusTooManyRequests, "--streams-per-client", http.MethodGet, "sites?watch=1", nil)
+	if code, _ := w.do(http.MethodGet, "sites", nil); code != http.StatusOK {
+		t.Errorf("a list: %d: lists are not watches", code)
+	}
+	end()
+	waitFor(t, "another watch is let in once one has ended", func() bool {
+		response, end := w.open(w.client, "sites?watch=1")
+		defer end()
+		return response.StatusCode == http.StatusOK
+	})
+	time.Sleep(time.Second) // far longer than a write may take
+	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	if e := next(); e.Type != "ADDED" || e.Object.text("spec.templateId") != "t" {
+		t.Errorf("%v: want the template, though nothing had happened for longer than --slow-watch", e)
+	}
+}
+
+func TestWatcherOfTheKubernetesAPIThatNeverReadsIsEnded(t *testing.T) {
+	for name, transport := range map[string]*http.Transport{
+		"HTTP/1.1": {TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+		"HTTP/2":   {TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(o *kubeapi.Options) { o.Watches = kubeapi.WatchLimits{User: 1, Total: 10, Slow: 300 * time.Millisecond} })
+			t.Cleanup(transport.CloseIdleConnections)
+			response, _ := w.open(&http.Client{Transport: transport}, "templates?watch=1")
+			if response.StatusCode != http.StatusOK {
+				t.Fatal(response.Status)
+			}
+			large := strings.Repeat("x", 1<<20)
+			for n := range 30 { // more than the buffers on the way take
+				pkg := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"text": fmt.Sprint(n, large)}}}
+				if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "t", Package: pkg}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			waitFor(t, "the watch is ended, and another let in", func() bool {
+				response, end := w.open(w.client, "sites?watch=1")
+				defer end()
+				return response.StatusCode == http.StatusOK
+			})
+		})
+	}
+}

@@ -1,0 +1,47 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+	"github.com/tko-orchestrator/tko/internal/store/storetest"
+)
+
+func TestClockThatGoesBackFreezesNothing(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	db, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close(context.WithoutCancel(t.Context())) })
+	run := func(statement string) {
+		t.Helper()
+		if _, err := db.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("CREATE SCHEMA fake")
+	run("CREATE TABLE fake.clock (ahead interval NOT NULL)")
+	run("INSERT INTO fake.clock VALUES ('0')")
+	run("CREATE FUNCTION fake.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql AS 'SELECT pg_catalog.clock_timestamp() + ahead FROM fake.clock'")
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("search_path", "public,fake,pg_catalog")
+	u.RawQuery = query.Encode()
+	offset := time.Duration(0)
+	storetest.ClockGoesBack(t, func(t *testing.T) catalog.Store { return open(t, u.String()) }, func(by time.Duration) {
+		offset += by
+		run(fmt.Sprintf("UPDATE fake.clock SET ahead = '%d seconds'", int(offset.Seconds())))
+	})
+}

@@ -1,0 +1,22 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/store/storetest"
+)
+
+// Not parallel: all stores of a process have one clock.
+func TestClockThatGoesBackFreezesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	t.Cleanup(func() { sqlite.SetClock(0) })
+	offset := time.Duration(0)
+	storetest.ClockGoesBack(t, func(t *testing.T) catalog.Store { return file(t, path) }, func(by time.Duration) {
+		offset += by
+		sqlite.SetClock(offset)
+	})
+}

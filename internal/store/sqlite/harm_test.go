@@ -1,0 +1,108 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+)
+
+func TestSecondServerOnOneFileIsRefused(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	path := filepath.Join(folder, "store.db")
+	exclusive := sqlite.Options{Exclusive: true}
+	first, err := sqlite.Open(t.Context(), path, exclusive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(folder, "link.db")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{path, link} {
+		_, err = sqlite.Open(t.Context(), path, exclusive)
+		if !errors.Is(err, tko.ErrBusy) || !strings.Contains(err.Error(), "store.db") || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
+			t.Errorf("a second one on %s: %v, want an ErrBusy that names the file and the process", path, err)
+		}
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := sqlite.Open(t.Context(), path, exclusive)
+	if err != nil {
+		t.Fatalf("once the first is closed: %v", err)
+	}
+	closed(t, again)
+}
+
+func TestFullDiskIsUnavailable(t *testing.T) {
+	t.Parallel()
+	s, err := sqlite.OpenSmall(t.Context(), filepath.Join(t.TempDir(), "store.db"), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, s) })
+	keys := make([]string, 10_000)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%0200d", i)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	err = s.CallForWork(ctx, tko.QueueSchedule, keys, false)
+	if !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("%v, want the ErrUnavailable that a PostgreSQL with a full disk ends in", err)
+	}
+	if err := s.CallForWork(t.Context(), tko.QueueSchedule, keys[:1], false); err != nil {
+		t.Errorf("what still fits: %v", err)
+	}
+}
+
+func TestRemovedFileIsNoticed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	var log bytes.Buffer
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, s) })
+	write := func(id string) error {
+		_, err := s.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}})
+		return err
+	}
+	if err := write("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := write("b"); !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "removed or replaced") {
+		t.Errorf("a write: %v, want an ErrUnavailable that says why", err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := write("c"); !errors.Is(err, tko.ErrUnavailable) {
+		t.Errorf("a write with another file there: %v, want an ErrUnavailable", err)
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), path) {
+		t.Errorf("it was logged %d times, want once with the path:\n%s", n, &log)
+	}
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := write("d"); err != nil {
+		t.Errorf("once the file is back: %v", err)
+	}
+}

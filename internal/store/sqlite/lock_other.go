@@ -1,0 +1,5 @@
+//go:build !unix
+
+package sqlite
+
+func lock(string) (unlock func() error, err error) { return func() error { return nil }, errNoLocks }

@@ -1,0 +1,28 @@
+package wire
+
+import (
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+)
+
+// MinEncoded is the least capacity of the data of an [Encoded] message: gRPC
+// doesn't give less than that back.
+const MinEncoded = 1<<10 + 1
+
+// An Encoded message is sent as it is. Its data is shared and must not be
+// changed. Once it was written to the connection, or never will be, Taken gets
+// it back.
+type Encoded struct {
+	Data  []byte
+	Taken mem.BufferPool
+}
+
+// Encode encodes a message once for all who send it.
+func Encode(m proto.Message) ([]byte, error) {
+	return proto.MarshalOptions{}.MarshalAppend(make([]byte, 0, MinEncoded), m)
+}
+
+func (e *Encoded) slices() mem.BufferSlice {
+	data := e.Data
+	return mem.BufferSlice{mem.NewBuffer(&data, e.Taken)}
+}
