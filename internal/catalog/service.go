@@ -63,7 +63,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{store: store, options: options, log: options.Log, validator: validator, recent: newRecent(store), lulls: map[string]*lull{
-		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {},
+		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {},
 	}}
 }
 
