@@ -259,7 +259,7 @@ func TestServicesRace(t *testing.T) {
 
 // Who waits for work of any queue gets it, and waits more than once.
 func TestEveryQueueIsWaitedFor(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, catalog.Options{})
 	for _, queue := range []string{tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.QueueEvents} {
 		items, err := w.ClaimWork(w.ctx, tko.ClaimWork{Queue: queue, Worker: "me", Max: 1, Lease: time.Minute, Wait: 30 * time.Millisecond})
 		if err != nil || len(items) != 0 {
