@@ -160,7 +160,7 @@ type Deleted struct {
 	Descendants int // of those selected
 }
 
-// A Condition is something that is known about a site or deployment, in
+// A Condition is something that is known about a site, deployment or plugin, in
 // Kubernetes' form.
 type Condition struct {
 	Type             string // ConditionPrepared and so on
@@ -185,6 +185,16 @@ const (
 	// ConditionPlaced says whether the children of a deployment are as its
 	// placements say. Deployments whose placements are evaluated again have it.
 	ConditionPlaced = "Placed"
+	// ConditionHandled says whether plugins are registered for the resources of a
+	// prepared deployment that are for plugins. Only deployments have it of which
+	// one was not.
+	ConditionHandled = "Handled"
+	// ConditionMatched says whether the selectors of a prepared deployment match
+	// something. Only deployments have it of which one did not.
+	ConditionMatched = "Matched"
+	// ConditionRunnable says whether a plugin's program is where it runs. Only
+	// plugins have it whose program was missing.
+	ConditionRunnable = "Runnable"
 	// ConditionCleanedUp says what became of what a site ran where its package
 	// no longer says that it is. Only sites have it that have left something.
 	ConditionCleanedUp = "CleanedUp"

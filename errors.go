@@ -47,6 +47,9 @@ func (f Finding) String() string {
 // once. It is an [ErrInvalid].
 type InvalidPackageError struct {
 	Findings []Finding
+	// ByTemplates reports whether CRDs of templates, not the package's own,
+	// found something.
+	ByTemplates bool
 }
 
 func (e *InvalidPackageError) Error() string {

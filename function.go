@@ -15,7 +15,7 @@ const (
 )
 
 // BuiltinFunctions are the names of the functions that are part of TKO.
-var BuiltinFunctions = []string{"apply-replacements", "set-annotations", "set-labels", "set-namespace", "starlark"}
+var BuiltinFunctions = []string{"apply-replacements", "apply-setters", "set-annotations", "set-labels", "set-namespace", "starlark"}
 
 // A Function says what runs a KRM function: the argument of a plugin of
 // [ExecutorKpt], read.
@@ -76,6 +76,8 @@ const (
 	// FunctionConfig is a dotted path to a map in the triggering resource that
 	// is the function's whole config, instead of a ConfigMap of inputs.
 	FunctionConfig = "_kpt.config"
+	// FunctionConfigSelf as FunctionConfig is the triggering resource itself.
+	FunctionConfigSelf = "."
 )
 
 func (p Plugin) checkFunction() error {

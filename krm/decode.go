@@ -28,7 +28,8 @@ func (l Limits) orDefault() Limits {
 
 // Decode reads a package. An empty format is YAML; no data is a package of no
 // resources, whatever the format. What it can't keep without loss it refuses.
-// All errors are an [ErrInvalid]. It doesn't keep data, and doesn't say
+// Comments of YAML are lost, but for kpt's setters, which become an annotation
+// ([AnnotationSetters]). All errors are an [ErrInvalid]. It doesn't keep data, and doesn't say
 // whether the resources are good ones: that is [Package.Check].
 func Decode(format Format, data []byte, limits Limits) (Package, error) {
 	if format != "" && format != YAML && format != CBOR {
@@ -45,7 +46,11 @@ func Decode(format Format, data []byte, limits Limits) (Package, error) {
 		return decodeCBOR(data, limits)
 	}
 	data, core := withoutVersion12(data)
-	return decodeYAML(data, limits, core && booleans11.Match(data))
+	p, err := decodeYAML(data, limits, core && booleans11.Match(data))
+	if err == nil {
+		keepSetters(p, data)
+	}
+	return p, err
 }
 
 func tooManyBytes(n int, limits Limits) *Error {

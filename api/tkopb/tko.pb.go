@@ -2903,7 +2903,7 @@ type Stamp struct {
 	Updated    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated,proto3" json:"updated,omitempty"`
 	Who        string                 `protobuf:"bytes,6,opt,name=who,proto3" json:"who,omitempty"` // made the newest change
 	Why        string                 `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
-	Conditions []*Condition           `protobuf:"bytes,8,rep,name=conditions,proto3" json:"conditions,omitempty"` // sites and deployments
+	Conditions []*Condition           `protobuf:"bytes,8,rep,name=conditions,proto3" json:"conditions,omitempty"` // sites, deployments and plugins
 	// Rows of lists: what was cut or left out, because the client would not take
 	// the whole row: deploymentIds, conditions, metadata. Clients that take more say
 	// so in the gRPC metadata tko-row-size, in bytes.

@@ -226,7 +226,7 @@ func start(ctx context.Context, o options) (*server, error) {
 	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append([]string{
 		"--store=" + o.store, "--ready-file=" + ready,
 		"--listen-grpc=" + address(ctx, "50050", o.once), "--listen-web=" + address(ctx, "50051", o.once),
-		"--git-cache=" + filepath.Join(o.dir, "git-cache"), "--instance-name=demo",
+		"--git-cache=" + filepath.Join(o.dir, "git-cache"), "--git-local=" + o.dir, "--tosca-local=" + o.catalog, "--instance-name=demo",
 	}, o.arguments...)...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on

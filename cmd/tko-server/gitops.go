@@ -92,7 +92,7 @@ func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller,
 	}
 	sources, err := flux.New(cluster, engine, flux.Options{
 		Namespaces: c.FluxNamespaces, Worker: worker, OSMOps: c.FluxAsItIs, NoCrossNamespaceRefs: c.FluxNoCrossNamespaceRefs, EventsAddress: c.FluxEvents,
-		Fetch: flux.FetchOptions{Dir: c.Dir, Host: c.FluxArtifacts}, Log: log,
+		Fetch: flux.FetchOptions{Dir: c.Dir, Host: c.FluxArtifacts, Guard: s.allowed.remote}, Log: log,
 	})
 	return engine, sources, err
 }

@@ -123,7 +123,11 @@ func noArguments(_ *cobra.Command, args []string) error {
 // serve starts the roles and waits for the end of the context.
 func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	log.InfoContext(ctx, "starting", "version", version.String(), "roles", strings.Join(c.Roles, ","), "pid", os.Getpid())
-	s := &server{config: c, log: log}
+	allowed, err := newGuards(c)
+	if err != nil {
+		return err
+	}
+	s := &server{config: c, log: log, allowed: allowed}
 	defer s.close()
 	if err := s.listen(ctx); err != nil {
 		return err
@@ -163,19 +167,29 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 			return s.service.Retain(working, catalog.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions})
 		})
 	}
+	var types []string
+	for role, typ := range map[string]string{config.RoleData: tko.PluginValidate, config.RolePreparer: tko.PluginPrepare, config.RoleMetaScheduler: tko.PluginSchedule} {
+		if c.Has(role) {
+			types = append(types, typ)
+		}
+	}
+	if len(types) > 0 {
+		inspector := &plugin.Inspector{Plugins: data, Runner: runner, Types: types, Host: host, Log: log}
+		controllers.Go(func() error { return inspector.Run(working) })
+	}
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(data, runner, prepare.Options{
 			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
-			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Local: c.TOSCALocalAddresses}),
+			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.tosca}),
 			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
 	}
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(data, runner, schedule.Options{
-			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.git, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
 			Kubernetes: kubernetes.Options{
-				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Interval: c.ClusterInterval,
+				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Proxies: c.ClusterProxies, Interval: c.ClusterInterval,
 				Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout,
 				Watched: watched(c.ClusterWatches),
 			},
@@ -233,8 +247,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 
 // A server is what serve builds.
 type server struct {
-	config *config.Config
-	log    *slog.Logger
+	config  *config.Config
+	log     *slog.Logger
+	allowed guards
 
 	grpc, web, logs, debug, health, kube, hooks []net.Listener
 	store                                       catalog.Store
@@ -307,7 +322,7 @@ func (s *server) plugins() (*plugin.Runner, error) {
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
 		Kubeconfig: s.config.PluginKubeconfig, Host: ownAddress(s.config.IPStack),
 		Functions: krmfn.Options{
-			Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
+			Guard: s.allowed.remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
 		},
 	}

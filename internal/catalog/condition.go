@@ -23,8 +23,8 @@ const (
 // leaves the others and the revision as they are. LastTransition moves only
 // when the status does. Conditions that change nothing else write nothing.
 func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
-	if kind != tko.KindSite && kind != tko.KindDeployment {
-		return tko.Errorf(tko.ErrInvalid, "a %q has no conditions: use site or deployment", string(kind))
+	if kind != tko.KindSite && kind != tko.KindDeployment && kind != tko.KindPlugin {
+		return tko.Errorf(tko.ErrInvalid, "a %q has no conditions: use site, deployment or plugin", string(kind))
 	}
 	if err := checkConditions(conditions); err != nil {
 		return err

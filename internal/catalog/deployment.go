@@ -76,7 +76,7 @@ func (s *Service) newRecord(ctx context.Context, on *grounds, base base, request
 	if err != nil {
 		return newRecord{}, err
 	}
-	c, err := s.validDraft(ctx, on, d)
+	c, err := s.validDraft(ctx, on, d, request.Parent)
 	if err != nil {
 		return newRecord{}, err
 	}
@@ -106,13 +106,13 @@ func (n newRecord) write(ctx context.Context, id string) Write {
 }
 
 // validDraft has a draft validated and encodes it.
-func (s *Service) validDraft(ctx context.Context, on *grounds, d draft) (content, error) {
+func (s *Service) validDraft(ctx context.Context, on *grounds, d draft, parent tko.DeploymentID) (content, error) {
 	c, err := contentOf(d.pkg.WithoutDeploymentState())
 	if err != nil {
 		return content{}, err
 	}
 	c.pkg = d.pkg
-	return c, s.validateDraft(ctx, on, d, c)
+	return c, s.validateDraft(ctx, on, d, c, s.earlierOf(deploymentKey(parent), false, d.template))
 }
 
 // MaxChildren is how many children one call of CreateChildren may create.

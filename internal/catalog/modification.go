@@ -266,7 +266,7 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 		return change{record: record}, nil
 	}
 	c.pkg = d.pkg
-	return change{record: record, requires: requires}, s.validateDraft(ctx, on, d, c)
+	return change{record: record, requires: requires}, s.validateDraft(ctx, on, d, c, s.earlierOfDeployment(start, d.template))
 }
 
 // writeChange commits a change of a deployment that is at current, under a
@@ -290,7 +290,7 @@ func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, 
 
 // validateDraft has a draft validated: completely if it says that it is
 // prepared.
-func (s *Service) validateDraft(ctx context.Context, on *grounds, d draft, c content) error {
+func (s *Service) validateDraft(ctx context.Context, on *grounds, d draft, c content, before earlier) error {
 	seal := fmt.Sprintf("%q %q %t %t", d.template, d.site, d.prepared, d.approved)
-	return s.validate(ctx, on, c, d.prepared, seal)
+	return s.validate(ctx, on, c, d.prepared, seal, before)
 }

@@ -48,11 +48,12 @@ func (s *Service) siteRecord(ctx context.Context, on *grounds, site tko.Site) (R
 	if err != nil {
 		return Record{}, nil, err
 	}
-	if err := s.validate(ctx, on, c, true, ""); err != nil {
+	key := Key{Kind: tko.KindSite, ID: string(site.ID)}
+	if err := s.validate(ctx, on, c, true, "", s.earlierOf(key, true, string(site.Template))); err != nil {
 		return Record{}, nil, err
 	}
 	return Record{
-		Key:      Key{Kind: tko.KindSite, ID: string(site.ID)},
+		Key:      key,
 		Template: string(site.Template),
 		Metadata: metadata,
 		Digest:   c.digest,

@@ -41,11 +41,15 @@ func (s *Service) templateRecord(ctx context.Context, t tko.Template) (Record, e
 	if err != nil {
 		return Record{}, err
 	}
-	if err := s.validate(ctx, nil, c, false, ""); err != nil {
+	key := Key{Kind: tko.KindTemplate, ID: string(t.ID)}
+	if err := s.validate(ctx, nil, c, false, "", s.earlierOf(key, false, "")); err != nil {
+		return Record{}, err
+	}
+	if err := s.checkDefinitions(ctx, t.ID, t.Package); err != nil {
 		return Record{}, err
 	}
 	return Record{
-		Key:      Key{Kind: tko.KindTemplate, ID: string(t.ID)},
+		Key:      key,
 		Metadata: metadata,
 		Digest:   c.digest,
 		Package:  c.encoded,

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -23,11 +24,12 @@ type Validator interface {
 // knows by itself, as of an epoch.
 type ruleSet struct {
 	epoch   int64
-	crds    []krm.Resource
+	crds    []tko.CRD
 	plugins []tko.Plugin // of type validate
 }
 
-// A ruleCache keeps the newest ruleSet, and the CRDs of templates.
+// A ruleCache keeps the newest ruleSet, and the CRDs of templates: equal ones
+// once.
 type ruleCache struct {
 	lock      lock
 	current   atomic.Pointer[ruleSet]
@@ -37,27 +39,29 @@ type ruleCache struct {
 type templateCRDs struct {
 	uid      string
 	revision int64
-	crds     []krm.Resource
+	crds     []tko.CRD // without Templates
 }
 
-var crdGroup, crdKind = "apiextensions.k8s.io", "CustomResourceDefinition"
-
-func isCRD(gvk krm.GVK) bool { return gvk.Group == crdGroup && gvk.Kind == crdKind }
-
-// crdsOf answers the CRDs of a package.
+// crdsOf returns the CRDs of a package.
 func crdsOf(pkg krm.Package) []krm.Resource {
 	var crds []krm.Resource
 	for _, r := range pkg {
-		if isCRD(r.GVK()) {
+		if tko.IsCRD(r.GVK()) {
 			crds = append(crds, r)
 		}
 	}
 	return crds
 }
 
+// An earlier reads packages that were accepted before, and that a package
+// follows. It is called only if CRDs of templates refuse the package.
+type earlier func(ctx context.Context) ([]tko.AcceptedPackage, error)
+
 // validate has a package validated. digest is the one under which it is
-// stored, and seal what tells packages of the same digest apart.
-func (s *Service) validate(ctx context.Context, on *grounds, c content, complete bool, seal string) error {
+// stored, and seal what tells packages of the same digest apart. What CRDs of
+// templates find wrong with the earlier packages, too, is no fault of this one:
+// so registering a template doesn't invalidate what is there already.
+func (s *Service) validate(ctx context.Context, on *grounds, c content, complete bool, seal string, before earlier) error {
 	rules, err := s.rulesFor(ctx, on)
 	if err != nil {
 		return err
@@ -66,13 +70,26 @@ func (s *Service) validate(ctx context.Context, on *grounds, c content, complete
 	if slices.ContainsFunc(rules.plugins, func(p tko.Plugin) bool { return p.Triggered(krm.DeploymentGVK) }) {
 		key += "/" + seal // plugins see what is not in the digest
 	}
-	return s.validator.Validate(ctx, tko.Validation{
+	v := tko.Validation{
 		Package:  c.pkg,
 		Complete: complete,
 		CRDs:     rules.crds,
 		Plugins:  rules.plugins,
 		Key:      key,
-	})
+	}
+	err = s.validator.Validate(ctx, v)
+	if invalid, ok := errors.AsType[*tko.InvalidPackageError](err); !ok || !invalid.ByTemplates {
+		return err
+	}
+	accepted, readErr := before(ctx)
+	if readErr != nil {
+		return readErr
+	}
+	if len(accepted) == 0 {
+		return err
+	}
+	v.Accepted, v.Key = accepted, ""
+	return s.validator.Validate(ctx, v)
 }
 
 // rulesFor answers the rules that are remembered, if they may be the grounds of
@@ -110,10 +127,10 @@ func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
 	return rules, nil
 }
 
-// loadCRDs answers the CRDs of all templates, equal ones once, in the order of
+// loadCRDs returns the CRDs of all templates, equal ones once, in the order of
 // the templates' IDs. It reads the packages of those templates only that
 // changed since the last time.
-func (s *Service) loadCRDs(ctx context.Context) ([]krm.Resource, error) {
+func (s *Service) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 	known := s.rules.templates
 	now := map[string]templateCRDs{}
 	var order, stale []string
@@ -128,40 +145,109 @@ func (s *Service) loadCRDs(ctx context.Context) ([]krm.Resource, error) {
 			stale = append(stale, r.ID)
 		}
 	}
+	contents := map[Digest][]byte{}
+	for _, t := range now {
+		for _, crd := range t.crds {
+			contents[crd.Digest] = crd.Content
+		}
+	}
 	for _, id := range stale {
-		r, err := s.get(ctx, Fields{Package: true}, Key{Kind: tko.KindTemplate, ID: id})
+		t, err := s.readCRDs(ctx, id, contents)
 		if err != nil {
 			return nil, err
 		}
-		if r.Revision == 0 {
-			continue // deleted meanwhile
-		}
-		pkg, err := decode(r)
-		if err != nil {
-			return nil, fmt.Errorf("template %q: %w", id, err)
-		}
-		now[id] = templateCRDs{uid: r.UID, revision: r.Revision, crds: crdsOf(pkg)}
+		now[id] = t
 	}
 	s.rules.templates = now
-	return distinct(order, now)
+	return distinct(order, now), nil
 }
 
-func distinct(order []string, templates map[string]templateCRDs) ([]krm.Resource, error) {
-	var crds []krm.Resource
-	seen := map[Digest]bool{}
+// readCRDs reads the CRDs of a template, none if it was deleted meanwhile.
+// Contents that are known are not kept again.
+func (s *Service) readCRDs(ctx context.Context, id string, contents map[Digest][]byte) (templateCRDs, error) {
+	r, err := s.get(ctx, Fields{Package: true}, Key{Kind: tko.KindTemplate, ID: id})
+	if err != nil || r.Revision == 0 {
+		return templateCRDs{}, err
+	}
+	pkg, err := decode(r)
+	if err != nil {
+		return templateCRDs{}, fmt.Errorf("template %q: %w", id, err)
+	}
+	t := templateCRDs{uid: r.UID, revision: r.Revision}
+	for _, resource := range crdsOf(pkg) {
+		crd, err := tko.NewCRD(resource)
+		if err != nil {
+			return templateCRDs{}, fmt.Errorf("template %q: %w", id, err)
+		}
+		if content, ok := contents[crd.Digest]; ok {
+			crd.Content = content
+		}
+		contents[crd.Digest] = crd.Content
+		t.crds = append(t.crds, crd)
+	}
+	return t, nil
+}
+
+func distinct(order []string, templates map[string]templateCRDs) []tko.CRD {
+	var crds []tko.CRD
+	at := map[Digest]int{}
 	for _, id := range order {
 		for _, crd := range templates[id].crds {
-			digest, _, err := krm.DigestOf(krm.Package{crd})
-			if err != nil {
-				return nil, err
-			}
-			if !seen[digest] {
-				seen[digest] = true
+			i, ok := at[crd.Digest]
+			if !ok {
+				i = len(crds)
+				at[crd.Digest] = i
 				crds = append(crds, crd)
+			}
+			if ids := crds[i].Templates; len(ids) == 0 || ids[len(ids)-1] != tko.TemplateID(id) {
+				crds[i].Templates = append(ids, tko.TemplateID(id))
 			}
 		}
 	}
-	return crds, nil
+	return crds
+}
+
+// maxDefinitions is how many different definitions of one kind templates may
+// bring together. Each resource of the kind may have to be checked against all.
+const maxDefinitions = 500
+
+// checkDefinitions refuses a template's CRDs if there would be too many
+// different ones of a kind.
+func (s *Service) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg krm.Package) error {
+	brought := crdsOf(pkg)
+	if len(brought) == 0 {
+		return nil
+	}
+	rules, err := s.rulesFor(ctx, nil)
+	if err != nil {
+		return err
+	}
+	type groupKind struct{ group, kind string }
+	different := map[groupKind]map[Digest]bool{}
+	for _, resource := range brought {
+		crd, err := tko.NewCRD(resource)
+		if err != nil {
+			return err
+		}
+		kind := groupKind{crd.Group, crd.Kind}
+		if different[kind] == nil {
+			different[kind] = map[Digest]bool{}
+		}
+		different[kind][crd.Digest] = true
+	}
+	for _, crd := range rules.crds {
+		kind := groupKind{crd.Group, crd.Kind}
+		if different[kind] != nil && !(len(crd.Templates) == 1 && crd.Templates[0] == id) {
+			different[kind][crd.Digest] = true
+		}
+	}
+	for kind, digests := range different {
+		if len(digests) > maxDefinitions {
+			return tko.Errorf(tko.ErrInvalid, "template %q: with its CRD there would be %d different definitions of %s in %s among the templates: keep at most %d, and delete templates that are no longer used",
+				id, len(digests), kind.kind, kind.group, maxDefinitions)
+		}
+	}
+	return nil
 }
 
 func (s *Service) loadValidatePlugins(ctx context.Context) ([]tko.Plugin, error) {

@@ -24,6 +24,7 @@ var pluginView = view[tko.Plugin]{
 		{name: "UPDATED", wide: true, age: func(p tko.Plugin) time.Time { return p.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(p tko.Plugin) string { return strconv.FormatInt(p.Stamp.Revision, 10) }},
 		{name: "BY", wide: true, text: func(p tko.Plugin) string { return p.Stamp.String() }},
+		{name: "CONDITIONS", wide: true, text: func(p tko.Plugin) string { return conditionsText(p.Stamp.Conditions) }},
 		{name: "ARGUMENTS", wide: true, text: func(p tko.Plugin) string { return strings.Join(p.Arguments, " ") }},
 		{name: "PROPERTIES", wide: true, text: func(p tko.Plugin) string { return metadataText(p.Properties) }},
 	},

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -83,6 +84,13 @@ type Config struct {
 
 	TOSCASchemes        []string // where service templates may come from
 	TOSCALocalAddresses bool     // this machine, too
+
+	RemoteSchemes   []string // that users' URLs may have
+	RemoteHosts     []string // that they may name; all if empty
+	RemoteAddresses []string // loopback and link-local ones that may be used all the same
+	GitLocal        []string // folders that sites' repositories may be in
+	TOSCALocal      []string // folders that service templates may be in
+	ClusterProxies  []string // URLs of proxies that kubeconfigs may name
 
 	SchedulerConcurrency int
 	GitCache             string
@@ -186,8 +194,14 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringSliceVar(&c.TOSCASchemes, "tosca-schemes", toscaSchemes, "where TOSCA service templates may come from; git is over http and https")
 	flags.BoolVar(&c.TOSCALocalAddresses, "tosca-local-addresses", false, "let service templates be fetched from loopback and link-local addresses")
+	flags.StringSliceVar(&c.TOSCALocal, "tosca-local", nil, "folders of this machine that service templates may be in; without one there are none")
+
+	flags.StringSliceVar(&c.RemoteSchemes, "remote-schemes", guard.Schemes, "schemes of the URLs in packages and plugins: of repositories, charts, images and service templates")
+	flags.StringSliceVar(&c.RemoteHosts, "remote-hosts", nil, "hosts that such URLs may name: names, *.NAME, addresses and networks (default: all)")
+	flags.StringSliceVar(&c.RemoteAddresses, "remote-addresses", nil, "loopback and link-local addresses and networks, such as 127.0.0.0/8, that such URLs may lead to; without any they may lead to none")
 
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "sites scheduled at once; those that share a repository share commits")
+	flags.StringSliceVar(&c.GitLocal, "git-local", nil, "folders of this machine that sites' git repositories may be in; without one there are none")
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
 
 	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to; without one there are none")
@@ -196,6 +210,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to; without one there are none")
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
 	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
+	flags.StringSliceVar(&c.ClusterProxies, "cluster-proxies", nil, "URLs of the proxies that kubeconfigs of sites may name (proxy-url); without one there are none")
 	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
 	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path; without one there are none")
 	flags.StringVar(&c.ChartCredentials, "chart-credentials", "", "file of the credentials of Helm chart repositories and registries, by their hosts: a config.json as docker login and helm registry login write it; without one there are none")
@@ -213,7 +228,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.PluginKubeconfig, "plugin-kubeconfig", "", "kubeconfig of the cluster of plugins that run in pods (default: KUBECONFIG, else ~/.kube/config, else the cluster that the server runs in)")
 
-	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "run images of the public catalog of KRM functions built in, where they are (set-namespace, set-labels, set-annotations, apply-replacements, starlark)")
+	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "run images of the public catalog of KRM functions built in, where they are (set-namespace, set-labels, set-annotations, apply-replacements, apply-setters, starlark)")
 	flags.StringVar(&c.KptEngine, "kpt-engine", "", "container engine for KRM functions: podman, docker, nerdctl, or a path (default: the first of them that is there)")
 	flags.Int64Var(&c.KptMemory, "kpt-memory", 512<<20, "memory that a KRM function may use, in bytes")
 	flags.Float64Var(&c.KptCPUs, "kpt-cpus", 1, "CPUs that the container of a KRM function may use")

@@ -127,6 +127,7 @@ func checkText(text string) error {
 // be it evaluated or not.
 func supported(parsed syntax.Expr) bool {
 	all := true
+	named := map[syntax.Node]bool{} // arguments that are given by name
 	syntax.Walk(parsed, func(node syntax.Node) bool {
 		switch node := node.(type) {
 		case *syntax.Literal:
@@ -139,15 +140,21 @@ func supported(parsed syntax.Expr) bool {
 		case *syntax.SliceExpr:
 			all = all && node.Step == nil
 		case *syntax.CallExpr:
-			switch bare(node.Fn).(type) {
-			case *syntax.Ident, *syntax.DotExpr:
+			switch function := bare(node.Fn).(type) {
+			case *syntax.Ident:
+				for _, arg := range node.Args {
+					if pair := namedArgument(arg); pair != nil && function.Name == "get" {
+						named[pair] = true
+					}
+				}
+			case *syntax.DotExpr:
 			default:
 				all = false
 			}
 		case *syntax.UnaryExpr:
 			all = all && node.X != nil && slices.Contains([]syntax.Token{syntax.NOT, syntax.MINUS, syntax.PLUS}, node.Op)
 		case *syntax.BinaryExpr:
-			all = all && slices.Contains(operators, node.Op)
+			all = all && (slices.Contains(operators, node.Op) || named[node])
 		case *syntax.Ident, *syntax.ListExpr, *syntax.DictExpr, *syntax.DictEntry, *syntax.CondExpr, *syntax.ParenExpr, nil:
 		default:
 			all = false
@@ -739,12 +746,16 @@ func floats2(op syntax.Token, a, b float64) any {
 func (e evaluation) call(node *syntax.CallExpr, depth int) (any, error) {
 	switch function := bare(node.Fn).(type) {
 	case *syntax.Ident:
+		if function.Name == "get" {
+			args, err := e.getArguments(node.Args, depth)
+			if err != nil {
+				return nil, err
+			}
+			return e.get(args)
+		}
 		args, err := e.values(node.Args, depth)
 		if err != nil {
 			return nil, err
-		}
-		if function.Name == "get" {
-			return e.get(args)
 		}
 		return call(function.Name, args)
 	case *syntax.DotExpr:
@@ -759,6 +770,56 @@ func (e evaluation) call(node *syntax.CallExpr, depth int) (any, error) {
 		return method(of, function.Name.Name, args)
 	}
 	return nil, errUnsupported
+}
+
+// namedArgument is an argument as NAME=VALUE; nil if it is none.
+func namedArgument(arg syntax.Expr) *syntax.BinaryExpr {
+	pair, ok := arg.(*syntax.BinaryExpr)
+	if !ok || pair.Op != syntax.EQ {
+		return nil
+	}
+	if _, ok := pair.X.(*syntax.Ident); !ok {
+		return nil
+	}
+	return pair
+}
+
+var getParameters = []string{"group", "version", "kind", "name"}
+
+// getArguments are the arguments of get in the order of its parameters.
+func (e evaluation) getArguments(nodes []syntax.Expr, depth int) ([]any, error) {
+	positional := len(nodes)
+	if i := slices.IndexFunc(nodes, func(n syntax.Expr) bool { return namedArgument(n) != nil }); i >= 0 {
+		positional = i
+	}
+	args, err := e.values(nodes[:positional], depth)
+	if err != nil {
+		return nil, err
+	}
+	given := make([]bool, len(getParameters))
+	for _, node := range nodes[positional:] {
+		pair := namedArgument(node)
+		if pair == nil {
+			return nil, errUnsupported
+		}
+		value, err := e.value(pair.Y, depth)
+		if err != nil {
+			return nil, err
+		}
+		name, _ := pair.X.(*syntax.Ident)
+		i := slices.Index(getParameters, name.Name)
+		if i < positional || given[i] {
+			return nil, fmt.Errorf("get has no parameter '%s', or it is given twice", name.Name)
+		}
+		for len(args) <= i {
+			args = append(args, nil)
+		}
+		args[i], given[i] = value, true
+	}
+	if len(args) == len(getParameters) && args[3] == nil {
+		args = args[:3]
+	}
+	return args, nil
 }
 
 func (e evaluation) get(args []any) (any, error) {

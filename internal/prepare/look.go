@@ -338,12 +338,22 @@ func (l *look) commit(ctx context.Context, pkg krm.Package, conditions []tko.Con
 
 // finish marks the deployment prepared.
 func (l *look) finish(ctx context.Context) (work.Result, error) {
+	lacking := false // a part of the package has no effect
 	pkg, approved, err := finished(l.d, l.d.Package, l.p.options.ManualApprove)
 	if err == nil {
 		conditions := conditionsOfFinished(l.d.Stamp.Revision+1, approved)
 		if len(topology.Living(pkg)) > 0 {
 			// With it, the next look reviews them.
 			conditions = append(conditions, placedAsSaid())
+		}
+		effects, effectsErr := l.p.effects(ctx, l.d.Stamp.Conditions, pkg, placementsOf(pkg))
+		if effectsErr != nil {
+			return work.Result{}, effectsErr
+		}
+		for _, c := range effects {
+			c.ObservedRevision = l.d.Stamp.Revision + 1
+			lacking = lacking || c.Status == tko.ConditionFalse
+			conditions = append(conditions, c)
 		}
 		err = l.commit(ctx, pkg, conditions)
 	}
@@ -355,7 +365,7 @@ func (l *look) finish(ctx context.Context) (work.Result, error) {
 		return work.Result{}, err
 	}
 	l.p.log.DebugContext(ctx, "prepared deployment", "deployment", l.d.ID, "approved", approved, "steps", l.steps)
-	if len(topology.Living(pkg)) > 0 {
+	if len(topology.Living(pkg)) > 0 || lacking {
 		return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)}, nil
 	}
 	return work.Result{Outcome: tko.WorkDone}, nil

@@ -279,7 +279,7 @@ func (m *memory) Plugins(_ context.Context, sel tko.PluginSelect, _ tko.ListOpti
 	m.mu.Unlock()
 	return func(yield func(tko.Plugin, error) bool) {
 		for _, p := range all {
-			if p.Type == *sel.Type && !yield(p, nil) {
+			if (sel.Type == nil || p.Type == *sel.Type) && !yield(p, nil) {
 				return
 			}
 		}

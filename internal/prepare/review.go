@@ -35,11 +35,20 @@ const (
 // in the queue, so that a change of sites stirs it up.
 func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, error) {
 	living := topology.Living(d.Package)
-	if len(living) == 0 {
-		return work.Result{Outcome: tko.WorkDone}, p.noReview(ctx, d)
+	if len(living) > 0 {
+		if wait := p.reviews.wait(d, time.Now()); wait > 0 {
+			return work.Result{Outcome: tko.WorkLater, Retry: wait}, nil
+		}
 	}
-	if wait := p.reviews.wait(d, time.Now()); wait > 0 {
-		return work.Result{Outcome: tko.WorkLater, Retry: wait}, nil
+	lacking, err := p.reconsider(ctx, d)
+	if err != nil {
+		return work.Result{}, err
+	}
+	if len(living) == 0 {
+		if lacking {
+			return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, p.noReview(ctx, d)
+		}
+		return work.Result{Outcome: tko.WorkDone}, p.noReview(ctx, d)
 	}
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
 	if err != nil {

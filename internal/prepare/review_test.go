@@ -336,7 +336,7 @@ func TestPlacementAgainKeepsItsTemplate(t *testing.T) {
 	m, p, id := placedAt(t, "update: Apply, budget: {delete: 10}", "north-1")
 	d := m.deployments[id]
 	i := slices.IndexFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind == "Template" })
-	d.Package[i]["spec"] = map[string]any{"select": map[string]any{"metadata": map[string]any{}}}
+	d.Package[i]["spec"] = map[string]any{"select": map[string]any{"all": true}}
 	m.templates["a-new-leaf"] = krm.Package{}
 	m.sites["north-2"] = nil
 	look(t, p, id)

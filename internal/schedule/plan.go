@@ -35,7 +35,7 @@ type snapshot struct {
 // plan is what is to be done for a site.
 type plan struct {
 	steps       []step
-	deployments []tko.Deployment   // that are to be there, cluster-scoped resources first
+	deployments []tko.Deployment   // that are to be there, of each what may leave, cluster-scoped resources first
 	held        []tko.DeploymentID // approved, and being prepared again
 }
 
@@ -51,6 +51,13 @@ func (s step) String() string {
 		return s.trigger.Identity().String()
 	}
 	return fmt.Sprintf("plugin %q for %s", s.plugin.ID(), s.trigger.Identity())
+}
+
+// reportsHealth says whether the reports of a step's target have conditions
+// Healthy.
+func (s step) reportsHealth() bool {
+	_, commits := s.target.(gitTarget)
+	return s.target != nil && !commits
 }
 
 // result is what came of a step.
@@ -83,7 +90,7 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 	}
 	for _, d := range seen.deployments {
 		if d.Prepared && d.Approved {
-			cluster, namespaced := scope.Split(d.Package)
+			cluster, namespaced := scope.Split(d.Package.Leaving())
 			d.Package = slices.Concat(cluster, namespaced)
 			p.deployments = append(p.deployments, d)
 		} else if d.Approved {
@@ -123,6 +130,9 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v)...)
 		}
 		h := healthOf(results, func(r report.Report) report.State { return r.Deployments[d.ID] })
+		if h.Status == "" {
+			h = unobserved(seen.site.ID, d.Stamp, p, results)
+		}
 		all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionHealthy, h)...)
 	}
 	if len(p.steps) == 0 && len(p.deployments) == 0 && previous == nil {
@@ -130,6 +140,9 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 	}
 	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionScheduled, whole)...)
 	h := healthOf(results, func(r report.Report) report.State { return r.Site })
+	if h.Status == "" {
+		h = unobserved(seen.site.ID, seen.site.Stamp, p, results)
+	}
 	return append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionHealthy, h)...)
 }
 
@@ -169,6 +182,23 @@ func healthOf(results []result, of func(report.Report) report.State) report.Verd
 		}
 	}
 	return worst
+}
+
+// unobserved is the health of a record on which no target of a site reports,
+// though one did before: unknown. It is empty if no target ever reported on it,
+// and if a target that may report on it failed for now.
+func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.Verdict {
+	was := conditionIn(s, tko.ConditionHealthy)
+	if was == nil || !slices.Contains([]string{kubernetes.ReasonHealthy, kubernetes.ReasonInProgress, kubernetes.ReasonUnhealthy}, was.Reason) {
+		return report.Verdict{}
+	}
+	for i, r := range results {
+		if r.err != nil && !errors.Is(r.err, tko.ErrInvalid) && p.steps[i].reportsHealth() {
+			return report.Verdict{}
+		}
+	}
+	return report.Verdict{Status: tko.ConditionUnknown, Reason: kubernetes.ReasonUnknown, Message: fmt.Sprintf(
+		"no target of site %q reports the health any more: the conditions %s, and the site's %s, tell why", site, tko.ConditionScheduled, tko.ConditionCleanedUp)}
 }
 
 // verdict is what is to be said of the site as a whole.

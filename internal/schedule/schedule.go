@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
@@ -62,7 +64,17 @@ type gitTarget struct{ *git.Target }
 
 func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, _ []tko.DeploymentID) (report.Report, error) {
 	removed, err := t.Target.Schedule(ctx, trigger, site, deployments)
-	return report.Report{Removed: removed}, err
+	r := report.Report{Removed: removed}
+	if err != nil {
+		return r, err
+	}
+	r.Deployments = map[tko.DeploymentID]report.State{}
+	for _, d := range deployments {
+		if !slices.ContainsFunc(d.Package, func(r krm.Resource) bool { return !r.StaysHome() }) {
+			r.Deployments[d.ID] = report.State{Scheduled: report.Nothing()}
+		}
+	}
+	return r, nil
 }
 
 // Options are the settings of a Scheduler. The zero value works.
@@ -71,6 +83,7 @@ type Options struct {
 	Concurrency int                // sites at the same time; 64 if 0: those that share a repository share commits
 	Lease       time.Duration      // of the work; the loop's default if 0
 	Resync      time.Duration      // look at every site again after that long; only when something changes if 0
+	Guard       *guard.Guard       // says what sites may refer to; everything if nil
 	GitCache    string             // folder for clones of remote repositories; in the user's cache folder if empty
 	GitSecrets  string             // folder of the credentials of repositories; there are none if empty
 	Kubernetes  kubernetes.Options // of clusters; its Log is ours
@@ -97,11 +110,12 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Kubernetes.Log, o.OSM.Log = o.Log, o.Log
+	o.Kubernetes.Guard = o.Guard
 	s := &Scheduler{client: client, runner: runner, options: o, stirs: newStirs()}
 	o.Kubernetes.Stir = func(id tko.SiteID) { s.stirs.add(id) }
 	clusters := kubernetes.New(o.Kubernetes)
 	s.close, s.targets = clusters.Close, map[krm.GVK]target{
-		git.GVK:        gitTarget{git.New(git.Options{Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
+		git.GVK:        gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
 		kubernetes.GVK: clusters,
 		osm.GVK:        osm.New(client, o.OSM),
 	}
@@ -114,7 +128,8 @@ func (s *Scheduler) Close() { s.close() }
 // Run schedules sites as they need it until the context ends, and gives back
 // what it hasn't finished.
 func (s *Scheduler) Run(ctx context.Context) error {
-	defer s.Close()
+	defer s.stirs.flush(context.WithoutCancel(ctx), s.client, s.options.Log)
+	defer s.Close() // which asks for looks at sites where something was noticed
 	loop := &work.Loop{
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,

@@ -34,6 +34,8 @@ type records struct {
 	queue       []tko.WorkItem
 	called      atomic.Int64 // how often looks were called for
 	finished    map[string]tko.FinishedWork
+	claimed     map[string]bool
+	retry       bool               // whether work that failed comes back
 	fail        error              // of reading deployments
 	past        map[int64]tko.Site // of a site, by revision
 }
@@ -135,11 +137,20 @@ func (r *records) SaveSource(context.Context, tko.Source, tko.WorkItem) (int64, 
 
 func (r *records) ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkItem, error) {
 	r.mu.Lock()
-	n := min(c.Max, len(r.queue))
-	items := slices.Clone(r.queue[:n])
-	r.queue = r.queue[n:]
+	var items, rest []tko.WorkItem
+	for _, item := range r.queue {
+		if len(items) < c.Max && !r.claimed[item.Key] { // no item is looked at twice at the same time
+			items = append(items, item)
+		} else {
+			rest = append(rest, item)
+		}
+	}
+	r.queue = rest
+	for _, item := range items {
+		r.claimed[item.Key] = true
+	}
 	r.mu.Unlock()
-	if n > 0 {
+	if len(items) > 0 {
 		return items, nil
 	}
 	select {
@@ -179,8 +190,10 @@ func (r *records) FinishWork(_ context.Context, work []tko.FinishedWork) error {
 	defer r.mu.Unlock()
 	for _, w := range work {
 		r.finished[w.Item.Key] = w
-		if w.Outcome == tko.WorkLater && w.Retry < time.Minute {
-			time.AfterFunc(w.Retry, func() { r.due(w.Item) })
+		r.claimed[w.Item.Key] = false
+		again := w.Outcome == tko.WorkLater || w.Outcome == tko.WorkFailed && r.retry
+		if again && w.Retry < time.Minute {
+			time.AfterFunc(max(w.Retry, 50*time.Millisecond), func() { r.due(w.Item) })
 		}
 	}
 	return nil
@@ -251,7 +264,7 @@ func deployment(id tko.DeploymentID, at tko.SiteID) tko.Deployment {
 }
 
 func world(sites []tko.Site, deployments []tko.Deployment, plugins ...tko.Plugin) *records {
-	r := &records{sites: map[tko.SiteID]tko.Site{}, deployments: map[tko.DeploymentID]tko.Deployment{}, plugins: plugins, finished: map[string]tko.FinishedWork{}}
+	r := &records{sites: map[tko.SiteID]tko.Site{}, deployments: map[tko.DeploymentID]tko.Deployment{}, plugins: plugins, finished: map[string]tko.FinishedWork{}, claimed: map[string]bool{}}
 	for _, s := range sites {
 		r.sites[s.ID] = s
 	}

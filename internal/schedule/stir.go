@@ -15,6 +15,7 @@ import (
 const (
 	stirPause    = time.Second
 	maxStirPause = time.Minute
+	stirFlush    = 5 * time.Second // how long a last call may take when we stop
 )
 
 // stirs are sites that a target noticed something about. Looks at them are
@@ -66,16 +67,30 @@ func (s *stirs) run(ctx context.Context, client Client, log *slog.Logger) {
 			pause = stirPause
 			continue
 		}
+		s.add(ids...)
 		if ctx.Err() != nil {
 			return
 		}
 		log.WarnContext(ctx, "can't call for looks at sites where something happened; it is tried again", "sites", len(ids), "err", err)
-		s.add(ids...)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, maxStirPause)
+	}
+}
+
+// flush calls for the looks that are still wanted when nothing runs any more, so
+// that another process makes them.
+func (s *stirs) flush(ctx context.Context, client Client, log *slog.Logger) {
+	ids := s.take()
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, stirFlush)
+	defer cancel()
+	if err := client.CallSites(ctx, ids); err != nil {
+		log.WarnContext(ctx, "can't call for looks at sites where something happened; their next look is when it is due", "sites", len(ids), "err", err)
 	}
 }

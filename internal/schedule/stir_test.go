@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,9 +30,9 @@ func TestClustersAreWatched(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "lagos"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const ns = "watched"
+	ns := fmt.Sprintf("watched-%d", time.Now().UnixNano()) // it stays: the test may run again
 	c.Kubectl(t, "create", "namespace", ns)
-	d := deployment("a", ns)
+	d := deployment("a", tko.SiteID(ns))
 	pod := krm.Resource{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "p"},
 		"spec": map[string]any{"automountServiceAccountToken": false, "containers": []any{map[string]any{"name": "c", "image": "i:1"}}},
@@ -41,7 +42,8 @@ func TestClustersAreWatched(t *testing.T) {
 		"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": "c"},
 		"spec": map[string]any{"kubeconfig": map[string]any{"file": "lagos"}, "namespace": ns, "inventoryNamespace": ns},
 	}
-	r := world([]tko.Site{site(ns, cluster)}, []tko.Deployment{d})
+	r := world([]tko.Site{site(tko.SiteID(ns), cluster)}, []tko.Deployment{d})
+	r.retry = true
 	r.queue = []tko.WorkItem{{Queue: tko.QueueSchedule, Key: ns, Claim: "c"}} // once
 	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: kubernetes.Options{Kubeconfigs: dir, Interval: 24 * time.Hour}})
 	ctx, stop := context.WithCancel(t.Context())

@@ -23,6 +23,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/memory"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 // isBare says whether a directory is a repository without files checked out.
@@ -36,7 +37,11 @@ func isBare(dir string) bool {
 }
 
 func readGit(ctx context.Context, l location, options Options) ([]file, error) {
-	if info, err := os.Stat(l.base); err == nil && info.IsDir() {
+	remote := strings.Contains(l.base, "://") || scp(l.base)
+	if err := options.Guard.Folder(l.base); !remote && err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(l.base); err == nil && info.IsDir() && options.Guard.Folder(l.base) == nil {
 		repository, err := git.PlainOpen(l.base)
 		if err != nil {
 			return nil, tko.Errorf(tko.ErrInvalid, "it is no git repository: %w", err)
@@ -47,21 +52,20 @@ func readGit(ctx context.Context, l location, options Options) ([]file, error) {
 		}
 		return readCommit(ctx, repository, *hash, l, options)
 	}
-	if !strings.Contains(l.base, "://") && !scp(l.base) {
+	if !remote {
 		return nil, tko.Errorf(tko.ErrInvalid, "there is no such repository")
 	}
-	if options.Guard != nil {
-		var err error
-		if ctx, l, err = guardGit(ctx, l, options.Guard); err != nil {
-			return nil, err
-		}
+	ctx, base, proxy, err := options.Guard.Git(ctx, l.base)
+	if err != nil {
+		return nil, err
 	}
+	l.base = base
 	dir, err := os.MkdirTemp("", "tko-git-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	repository, hash, err := fetch(ctx, dir, l, options)
+	repository, hash, err := fetch(ctx, dir, l, proxy, options)
 	if err != nil {
 		return nil, err
 	}
@@ -83,9 +87,9 @@ func noSuchRef(ref string) error {
 }
 
 // fetch gets one commit of a remote repository, without its history.
-func fetch(ctx context.Context, dir string, l location, options Options) (*git.Repository, plumbing.Hash, error) {
+func fetch(ctx context.Context, dir string, l location, proxy transport.ProxyOptions, options Options) (*git.Repository, plumbing.Hash, error) {
 	remoteConfig := &config.RemoteConfig{Name: "origin", URLs: []string{l.base}}
-	refs, err := git.NewRemote(memory.NewStorage(), remoteConfig).ListContext(ctx, &git.ListOptions{})
+	refs, err := git.NewRemote(memory.NewStorage(), remoteConfig).ListContext(ctx, &git.ListOptions{ProxyOptions: proxy})
 	if err != nil {
 		return nil, plumbing.ZeroHash, remoteError(err)
 	}
@@ -104,7 +108,7 @@ func fetch(ctx context.Context, dir string, l location, options Options) (*git.R
 	}
 	const to = plumbing.ReferenceName("refs/tko/source")
 	err = repository.FetchContext(ctx, &git.FetchOptions{
-		Depth: 1, Tags: git.NoTags, RefSpecs: []config.RefSpec{config.RefSpec("+" + from + ":" + string(to))},
+		ProxyOptions: proxy, Depth: 1, Tags: git.NoTags, RefSpecs: []config.RefSpec{config.RefSpec("+" + from + ":" + string(to))},
 	})
 	if limit.left.Load() < 0 {
 		return nil, plumbing.ZeroHash, tooLarge(options.MaxBytes * expansion)
@@ -161,7 +165,7 @@ func remoteError(err error) error {
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
 		return tko.Errorf(tko.ErrDenied, "the repository wants other credentials: https://USER:TOKEN@HOST/…, or a key in the SSH agent")
 	}
-	return plain(err)
+	return plain(guard.GitError(err))
 }
 
 func readCommit(ctx context.Context, repository *git.Repository, hash plumbing.Hash, l location, options Options) ([]file, error) {

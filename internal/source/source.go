@@ -12,10 +12,10 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -34,12 +34,10 @@ type Options struct {
 	MaxBytes int64        // of the package; [MaxBytes] if 0
 	HTTP     *http.Client // for http and https; one with a time limit if nil
 
-	// Guard, if not nil, is asked before each connection is made, with the IP
-	// address that it goes to. Then there are no proxies, and git repositories
-	// are read over http and https only. See net.Dialer.Control.
-	Guard func(network, address string, _ syscall.RawConn) error
+	// Guard says what may be read. If it is nil, everything may.
+	Guard *guard.Guard
 	// Takes says which files of directories, archives and repositories are read;
-	// .yaml and .yml files, except what begins with a dot, if nil.
+	// .yaml and .yml files and Kptfiles, except what begins with a dot, if nil.
 	Takes func(name string) bool
 }
 
@@ -48,7 +46,7 @@ func (o Options) withDefaults() Options {
 	if o.HTTP == nil {
 		o.HTTP = &http.Client{Timeout: 5 * time.Minute}
 		if o.Guard != nil {
-			o.HTTP.Transport = guarded(o.Guard)
+			o.HTTP.Transport = o.Guard.Transport()
 		}
 	}
 	if o.Takes == nil {
@@ -66,8 +64,9 @@ type file struct {
 // Read reads the package at a location, which is one of
 //
 //   - a file, of any name
-//   - a directory: all .yaml and .yml files in it and below, in the order of
-//     their names; what begins with a dot is passed over
+//   - a directory: all .yaml and .yml files and Kptfiles in it and below, in
+//     the order of their names; what begins with a dot is passed over. Resources
+//     of kpt's that several folders have under one name get names of their own
 //   - an archive (tar, tar.gz, zip), as a directory
 //   - an http or https URL of a file or an archive
 //   - a git repository, as a directory: a git: or ssh: URL, user@host:path, or
@@ -138,25 +137,31 @@ func ReadStream(ctx context.Context, r io.Reader, name string, options Options) 
 }
 
 func decode(name string, files []file, options Options) (krm.Package, error) {
-	var pkg krm.Package
-	from := map[krm.Identity]string{}
-	for _, f := range files {
-		where := strings.TrimSuffix(name+": "+f.name, ": ")
+	parts := make([]krm.Package, len(files))
+	for i, f := range files {
 		part, err := krm.Decode(krm.YAML, f.data, krm.Limits{Bytes: int(options.MaxBytes)})
 		if err == nil {
 			err = part.Check()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", where, err)
+			return nil, fmt.Errorf("%s: %w", strings.TrimSuffix(name+": "+f.name, ": "), err)
 		}
-		for _, r := range part {
+		parts[i] = part
+	}
+	if len(files) > 1 {
+		separate(files, parts)
+	}
+	var pkg krm.Package
+	from := map[krm.Identity]string{}
+	for i, f := range files {
+		for _, r := range parts[i] {
 			id := r.Identity()
 			if first, ok := from[id]; ok {
-				return nil, tko.Errorf(tko.ErrInvalid, "%s: %s is also in %s: a package can hold it once", where, id, first)
+				return nil, tko.Errorf(tko.ErrInvalid, "%s: %s is also in %s: a package can hold it once", strings.TrimSuffix(name+": "+f.name, ": "), id, first)
 			}
 			from[id] = f.name
 		}
-		pkg = append(pkg, part...)
+		pkg = append(pkg, parts[i]...)
 	}
 	return pkg, nil
 }
@@ -314,6 +319,9 @@ func (l location) read(ctx context.Context, options Options) ([]file, error) {
 }
 
 func (l location) readPath(ctx context.Context, options Options) ([]file, error) {
+	if err := options.Guard.Folder(l.base); err != nil {
+		return nil, err
+	}
 	info, err := os.Stat(l.base)
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%w", plain(err))
@@ -345,7 +353,7 @@ func (l location) readHTTP(ctx context.Context, options Options) ([]file, error)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server answered %s", response.Status)
+		return nil, fmt.Errorf("the server answered %s", guard.Status(response.StatusCode))
 	}
 	return l.readFile(ctx, response.Body, options)
 }
@@ -409,7 +417,7 @@ func wanted(name string) bool {
 		}
 	}
 	ext := path.Ext(name)
-	return ext == ".yaml" || ext == ".yml"
+	return ext == ".yaml" || ext == ".yml" || path.Base(name) == kptfile
 }
 
 // A selection collects the files of a tree that are wanted, within bounds.

@@ -30,6 +30,8 @@ type findings struct {
 	begin int             // of the current resource in list
 	paths map[string]bool // of the current resource's findings
 	id    krm.Identity
+
+	byTemplates bool // CRDs of templates found something
 }
 
 // next begins with another resource.
@@ -50,11 +52,24 @@ func (f *findings) add(path, format string, args ...any) {
 
 // addAgain adds a finding beside others of the same path.
 func (f *findings) addAgain(path, reason string) {
+	f.put(shorten(path), shorten(reason))
+}
+
+// addWhole is add for a path and reason that were shortened.
+func (f *findings) addWhole(path, reason string) {
+	if f.paths[path] {
+		return
+	}
+	f.paths[path] = true
+	f.put(path, reason)
+}
+
+func (f *findings) put(path, reason string) {
 	if len(f.list) >= maxFindings {
 		f.more++
 		return
 	}
-	f.list = append(f.list, tko.Finding{Resource: f.id, Path: shorten(path), Reason: shorten(reason)})
+	f.list = append(f.list, tko.Finding{Resource: f.id, Path: path, Reason: reason})
 }
 
 func (f *findings) sort() {
@@ -73,7 +88,7 @@ func (f *findings) err() error {
 		last := f.list[len(f.list)-1].Resource
 		f.list = append(f.list, tko.Finding{Resource: last, Reason: fmt.Sprintf("%d more findings from here on are left out", f.more)})
 	}
-	return &tko.InvalidPackageError{Findings: f.list}
+	return &tko.InvalidPackageError{Findings: f.list, ByTemplates: f.byTemplates}
 }
 
 func shorten(s string) string {

@@ -125,9 +125,76 @@ var ownChecks = map[string]func(look){
 
 func (l look) own() {
 	gvk := l.resource.GVK()
+	l.mistyped(gvk)
 	if f := ownChecks[gvk.Group+" "+gvk.Kind]; f != nil && gvk.Version == "v1alpha1" {
 		f(l)
 	}
+}
+
+// ownGroups are those of which TKO knows all kinds. In the other groups of its
+// kinds there may be kinds of plugins, too.
+var ownGroups = []string{"deployment.nephio.org", "topology.nephio.org"}
+
+// mistyped refuses kinds and versions that are probably meant to be TKO's own:
+// they would be passed over without a word.
+func (l look) mistyped(gvk krm.GVK) {
+	o, err := loadOwn[l.complete]()
+	if err != nil || o.schema(gvk) != nil {
+		return
+	}
+	var kinds []string // of the group
+	for name := range o.kinds {
+		apiVersion, kind, _ := strings.Cut(name, " ")
+		if group, version, _ := strings.Cut(apiVersion, "/"); group == gvk.Group {
+			kinds = append(kinds, kind)
+			if kind == gvk.Kind && slices.Contains(ownGroups, group) {
+				l.add("apiVersion", "is %s/%s, which has no kind %s: write %s", gvk.Group, gvk.Version, kind, group+"/"+version)
+				return
+			}
+		}
+	}
+	slices.Sort(kinds)
+	nearest, distance := "", 3
+	for _, kind := range kinds {
+		if d := editDistance(strings.ToLower(kind), strings.ToLower(gvk.Kind)); d < distance && 3*d <= len(kind) && kind != gvk.Kind {
+			nearest, distance = kind, d
+		}
+	}
+	switch {
+	case nearest != "":
+		l.add("kind", "is %q, which %s doesn't have: do you mean %s?", gvk.Kind, gvk.Group, nearest)
+	case slices.Contains(ownGroups, gvk.Group):
+		l.add("kind", "is %q, which %s doesn't have: use %s", gvk.Kind, gvk.Group, strings.Join(kinds, ", "))
+	}
+}
+
+// editDistance is how many letters have to be added, removed, replaced, or
+// exchanged with their neighbour, to make one text the other.
+func editDistance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
 }
 
 func (l look) text(path ...string) string {
@@ -155,6 +222,9 @@ func checkTemplate(l look) {
 	l.id("the ID of the template", "spec", "templateId")
 	l.patterns()
 	given := l.text("spec", "templateId") != ""
+	if !given {
+		l.selects()
+	}
 	switch {
 	case !l.complete:
 	case given && l.has("spec", "select"):
@@ -169,13 +239,34 @@ func checkSite(l look) {
 	l.id("the ID of the template", "spec", "provisionTemplateId")
 	l.patterns()
 	l.references(dig(map[string]any(l.resource), "spec", "merge"), "spec.merge")
+	if l.text("spec", "siteId") == "" {
+		l.selects()
+	}
 	provision := dig(map[string]any(l.resource), "spec", "provisionIfNotFound") == true
 	if l.complete && l.text("spec", "siteId") == "" && !l.has("spec", "select") && !provision {
 		l.add("spec", "names no site: set siteId, select.metadata or provisionIfNotFound")
 	}
 }
 
-func checkSites(l look) { l.patterns() }
+func checkSites(l look) {
+	l.patterns()
+	l.selects()
+}
+
+// selects refuses a selector that selects everything without saying so.
+func (l look) selects() {
+	all := dig(map[string]any(l.resource), "spec", "select", "all") == true
+	metadata, _ := dig(map[string]any(l.resource), "spec", "select", "metadata").(map[string]any)
+	switch {
+	case len(metadata) > 0 && all:
+		l.add("spec.select", "has both metadata and all: keep one of them")
+	case !l.complete || !l.has("spec", "select") || all || len(metadata) > 0:
+	case l.has("spec", "select", "metadata"):
+		l.add("spec.select.metadata", "is empty, which selects everything: write patterns, or all: true if that is meant")
+	default:
+		l.add("spec.select", "has neither metadata nor all: write patterns, or all: true")
+	}
+}
 
 // patterns checks those of spec.select.metadata.
 func (l look) patterns() {

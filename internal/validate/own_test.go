@@ -111,7 +111,7 @@ func TestOwnKinds(t *testing.T) {
 ---
 {apiVersion: metadata.nephio.org/v1alpha1, kind: Anything, metadata: {name: m}, spec: null}
 `,
-			complete: []string{topo + `Template "t": spec.select.metadata: must be a map, is null`},
+			complete: []string{topo + `Template "t": spec.select: has neither metadata nor all: write patterns, or all: true`},
 		},
 		"wrong": {
 			why: "types and unknown keys of spec are looked at always",

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +43,7 @@ type Options struct {
 	Plugins           PluginRunner // nil finds fault with everything that a plugin should see
 	PluginsAtOnce     int          // that run for one package; 4 if zero
 	CacheSize         int          // verdicts to remember; 4096 if zero, none if negative
+	RulesCost         int64        // that CRDs' rules may have for one package, as the API server counts it; 100,000,000 if zero
 	Log               *slog.Logger // where to report; nowhere if nil
 }
 
@@ -50,10 +51,13 @@ type Options struct {
 type Validator struct {
 	library  library
 	defined  *lru[definedKey, compiledVersion]
+	decoded  *lru[[sha256.Size]byte, *definition]
+	accepted *lru[krm.GVK, [sha256.Size]byte] // which registered CRD accepted a resource of the kind last
 	known    registered
 	verdicts *lru[verdictKey, error]
 	plugins  PluginRunner
 	atOnce   int
+	budget   int64
 	log      *slog.Logger
 }
 
@@ -67,7 +71,9 @@ type verdictKey struct {
 const (
 	compiledSchemas = 2048
 	missingSchemas  = 8192
-	definedSchemas  = 1024
+	definedSchemas  = 512
+	decodedCRDs     = 256
+	acceptedKinds   = 4096
 )
 
 // New makes a validator. What is wrong with the options is an ErrInvalid.
@@ -93,10 +99,13 @@ func New(o Options) (*Validator, error) {
 			compiled:          newLRU[shelf, *jsonschema.Schema](compiledSchemas),
 			missing:           newLRU[krm.GVK, time.Time](missingSchemas),
 		},
-		defined: newLRU[definedKey, compiledVersion](definedSchemas),
-		plugins: o.Plugins,
-		atOnce:  o.PluginsAtOnce,
-		log:     log,
+		defined:  newLRU[definedKey, compiledVersion](definedSchemas),
+		decoded:  newLRU[[sha256.Size]byte, *definition](decodedCRDs),
+		accepted: newLRU[krm.GVK, [sha256.Size]byte](acceptedKinds),
+		plugins:  o.Plugins,
+		budget:   cmp.Or(o.RulesCost, rulesBudget),
+		atOnce:   o.PluginsAtOnce,
+		log:      log,
 	}
 	if v.atOnce <= 0 {
 		v.atOnce = 4
@@ -208,17 +217,20 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (verdict, err
 		l := look{findings: f, resource: resource, complete: r.Complete, pkg: r.Package, names: names}
 		l.annotations()
 		l.own()
-		if d := known.own[i]; d != nil {
-			v.checkDefinition(f, d, r.Complete)
+		if _, err := resource.Items(); err != nil {
+			f.add("items", "%s", err)
 		}
-		schema := ownKinds.schema(id.GVK)
-		if schema == nil {
-			if schema, err = v.schema(ctx, id.GVK, known, r.Complete); err != nil {
+		if d := known.own[i]; d != nil {
+			if err := v.checkDefinition(ctx, f, d, known, r.Complete); err != nil {
 				return nil, err
 			}
 		}
-		if schema != nil {
+		if schema := ownKinds.schema(id.GVK); schema != nil {
 			f.check(schema, resource)
+			continue
+		}
+		if err := v.judge(ctx, f, resource, id, known, r); err != nil {
+			return nil, err
 		}
 	}
 	return f.err(), nil
@@ -247,80 +259,6 @@ func identityFindings(p krm.Package) map[int][]*krm.Error {
 	return found
 }
 
-// schema of a kind that is not TKO's own: Kubernetes' kinds are what
-// Kubernetes says; the others what the package's CRDs say, or else the CRDs
-// known beside it, or else a schema location.
-func (v *Validator) schema(ctx context.Context, gvk krm.GVK, known definitions, complete bool) (*jsonschema.Schema, error) {
-	k, err := loadKubernetes()
-	if err != nil {
-		return nil, err
-	}
-	if !k.has(gvk) {
-		if schema := v.definedSchema(gvk, known, complete); schema != nil {
-			return schema, nil
-		}
-	}
-	return v.library.schema(ctx, gvk, complete)
-}
-
-// definitions are the CRDs at hand.
-type definitions struct {
-	own        map[int]*definition // the package's, by index
-	packaged   byKind
-	registered byKind
-}
-
-type byKind map[krm.GVK][]*definition // the version is empty
-
-func (b byKind) add(d *definition) {
-	at := krm.GVK{Group: d.group, Kind: d.kind}
-	b[at] = append(b[at], d)
-}
-
-// registered is the newest list of CRDs that came with a Validation: callers
-// pass the same one again and again.
-type registered struct {
-	mu    sync.Mutex
-	list  []krm.Resource
-	kinds byKind
-}
-
-func (k *registered) byKind(list []krm.Resource) byKind {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(list) == 0 {
-		return nil
-	}
-	if len(list) == len(k.list) && &list[0] == &k.list[0] {
-		return k.kinds
-	}
-	kinds := byKind{}
-	for _, r := range list {
-		if r.GVK() == crdGVK {
-			kinds.add(define(r))
-		}
-	}
-	k.list, k.kinds = list, kinds
-	return kinds
-}
-
-func (v *Validator) definitions(r tko.Validation) definitions {
-	d := definitions{own: map[int]*definition{}, packaged: byKind{}, registered: v.known.byKind(r.CRDs)}
-	for i, resource := range r.Package {
-		if resource.GVK() == crdGVK {
-			d.own[i] = define(resource)
-			d.packaged.add(d.own[i])
-		}
-	}
-	return d
-}
-
-// of are the definitions of a kind, in order of precedence.
-func (d definitions) of(gvk krm.GVK) []*definition {
-	at := krm.GVK{Group: gvk.Group, Kind: gvk.Kind}
-	return slices.Concat(d.packaged[at], d.registered[at])
-}
-
 type definedKey struct {
 	digest   [sha256.Size]byte
 	version  string
@@ -328,28 +266,13 @@ type definedKey struct {
 	complete bool
 }
 
-// A compiledVersion is what became of a CRD's version: a schema, or what is
-// wrong with it.
+// A compiledVersion is what became of a CRD's version: a schema and rules, or
+// what is wrong with it.
 type compiledVersion struct {
 	schema *jsonschema.Schema
+	rules  *rules // of complete validation; nil if there are none
 	issues []issue
 	err    error
-}
-
-// definedSchema is the first schema that CRDs have for a kind, or nil. CRDs
-// whose schema is broken have none: the package that brings one is told so.
-func (v *Validator) definedSchema(gvk krm.GVK, known definitions, complete bool) *jsonschema.Schema {
-	for _, d := range known.of(gvk) {
-		for _, version := range d.versions {
-			if version.name != gvk.Version || version.schema == nil {
-				continue
-			}
-			if c := v.compileVersion(d, version, complete); c.schema != nil {
-				return c.schema
-			}
-		}
-	}
-	return nil
 }
 
 func (v *Validator) compileVersion(d *definition, version definedVersion, complete bool) compiledVersion {
@@ -366,14 +289,27 @@ func (v *Validator) compileVersion(d *definition, version definedVersion, comple
 		return compiledVersion{err: err}
 	}
 	c := compileStructural(version.name, version.schema, version.path, complete, k)
+	if c.schema != nil && complete {
+		var issues []issue
+		if c.rules, issues = compileRules(version.schema, version.path); len(issues) > 0 {
+			c = compiledVersion{issues: issues}
+		}
+	}
 	v.defined.put(key, c)
 	return c
 }
 
 // checkDefinition finds what makes a CRD's schemas useless.
-func (v *Validator) checkDefinition(f *findings, d *definition, complete bool) {
+func (v *Validator) checkDefinition(ctx context.Context, f *findings, d *definition, known definitions, complete bool) error {
 	root := map[string]any(d.resource)
+	if known.rules > maxPackageRules {
+		f.add("spec.versions", "can't be checked: the CRDs of this package have %d rules (%s) together; split the package into ones with at most %d", known.rules, rulesKey, maxPackageRules)
+		return nil
+	}
 	for _, version := range d.versions {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if version.schema == nil {
 			if complete {
 				f.add(pathOf(root, version.path), "is required: every served version needs a schema")
@@ -388,6 +324,7 @@ func (v *Validator) checkDefinition(f *findings, d *definition, complete bool) {
 			f.add(pathOf(root, version.path), "is no usable schema: %s", c.err)
 		}
 	}
+	return nil
 }
 
 // compileStructural compiles a schema as CRDs have it.

@@ -44,15 +44,30 @@ type findingsCase struct {
 	partial  []string // and of partial
 }
 
+// registered are CRDs as the catalog has them, of templates with these IDs.
+func registered(t testing.TB, text string, templates ...tko.TemplateID) []tko.CRD {
+	t.Helper()
+	var crds []tko.CRD
+	for _, r := range decode(t, text) {
+		crd, err := tko.NewCRD(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		crd.Templates = templates
+		crds = append(crds, crd)
+	}
+	return crds
+}
+
 func runFindings(t *testing.T, tests map[string]findingsCase) {
 	t.Helper()
 	v := newValidator(t, validate.Options{})
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := decode(t, test.pkg)
-			var crds []krm.Resource
+			var crds []tko.CRD
 			if test.crds != "" {
-				crds = decode(t, test.crds)
+				crds = registered(t, test.crds)
 			}
 			for _, way := range []struct {
 				complete bool
@@ -132,7 +147,7 @@ spec: {ports: [{port: "80", targetPort: true}]}
 			},
 		},
 		"no schema": {
-			why: "what nobody knows is nobody's fault; also in a group of Kubernetes or of ours",
+			why: "what nobody knows is nobody's fault; also in a group of Kubernetes",
 			pkg: `
 {apiVersion: example.com/v1, kind: Thing, metadata: {name: a}, spec: {a: [1, null]}}
 ---
@@ -140,7 +155,7 @@ spec: {ports: [{port: "80", targetPort: true}]}
 ---
 {apiVersion: infra.nephio.org/v1alpha1, kind: Zone, metadata: {name: a}, spec: 5, more: true}
 ---
-{apiVersion: topology.nephio.org/v1alpha1, kind: Unheard, metadata: {name: a}, spec: 5}
+{apiVersion: workload.nephio.org/v1alpha1, kind: NFDeployment, metadata: {name: a}, spec: 5}
 ---
 {kind: Cluster, apiVersion: kind.x-k8s.io/v1alpha4, name: root}
 `,
@@ -540,7 +555,7 @@ func (hangingRunner) Validate(context.Context, tko.Plugin, krm.Identity, krm.Pac
 // Many may ask at the same time, for the same kinds and for others.
 func TestConcurrent(t *testing.T) {
 	v := newValidator(t, validate.Options{})
-	crds := decode(t, crdYAML)
+	crds := registered(t, crdYAML)
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {

@@ -126,7 +126,8 @@ func same(all map[string]object) map[string]object {
 func TestChartIsTheKustomization(t *testing.T) {
 	one := map[string]any{"replicas": 1}
 	tests := map[string]map[string]any{
-		"production": {"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}},
+		"production": {"kubernetesAPI": map[string]any{"certManager": true}},
+		"monitoring": {"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}},
 		"management": {"kubernetesSites": map[string]any{"management": true}, "gitops": map[string]any{"enabled": true}},
 		"trial":      {"postgresql": map[string]any{"enabled": true}, "data": one, "preparer": one, "metaScheduler": one},
 	}
@@ -144,6 +145,21 @@ func TestChartIsTheKustomization(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What the README calls optional is not needed: the overlays have no objects of
+// the Prometheus operator.
+func TestOverlaysNeedNoPrometheusOperator(t *testing.T) {
+	for _, overlay := range []string{"trial", "production"} {
+		for id, o := range objects(t, kustomize(t, overlay)) {
+			if version, _ := o["apiVersion"].(string); strings.HasPrefix(version, "monitoring.coreos.com/") {
+				t.Errorf("%s has %s", overlay, id)
+			}
+		}
+	}
+	if _, ok := objects(t, kustomize(t, "monitoring"))["ServiceMonitor tko/tko-data"]; !ok {
+		t.Error("the component monitoring has no ServiceMonitor")
 	}
 }
 

@@ -24,7 +24,11 @@ func TestDemo(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			state := t.TempDir()
-			server := process.StartServer(t, "--store="+store(t), "--git-cache="+t.TempDir())
+			examples, err := filepath.Abs("../../examples")
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := process.StartServer(t, "--store="+store(t), "--git-cache="+t.TempDir(), "--git-local="+state, "--tosca-local="+examples)
 			c, ctx := dial(t, server.GRPC), patient(t)
 			var last []string
 			for run := range 2 {

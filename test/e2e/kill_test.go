@@ -127,7 +127,7 @@ func newWorld(t *testing.T, store string, sites int) *world {
 	w.flags = map[string][]string{
 		"data":           append([]string{"--roles=data", "--store=" + store, "--listen-grpc=" + address}, common...),
 		"preparer":       append([]string{"--roles=preparer", "--data=" + address}, common...),
-		"meta-scheduler": append([]string{"--roles=meta-scheduler", "--data=" + address, "--git-cache=" + t.TempDir()}, common...),
+		"meta-scheduler": append([]string{"--roles=meta-scheduler", "--data=" + address, "--git-cache=" + t.TempDir(), "--git-local=" + filepath.Dir(w.repository)}, common...),
 	}
 	for _, role := range w.roles {
 		w.start(role)

@@ -131,4 +131,8 @@ func TestInstall(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	// What is called tko in package indexes is another project.
+	if found, err := filepath.Glob(filepath.Join(target, "*.dist-info")); err != nil || len(found) != 1 || !strings.HasPrefix(filepath.Base(found[0]), "tko_orchestrator-") {
+		t.Errorf("the distributions are %v, %v: want tko_orchestrator", found, err)
+	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 // An Artifact is what a source of Flux offers, as its status says.
@@ -52,6 +53,7 @@ type FetchOptions struct {
 	Timeout  time.Duration // of one try; 2 min if 0
 	Tries    int           // 4 if 0
 	Pause    time.Duration // after the first try, doubled each time; 500 ms if 0
+	Guard    *guard.Guard  // says which hosts may be asked, unless Host is there; all if nil
 	// Host, if not empty, is asked in place of the host of the URL: for
 	// controllers that run outside of the cluster.
 	Host string
@@ -78,11 +80,14 @@ func NewFetcher(o FetchOptions) *Fetcher {
 	if o.Pause == 0 {
 		o.Pause = 500 * time.Millisecond
 	}
+	if o.Host != "" {
+		o.Guard = nil // the operator's own
+	}
 	return &Fetcher{options: o, client: &http.Client{
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: 30 * time.Second, TLSHandshakeTimeout: 20 * time.Second,
+		Transport: o.Guard.Wrap(&http.Transport{
+			ResponseHeaderTimeout: 30 * time.Second, TLSHandshakeTimeout: 20 * time.Second,
 			IdleConnTimeout: time.Minute, DisableCompression: true, // what is gzipped stays so
-		},
+		}),
 		// Nothing that serves artifacts sends us elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

@@ -26,6 +26,7 @@ var programmed = map[string]bool{"apply-replacements": true, "starlark": true}
 // builtins are the functions that are built in. They may change the list.
 var builtins = map[string]func(context.Context, list) (list, error){
 	"apply-replacements": applyReplacements,
+	"apply-setters":      applySetters,
 	"set-annotations":    setAnnotations,
 	"set-labels":         setLabels,
 	"set-namespace":      setNamespace,

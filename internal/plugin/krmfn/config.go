@@ -14,8 +14,8 @@ import (
 
 // functionConfig is what a function is configured with: a ConfigMap of the
 // inputs that the plugin's properties map to fields of the triggering
-// resource, or the map in that resource that is the whole config; nil if there
-// is neither.
+// resource, or the map in that resource that is the whole config, which may be
+// the resource itself; nil if there is neither.
 func functionConfig(c Call) (krm.Resource, error) {
 	resource := c.Package.Find(c.Target)
 	if resource == nil {
@@ -49,9 +49,12 @@ func wholeConfig(resource krm.Resource, path string, data map[string]any) (krm.R
 	if len(data) > 0 {
 		return nil, tko.Errorf(tko.ErrInvalid, "the plugin has both inputs and %s: a function has one config, so use only one of them", tko.FunctionConfig)
 	}
-	value, err := field(resource, tko.FunctionConfig, path)
-	if err != nil {
-		return nil, err
+	var value any = map[string]any(resource)
+	if path != tko.FunctionConfigSelf {
+		var err error
+		if value, err = field(resource, tko.FunctionConfig, path); err != nil {
+			return nil, err
+		}
 	}
 	m, ok := value.(map[string]any)
 	config := krm.Resource(m).Clone()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,15 +114,37 @@ func (e *Executor) fetchImage(ctx context.Context, engine, image, pull string) e
 	if pull == "never" {
 		return fmt.Errorf("its image %q is not on this server, and its property %s is never: pull it by hand, or change the property", image, tko.FunctionPull)
 	}
+	if err := e.options.Guard.Resolve(ctx, registryOf(image)); err != nil {
+		return fmt.Errorf("its image %q can't be pulled: %w", image, err)
+	}
 	out, err := e.runEngine(ctx, e.options.Fetch, nil, engine, "pull", "--quiet", image)
 	if err != nil {
 		return fmt.Errorf("pulling its image %q: %w", image, err)
 	}
 	if out.ExitCode != 0 {
-		return fmt.Errorf("its image %q can't be pulled: %s", image, short(out.Stderr))
+		return fmt.Errorf("its image %q can't be pulled: %s", image, short(withoutBody(out.Stderr)))
 	}
 	e.know(image, true)
 	return nil
+}
+
+// registryOf is the host of an image's registry, as container engines read its
+// name.
+func registryOf(image string) string {
+	host, _, found := strings.Cut(image, "/")
+	if !found || !strings.ContainsAny(host, ".:") && host != "localhost" {
+		return "docker.io"
+	}
+	u := url.URL{Host: host}
+	return u.Hostname()
+}
+
+// withoutBody cuts off what a registry responded from what an engine says.
+func withoutBody(text string) string {
+	if i := strings.Index(strings.ToLower(text), "response body"); i >= 0 {
+		return text[:i]
+	}
+	return text
 }
 
 func (e *Executor) known(image string) bool {
@@ -164,7 +187,7 @@ func engineEnvironment(environment []string) []string {
 // catalogFunctions are the functions of the public catalog that are built in,
 // and the highest minor version 0.MINOR that they are compatible with.
 var catalogFunctions = map[string]int{
-	"apply-replacements": 1, "set-annotations": 1, "set-labels": 2, "set-namespace": 4, "starlark": 5,
+	"apply-replacements": 1, "apply-setters": 2, "set-annotations": 1, "set-labels": 2, "set-namespace": 4, "starlark": 5,
 }
 
 var catalogs = []string{"gcr.io/kpt-fn/", "ghcr.io/kptdev/krm-functions-catalog/"}

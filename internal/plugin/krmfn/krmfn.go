@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -40,6 +41,7 @@ type Options struct {
 	// functions whose config is a program (starlark, apply-replacements) are
 	// refused.
 	Self      string
+	Guard     *guard.Guard  // says where images and modules may come from; from everywhere if nil
 	Engine    string        // podman, docker, nerdctl, or a path; the first of them on the PATH if empty
 	Memory    int64         // bytes that a function may use; 512 MiB if 0
 	CPUs      float64       // that a container may use; 1 if 0
@@ -109,7 +111,7 @@ func (e *Executor) Run(ctx context.Context, c Call) (krm.Package, error) {
 	if err != nil {
 		return nil, &Error{Message: err.Error(), cause: err}
 	}
-	name, builtin := e.builtin(c.Function)
+	name, builtin := e.builtin(c.Function, config)
 	var answer list
 	if builtin && !programmed[name] {
 		answer, err = runBuiltin(ctx, name, list{items: c.Package.Clone(), config: config})
@@ -135,15 +137,22 @@ func (e *Executor) Run(ctx context.Context, c Call) (krm.Package, error) {
 	return answer.items, nil
 }
 
-// builtin says whether a function is run built in, and its name there.
-func (e *Executor) builtin(f tko.Function) (name string, ok bool) {
+// builtin says whether a function is run built in, and its name there. An image
+// whose program needs a module that is not built in is left to the container
+// engine.
+func (e *Executor) builtin(f tko.Function, config krm.Resource) (name string, ok bool) {
 	switch f.Runtime {
 	case tko.FunctionBuiltin:
 		return f.Name, true
 	case tko.FunctionImage:
-		if e.options.Builtin {
-			return catalogImage(f.Name)
+		if !e.options.Builtin {
+			return "", false
 		}
+		name, ok := catalogImage(f.Name)
+		if ok && name == "starlark" && foreignModule(starlarkSource(config)) != "" {
+			return "", false
+		}
+		return name, ok
 	}
 	return "", false
 }

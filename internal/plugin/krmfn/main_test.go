@@ -192,6 +192,17 @@ func self(t *testing.T, o plugin.Options) plugin.Options {
 // prepare runs a function on a package, which stays as it was.
 func prepare(t *testing.T, r *plugin.Runner, p tko.Plugin, pkg krm.Package) (krm.Package, error) {
 	t.Helper()
+	return prepareTarget(t, r, p, target, pkg)
+}
+
+// prepareFirst is prepare with the first resource as the trigger.
+func prepareFirst(t *testing.T, r *plugin.Runner, p tko.Plugin, pkg krm.Package) (krm.Package, error) {
+	t.Helper()
+	return prepareTarget(t, r, p, pkg[0].Identity(), pkg)
+}
+
+func prepareTarget(t *testing.T, r *plugin.Runner, p tko.Plugin, target krm.Identity, pkg krm.Package) (krm.Package, error) {
+	t.Helper()
 	before := text(t, pkg)
 	prepared, out, err := r.Prepare(t.Context(), p, target, "d", pkg)
 	if text(t, pkg) != before {

@@ -21,6 +21,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 // wasmLayers are the media types of layers that are WebAssembly modules.
@@ -60,12 +61,12 @@ func (e *Executor) fetchModule(ctx context.Context, reference, pull string) (pat
 	}
 	timed, cancel := context.WithTimeoutCause(ctx, e.options.Fetch, fmt.Errorf("it did not come within %s", e.options.Fetch))
 	defer cancel()
-	code, err := download(timed, reference)
+	code, err := e.download(timed, reference)
 	if timed.Err() != nil {
 		err = context.Cause(timed)
 	}
 	if err != nil {
-		return "", fmt.Errorf("its module %q can't be fetched: %w", reference, err)
+		return "", fmt.Errorf("its module %q can't be fetched: %w", reference, guard.RegistryError(err))
 	}
 	return path, replaceFile(path, code)
 }
@@ -88,13 +89,13 @@ func replaceFile(path string, data []byte) error {
 }
 
 // download gets the one module of an OCI artifact, whose digest is checked.
-func download(ctx context.Context, reference string) ([]byte, error) {
+func (e *Executor) download(ctx context.Context, reference string) ([]byte, error) {
 	repository, err := remote.NewRepository(reference)
 	if err != nil {
 		return nil, err
 	}
 	repository.PlainHTTP = loopback(repository.Reference.Host())
-	client := &auth.Client{Client: &http.Client{}, Cache: auth.NewCache()}
+	client := &auth.Client{Client: &http.Client{Transport: e.options.Guard.Transport()}, Cache: auth.NewCache()}
 	if store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{}); err == nil {
 		client.Credential = credentials.Credential(store)
 	}

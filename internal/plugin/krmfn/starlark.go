@@ -7,25 +7,118 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	starlarkjson "go.starlark.net/lib/json"
 	starlarkmath "go.starlark.net/lib/math"
+	starlarktime "go.starlark.net/lib/time"
 	"go.starlark.net/starlark"
 	"go.starlark.net/starlarkstruct"
 	"go.starlark.net/syntax"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 var starlarkOptions = &syntax.FileOptions{Set: true, While: true, TopLevelControl: true, GlobalReassign: true, Recursion: true}
 
+// starlarkModules are what programs can load.
+var starlarkModules = map[string]starlark.StringDict{
+	"json.star":  {"json": starlarkjson.Module},
+	"krmfn.star": {"krmfn": krmfnModule},
+	"math.star":  {"math": starlarkmath.Module},
+	"time.star":  {"time": starlarktime.Module},
+}
+
+func loadModule(_ *starlark.Thread, name string) (starlark.StringDict, error) {
+	module, ok := starlarkModules[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no module %q: the built-in function has %s", name, strings.Join(slices.Sorted(maps.Keys(starlarkModules)), ", "))
+	}
+	return module, nil
+}
+
+// foreignModule returns a module that a program loads and that is not built in,
+// or "". A program that can't be read loads none.
+func foreignModule(source string) string {
+	file, err := starlarkOptions.Parse("source", source, 0)
+	if err != nil {
+		return ""
+	}
+	foreign := ""
+	syntax.Walk(file, func(n syntax.Node) bool {
+		if load, ok := n.(*syntax.LoadStmt); ok && starlarkModules[load.ModuleName()] == nil && foreign == "" {
+			foreign = load.ModuleName()
+		}
+		return foreign == ""
+	})
+	return foreign
+}
+
+// starlarkSource is the program of a config, or "".
+func starlarkSource(config krm.Resource) string {
+	if config.Text("kind") == "StarlarkRun" {
+		return config.Text("source")
+	}
+	return config.Text("data", "source")
+}
+
+// krmfnModule says what resources are, as the module of the public catalog does.
+var krmfnModule = &starlarkstruct.Module{
+	Name: "krmfn",
+	Members: starlark.StringDict{
+		"match_gvk": matcher("match_gvk", func(resource starlark.Value, wanted []string) bool {
+			return textAt(resource, "apiVersion") == wanted[0] && textAt(resource, "kind") == wanted[1]
+		}, "apiVersion", "kind"),
+		"match_name": matcher("match_name", func(resource starlark.Value, wanted []string) bool {
+			return textAt(resource, "metadata", "name") == wanted[0]
+		}, "name"),
+		"match_namespace": matcher("match_namespace", func(resource starlark.Value, wanted []string) bool {
+			return textAt(resource, "metadata", "namespace") == wanted[0]
+		}, "namespace"),
+		"match_gvkn": matcher("match_gvkn", func(resource starlark.Value, wanted []string) bool {
+			return textAt(resource, "apiVersion") == wanted[0] && textAt(resource, "kind") == wanted[1] && textAt(resource, "metadata", "name") == wanted[2]
+		}, "apiVersion", "kind", "name"),
+	},
+}
+
+// matcher is a function of a resource and of texts.
+func matcher(name string, match func(resource starlark.Value, wanted []string) bool, parameters ...string) *starlark.Builtin {
+	return starlark.NewBuiltin(name, func(_ *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		var resource starlark.Value
+		wanted := make([]string, len(parameters))
+		pairs := []any{"resource", &resource}
+		for i, parameter := range parameters {
+			pairs = append(pairs, parameter, &wanted[i])
+		}
+		if err := starlark.UnpackArgs(name, args, kwargs, pairs...); err != nil {
+			return nil, err
+		}
+		return starlark.Bool(match(resource, wanted)), nil
+	})
+}
+
+// textAt is the text at a path of dicts, or "".
+func textAt(value starlark.Value, path ...string) string {
+	for _, key := range path {
+		m, ok := value.(starlark.Mapping)
+		if !ok {
+			return ""
+		}
+		inner, found, err := m.Get(starlark.String(key))
+		if err != nil || !found {
+			return ""
+		}
+		value = inner
+	}
+	text, _ := starlark.AsString(value)
+	return text
+}
+
 // starlarkRun runs a program that changes ctx.resource_list, as the function
 // of the public catalog does.
 func starlarkRun(ctx context.Context, l list) (list, error) {
-	source := l.config.Text("data", "source")
-	if l.config.Text("kind") == "StarlarkRun" {
-		source = l.config.Text("source")
-	}
+	source := starlarkSource(l.config)
 	if source == "" {
 		return list{}, tko.Errorf(tko.ErrInvalid, "its source is missing: give it as the property source=PATH, or as a config of kind StarlarkRun with %s=PATH", tko.FunctionConfig)
 	}
@@ -44,7 +137,7 @@ func starlarkRun(ctx context.Context, l list) (list, error) {
 		"math":   starlarkmath.Module,
 		"struct": starlark.NewBuiltin("struct", starlarkstruct.Make),
 	}
-	thread := &starlark.Thread{Name: "function", Print: func(_ *starlark.Thread, line string) { fmt.Fprintln(os.Stderr, line) }}
+	thread := &starlark.Thread{Name: "function", Load: loadModule, Print: func(_ *starlark.Thread, line string) { fmt.Fprintln(os.Stderr, line) }}
 	stop := context.AfterFunc(ctx, func() { thread.Cancel(context.Cause(ctx).Error()) })
 	defer stop()
 	if _, err := starlark.ExecFileOptions(starlarkOptions, thread, "source", source, predeclared); err != nil {

@@ -267,15 +267,29 @@ func readReference(id krm.Identity, item any, where string) (krm.Identity, error
 	return krm.Identity{GVK: krm.ParseGVK(apiVersion, kind), Name: name}, nil
 }
 
-// selectOf is spec.select.metadata; nil if it isn't there.
+// selectOf is spec.select.metadata; nil if it isn't there. That everything is
+// selected must be said.
 func selectOf(r krm.Resource) (map[string]string, error) {
+	all, err := boolAt(r, "spec", "select", "all")
+	if err != nil {
+		return nil, err
+	}
 	value, ok := r.Get("spec", "select", "metadata")
 	if !ok || value == nil {
+		if all {
+			return map[string]string{}, nil
+		}
 		return nil, nil
 	}
 	m, ok := value.(map[string]any)
 	if !ok {
 		return nil, refuse(r.Identity(), ReasonInvalid, "spec.select.metadata must be a map of patterns")
+	}
+	switch {
+	case len(m) == 0 && !all:
+		return nil, refuse(r.Identity(), ReasonInvalid, "spec.select.metadata is empty, which selects everything: write patterns, or spec.select.all: true if that is meant")
+	case len(m) > 0 && all:
+		return nil, refuse(r.Identity(), ReasonInvalid, "spec.select has both metadata and all: keep one of them")
 	}
 	sel := make(map[string]string, len(m))
 	for key, value := range m {
@@ -289,6 +303,9 @@ func selectOf(r krm.Resource) (map[string]string, error) {
 }
 
 func selectText(sel map[string]string) string {
+	if len(sel) == 0 {
+		return "all"
+	}
 	var pairs []string
 	for _, key := range slices.Sorted(maps.Keys(sel)) {
 		pairs = append(pairs, fmt.Sprintf("%s=%q", key, sel[key]))

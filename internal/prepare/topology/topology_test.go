@@ -320,7 +320,7 @@ const parts = `
 ---
 {apiVersion: TOPOLOGY, kind: Sites, metadata: {name: nowhere}, spec: {select: {metadata: {tier: nowhere}}}}
 ---
-{apiVersion: TOPOLOGY, kind: Sites, metadata: {name: all}, spec: {select: {metadata: {}}}}
+{apiVersion: TOPOLOGY, kind: Sites, metadata: {name: all}, spec: {select: {all: true}}}
 ---
 {apiVersion: TOPOLOGY, kind: Sites, metadata: {name: unsaid}, spec: {}}
 ---

@@ -5,18 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/source"
 )
 
@@ -33,7 +32,7 @@ var Schemes = []string{"file", "http", "https", "git"}
 // A fetcher collects the files of one service template.
 type fetcher struct {
 	schemes []string
-	local   bool // whether addresses of this machine may be asked
+	guard   *guard.Guard
 
 	request Request
 	bytes   int
@@ -43,8 +42,8 @@ type fetcher struct {
 
 // fetch answers the service template at a location, with everything that it
 // imports. Nothing of it is understood but where its imports are.
-func fetch(ctx context.Context, location string, schemes []string, local bool) (Request, error) {
-	f := &fetcher{schemes: schemes, local: local, request: Request{Files: map[string]string{}}, trees: map[string]map[string][]byte{}}
+func fetch(ctx context.Context, location string, schemes []string, g *guard.Guard) (Request, error) {
+	f := &fetcher{schemes: schemes, guard: g, request: Request{Files: map[string]string{}}, trees: map[string]map[string][]byte{}}
 	root, err := f.root(ctx, location)
 	if err != nil {
 		return Request{}, err
@@ -104,28 +103,7 @@ func (f *fetcher) root(ctx context.Context, location string) (string, error) {
 }
 
 func (f *fetcher) options() source.Options {
-	o := source.Options{MaxBytes: int64(maxBytes - f.bytes), Takes: takes}
-	o.Guard = func(_, address string, _ syscall.RawConn) error {
-		if f.local {
-			return nil
-		}
-		return checkAddress(address)
-	}
-	return o
-}
-
-// checkAddress refuses addresses that lead to this machine, or to what only
-// machines next to it should reach.
-func checkAddress(address string) error {
-	ap, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return tko.Errorf(tko.ErrDenied, "%q is no address", address)
-	}
-	ip := ap.Addr().Unmap().WithZone("")
-	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsMulticast() || ip.IsUnspecified() || ip.IsInterfaceLocalMulticast() {
-		return tko.Errorf(tko.ErrDenied, "the address %s is a local one: start the preparer with --tosca-local-addresses if it may be asked", ip)
-	}
-	return nil
+	return source.Options{MaxBytes: int64(maxBytes - f.bytes), Takes: takes, Guard: f.guard}
 }
 
 // takes says what is read of archives and repositories.

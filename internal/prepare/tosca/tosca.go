@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -17,9 +18,9 @@ var ErrMissing = errors.New("the program " + Command + " is neither next to this
 
 // Options say where service templates may come from. The zero value works.
 type Options struct {
-	Schemes []string // [Schemes] if nil
-	Local   bool     // loopback and link-local addresses may be asked
-	Command []string // that compiles; found if nil
+	Schemes []string     // [Schemes] if nil
+	Guard   *guard.Guard // says which hosts and folders, beyond that; all if nil
+	Command []string     // that compiles; found if nil
 }
 
 // A Preparer makes topologies of service templates, of as many at once as there
@@ -59,7 +60,7 @@ func (p *Preparer) Resources(ctx context.Context, location string) (krm.Package,
 	}
 	fetching, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	request, err := fetch(fetching, location, p.options.Schemes, p.options.Local)
+	request, err := fetch(fetching, location, p.options.Schemes, p.options.Guard)
 	if err != nil {
 		return nil, err
 	}

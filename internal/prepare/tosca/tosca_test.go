@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -195,7 +196,7 @@ func TestFetch(t *testing.T) {
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "http://")
 
-	got, err := fetch(t.Context(), server.URL+"/a/s.yaml", Schemes, true)
+	got, err := fetch(t.Context(), server.URL+"/a/s.yaml", Schemes, guardOf(t, true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +230,7 @@ func TestFetch(t *testing.T) {
 		"another scheme":              {why: "as the other", location: server.URL + "/elsewhere.yaml", schemes: []string{"http"}, local: true, wantErr: tko.ErrDenied, says: "not from https"},
 		"git":                         {why: "as the other", location: server.URL + "/x.git", schemes: []string{"http"}, local: true, wantErr: tko.ErrDenied, says: "not from git"},
 		"git on this machine":         {why: "git asks the network, too", location: server.URL + "/x.git", wantErr: nil, says: "--tosca-local-addresses"},
-		"git by SSH":                  {why: "nothing guards that", location: "ssh://git@127.0.0.1/x.git", local: true, wantErr: tko.ErrDenied, says: "over http and https only"},
+		"git by SSH":                  {why: "nothing guards that", location: "ssh://git@127.0.0.1/x.git", local: true, wantErr: tko.ErrDenied, says: `scheme "ssh" is not allowed`},
 		"this machine":                {why: "its services trust it", location: server.URL + "/a/s.yaml", wantErr: nil, says: "--tosca-local-addresses"},
 		"by a redirection":            {why: "every connection is guarded", location: server.URL + "/redirect.yaml", wantErr: nil, says: "--tosca-local-addresses"},
 		"link-local":                  {why: "where clouds keep secrets", location: "http://169.254.169.254/x.yaml", wantErr: nil, says: "--tosca-local-addresses"},
@@ -245,7 +246,7 @@ func TestFetch(t *testing.T) {
 			if schemes == nil {
 				schemes = Schemes
 			}
-			_, err := fetch(t.Context(), test.location, schemes, test.local)
+			_, err := fetch(t.Context(), test.location, schemes, guardOf(t, test.local))
 			if err == nil || test.wantErr != nil && !errors.Is(err, test.wantErr) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%s: %v", test.why, err)
 			}
@@ -256,15 +257,45 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-func TestCheckAddress(t *testing.T) {
+// guardOf allows the folders of temporary files, and local addresses if local.
+func guardOf(t *testing.T, local bool) *guard.Guard {
+	t.Helper()
+	o := guard.Options{Schemes: []string{"http", "https"}, Folders: []string{os.TempDir()}, AddressesFlag: "--tosca-local-addresses", FoldersFlag: "--tosca-local"}
+	if local {
+		o.Addresses = []string{"127.0.0.0/8", "::1"}
+	}
+	g, err := guard.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// A file outside the folders that are allowed is refused in the same words
+// whether or not it is there.
+func TestLocalFilesStayInTheirFolders(t *testing.T) {
 	t.Parallel()
-	for address, ok := range map[string]bool{
-		"10.1.2.3:80": true, "192.0.2.1:443": true, "[2001:db8::1]:443": true, // operators' networks are private ones
-		"127.0.0.1:80": false, "127.9.9.9:80": false, "[::1]:80": false, "[::ffff:127.0.0.1]:80": false, "169.254.169.254:80": false,
-		"[fe80::1%eth0]:80": false, "0.0.0.0:80": false, "[::]:80": false, "224.0.0.1:80": false, "nonsense": false,
-	} {
-		if err := checkAddress(address); (err == nil) != ok {
-			t.Errorf("%s: %v", address, err)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "there.yaml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := guard.New(guard.Options{FoldersFlag: "--tosca-local", Folders: []string{t.TempDir()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := map[string]bool{}
+	for _, location := range []string{"there.yaml", "missing.yaml", "there.git", "../there.yaml", "there.yaml!/x", "missing.yaml!/x"} {
+		for _, prefix := range []string{"", "file://"} {
+			_, err := fetch(t.Context(), prefix+dir+"/"+location, Schemes, g)
+			if !errors.Is(err, tko.ErrDenied) {
+				t.Errorf("%s: %v", location, err)
+				continue
+			}
+			text := err.Error()
+			says[text[strings.LastIndex(text, ": this path"):]] = true
 		}
+	}
+	if len(says) != 1 {
+		t.Errorf("there are different words: %v", says)
 	}
 }

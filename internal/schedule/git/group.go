@@ -117,7 +117,7 @@ func (g *group) once(ctx context.Context, a auth, batch []*request, attempt int)
 	if g.spec.Local != "" {
 		repo, err = openLocal(g.spec.Local, g.spec.Branch)
 	} else {
-		repo, err = openRemote(dir, g.spec, a, g.target.options.Timeout)
+		repo, err = openRemote(dir, g.spec, a, g.target.options.Guard, g.target.options.Timeout)
 	}
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 // remote is a repository elsewhere, with a bare clone of one branch here. The
@@ -33,6 +34,7 @@ type remote struct {
 	url     string
 	branch  plumbing.ReferenceName
 	auth    auth
+	guard   *guard.Guard
 	storage *filesystem.Storage
 	timeout time.Duration // to answer
 
@@ -48,8 +50,8 @@ func cacheDir(cache string, s spec) string {
 
 // openRemote opens the clone, and makes an empty one if there is none that can
 // be used.
-func openRemote(dir string, s spec, a auth, timeout time.Duration) (*remote, error) {
-	r := &remote{url: s.URL, branch: plumbing.NewBranchReferenceName(s.Branch), auth: a, timeout: timeout}
+func openRemote(dir string, s spec, a auth, g *guard.Guard, timeout time.Duration) (*remote, error) {
+	r := &remote{url: s.URL, branch: plumbing.NewBranchReferenceName(s.Branch), auth: a, guard: g, timeout: timeout}
 	if !isBare(dir) {
 		if err := os.RemoveAll(dir); err != nil {
 			return nil, fmt.Errorf("making room for the clone: %w", err)
@@ -77,10 +79,15 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 		_ = r.session.Close()
 		r.session = nil
 	}
-	ep, err := transport.NewEndpoint(r.url)
+	ctx, location, proxy, err := r.guard.Git(ctx, r.url)
+	if err != nil {
+		return plumbing.ZeroHash, err
+	}
+	ep, err := transport.NewEndpoint(location)
 	if err != nil {
 		return plumbing.ZeroHash, tko.Errorf(tko.ErrInvalid, "spec.url is not a URL")
 	}
+	ep.Proxy = proxy
 	c, err := client.NewClient(ep)
 	if err != nil {
 		return plumbing.ZeroHash, tko.Errorf(tko.ErrInvalid, "spec.url has a scheme that isn't supported")
@@ -112,10 +119,14 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 
 func (r *remote) fetch(ctx context.Context) error {
 	spec := config.RefSpec("+" + r.branch.String() + ":" + r.branch.String())
-	from := gogit.NewRemote(r.storage, &config.RemoteConfig{Name: "origin", URLs: []string{r.url}})
-	_, err := within(ctx, transferTime*r.timeout, func(ctx context.Context) (struct{}, error) {
+	ctx, location, proxy, err := r.guard.Git(ctx, r.url)
+	if err != nil {
+		return err
+	}
+	from := gogit.NewRemote(r.storage, &config.RemoteConfig{Name: "origin", URLs: []string{location}})
+	_, err = within(ctx, transferTime*r.timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, from.FetchContext(ctx, &gogit.FetchOptions{
-			RefSpecs: []config.RefSpec{spec}, Auth: r.auth.method, Tags: gogit.NoTags, Force: true,
+			RefSpecs: []config.RefSpec{spec}, Auth: r.auth.method, ProxyOptions: proxy, Tags: gogit.NoTags, Force: true,
 		})
 	}, nil)
 	if err != nil && !errors.Is(err, gogit.NoErrAlreadyUpToDate) {
@@ -140,6 +151,10 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *stagin
 	request.Commands = []*packp.Command{{Name: r.branch, Old: from, New: to}}
 	request.Packfile = io.NopCloser(&pack)
 	session := r.session
+	ctx, _, _, err := r.guard.Git(ctx, r.url)
+	if err != nil {
+		return err
+	}
 	push := func(ctx context.Context) (*packp.ReportStatus, error) { return session.ReceivePack(ctx, request) }
 	if _, err := within(ctx, transferTime*r.timeout, push, nil); err != nil {
 		pushed := r.auth.hide(fmt.Errorf("pushing: %w", err))
@@ -187,7 +202,7 @@ func within[T any](ctx context.Context, limit time.Duration, do func(context.Con
 		if r.err != nil && ctx.Err() != nil {
 			return r.value, context.Cause(ctx)
 		}
-		return r.value, r.err
+		return r.value, guard.GitError(r.err)
 	case <-ctx.Done():
 		go func() {
 			if r := <-done; r.err == nil && discard != nil {

@@ -31,7 +31,7 @@ func render(d tko.Deployment) (rendered, error) {
 	cluster, namespaced := scope.Split(d.Package)
 	folders := map[string]map[string]plumbing.Hash{} // folder below the deployment's: file: blob
 	add := func(folder string, resource krm.Resource) error {
-		if resource.GVK().Orchestration() {
+		if resource.StaysHome() {
 			return nil
 		}
 		data, err := krm.Encode(krm.YAML, krm.Package{clean(resource)})

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // Options are the settings of a Target. The zero value works.
 type Options struct {
+	Guard   *guard.Guard  // says which repositories may be used; all if nil
 	Cache   string        // folder for clones of remote repositories; in the user's cache folder if empty
 	Secrets string        // folder that credentials are in; there are none if empty
 	Timeout time.Duration // how long a remote may take to answer; 30 s if 0. To fetch or push it may take 20 times that
@@ -63,6 +65,14 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	s, err := readSpec(trigger, site.ID)
 	if err != nil {
 		return nil, err
+	}
+	if s.Local != "" {
+		err = t.options.Guard.Folder(s.Local)
+	} else {
+		_, _, _, err = t.options.Guard.Git(ctx, s.URL)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: spec.url: %w", trigger.Identity(), err)
 	}
 	r := &request{site: site.ID, path: s.Path}
 	for _, d := range deployments {

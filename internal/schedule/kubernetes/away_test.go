@@ -300,6 +300,53 @@ func TestSecretRunsNothing(t *testing.T) {
 	}
 }
 
+// A kubeconfig's proxy is refused, wherever the kubeconfig is, unless the
+// operator allows it: nothing is sent to it.
+func TestProxyOfKubeconfigIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	var asked atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		w.gate.Config.Handler.ServeHTTP(rw, r)
+	}))
+	defer proxy.Close()
+	text := `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://cluster.invalid", proxy-url: "` + proxy.URL + `"}}], users: [{name: u, user: {}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`
+	if err := os.WriteFile(filepath.Join(w.dir, "proxied.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.kubeconfig("management.yaml", w.gate.URL, "")
+	s := resource("v1", "Secret", "proxied")
+	s["stringData"] = map[string]any{"value": text}
+	w.create(s)
+	sources := map[string]any{
+		"file":   map[string]any{"file": "proxied.yaml"},
+		"Secret": map[string]any{"secret": map[string]any{"name": "proxied", "namespace": w.ns}},
+	}
+	try := func(proxies ...string) (failed int) {
+		target := kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Management: filepath.Join(w.dir, "management.yaml"), Proxies: proxies})
+		defer target.Close()
+		for name, from := range sources {
+			w.set(from, "kubeconfig")
+			_, err := target.Schedule(t.Context(), w.cluster, w.site, nil, nil)
+			if err != nil {
+				failed++
+				if !errors.Is(err, tko.ErrDenied) || !strings.Contains(err.Error(), "--cluster-proxies") {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		return failed
+	}
+	same(t, "refused", len(sources), try())
+	same(t, "another is allowed", len(sources), try("http://proxy.example.net:3128"))
+	same(t, "requests to the proxy", 0, asked.Load())
+	same(t, "allowed", 0, try(proxy.URL+"/"))
+	if asked.Load() == 0 {
+		t.Error("the allowed proxy is not used")
+	}
+}
+
 // A file of the operator may name a program that has the credentials.
 func TestFileRunsPrograms(t *testing.T) {
 	t.Parallel()

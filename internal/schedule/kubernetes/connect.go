@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -186,11 +187,23 @@ func (c *connections) credentials(ctx context.Context, s source) (config *rest.C
 	for _, part := range []string{
 		config.Host, config.APIPath, config.Username, config.Password, config.BearerToken, config.ServerName,
 		strconv.FormatBool(config.Insecure), string(config.CAData), string(config.CertData), string(config.KeyData),
-		fmt.Sprintf("%+v", config.Impersonate), fmt.Sprintf("%v", config.ExecProvider),
+		fmt.Sprintf("%+v", config.Impersonate), fmt.Sprintf("%v", config.ExecProvider), proxyOf(config),
 	} {
 		_, _ = fmt.Fprintf(hash, "%d:%s", len(part), part)
 	}
 	return config, base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
+}
+
+// proxyOf is the URL of the proxy that a config names, "" if it names none.
+func proxyOf(config *rest.Config) string {
+	if config.Proxy == nil {
+		return ""
+	}
+	u, err := config.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "cluster"}})
+	if err != nil || u == nil {
+		return ""
+	}
+	return u.String()
 }
 
 func (c *connections) inCluster() (*rest.Config, error) {
@@ -247,7 +260,7 @@ func (c *connections) fromFile(s source) (*rest.Config, error) {
 	if err := clientcmd.ResolveLocalPaths(merged); err != nil {
 		return nil, fmt.Errorf("spec.kubeconfig.file %q: %w", s.File, err)
 	}
-	return choose(merged, s, "spec.kubeconfig.file "+fmt.Sprintf("%q", s.File))
+	return c.choose(merged, s, "spec.kubeconfig.file "+fmt.Sprintf("%q", s.File))
 }
 
 // merge adds what isn't there: the first file that names something wins.
@@ -296,6 +309,31 @@ func parseKubeconfig(data []byte) (*api.Config, error) {
 		return nil, errors.New("it is no kubeconfig")
 	}
 	return config, nil
+}
+
+// choose returns the config of a context, unless the cluster is reached by a
+// proxy that the operator doesn't allow: a proxy sees, and may be, anything.
+func (c *connections) choose(config *api.Config, s source, what string) (*rest.Config, error) {
+	made, err := choose(config, s, what)
+	if err != nil {
+		return nil, err
+	}
+	at := config.Contexts[cmp.Or(s.Context, config.CurrentContext)]
+	cluster := config.Clusters[at.Cluster]
+	if cluster == nil || cluster.ProxyURL == "" || slices.ContainsFunc(c.options.Proxies, func(allowed string) bool { return sameProxy(allowed, cluster.ProxyURL) }) {
+		return made, nil
+	}
+	return nil, tko.Errorf(tko.ErrDenied, "%s: its cluster %q names a proxy (proxy-url), which is not one that this meta-scheduler may use: its operator allows proxies with --cluster-proxies", what, at.Cluster)
+}
+
+// sameProxy says whether two URLs name one proxy.
+func sameProxy(a, b string) bool {
+	one, err := url.Parse(a)
+	if err != nil {
+		return false
+	}
+	other, err := url.Parse(b)
+	return err == nil && other.Host != "" && one.Scheme == other.Scheme && strings.EqualFold(one.Host, other.Host)
 }
 
 // choose answers the config of a context.
@@ -353,7 +391,7 @@ func (c *connections) fromSecret(ctx context.Context, s source) (*rest.Config, e
 			return nil, fmt.Errorf("%s, key %q: its clusters name files: only certificates that are in it are taken", s, s.SecretKey)
 		}
 	}
-	return choose(config, s, s.String())
+	return c.choose(config, s, s.String())
 }
 
 // fromManagement reads the kubeconfig of the management cluster.

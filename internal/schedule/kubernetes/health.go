@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
@@ -23,8 +24,55 @@ const (
 	failing
 )
 
-// healthOf asks kstatus.
+// healthOf returns how an object does: as kstatus has it, except that a Job is
+// in progress until it has completed.
 func healthOf(r *unstructured.Unstructured) (health, string) {
+	h, why := statusOf(r)
+	if h == healthy {
+		if why = unfinished(r); why != "" {
+			return inProgress, why
+		}
+	}
+	return h, why
+}
+
+// unfinished returns why a Job that hasn't failed isn't done; empty if it is, or
+// if the object is no Job. kstatus counts a Job as current from its start.
+func unfinished(r *unstructured.Unstructured) string {
+	if gvk := r.GroupVersionKind(); gvk.Group != "batch" || gvk.Kind != "Job" {
+		return ""
+	}
+	if isComplete(r) {
+		return ""
+	}
+	if suspended, _, _ := unstructured.NestedBool(r.Object, "spec", "suspend"); suspended {
+		return "is suspended, and has not completed"
+	}
+	succeeded, _, _ := unstructured.NestedInt64(r.Object, "status", "succeeded")
+	return fmt.Sprintf("is running, and has not completed (%d pods succeeded)", succeeded)
+}
+
+// expires says whether an object is a Job that has completed, and that Kubernetes
+// removes after a time: when it is gone, it isn't made again.
+func expires(r *unstructured.Unstructured) bool {
+	if r == nil {
+		return false
+	}
+	_, limited, _ := unstructured.NestedFieldNoCopy(r.Object, "spec", "ttlSecondsAfterFinished")
+	gvk := r.GroupVersionKind()
+	return limited && gvk.Group == "batch" && gvk.Kind == "Job" && isComplete(r)
+}
+
+func isComplete(job *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(job.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == "Complete" && condition["status"] == "True"
+	})
+}
+
+// statusOf returns what kstatus says of an object.
+func statusOf(r *unstructured.Unstructured) (health, string) {
 	if r.GetDeletionTimestamp() != nil {
 		return inProgress, "is being removed"
 	}

@@ -17,6 +17,8 @@ func TestHealth(t *testing.T) {
 	tests := map[string]struct{ why, object, reason, says string }{
 		"plain":               {"what has no status is well", "{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "Healthy", ""},
 		"a job that began":    {"it isn't done", job + "status: {}}", "InProgress", "Job"},
+		"a job that runs":     {"what comes after it must wait", job + `status: {active: 1, ready: 1, startTime: "2026-01-01T00:00:00Z"}}`, "InProgress", "has not completed"},
+		"a suspended job":     {"nothing of it was done", job[:len(job)-len(", parallelism: 1}, ")] + `, suspend: true}, status: {startTime: "2026-01-01T00:00:00Z", conditions: [{type: Suspended, status: "True"}]}}`, "InProgress", "is suspended"},
 		"a job that is done":  {"it is what it should be", job + `status: {succeeded: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: Complete, status: "True"}]}}`, "Healthy", ""},
 		"a job that failed":   {"somebody must look", job + `status: {failed: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: Failed, status: "True", message: no room}]}}`, "Unhealthy", "Job Failed"},
 		"own, without status": {"its controller may say nothing", own + "spec: {}}", "Healthy", ""},

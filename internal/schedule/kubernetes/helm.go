@@ -186,7 +186,7 @@ func (l *look) hold(c *object, k key, version string) {
 
 func (l *look) sortWanted() {
 	for _, keys := range l.wanted.of {
-		slices.SortStableFunc(keys, func(a, b key) int { return cmp.Compare(l.wanted.objects[a].step, l.wanted.objects[b].step) })
+		slices.SortStableFunc(keys, func(a, b key) int { return compareObjects(l.wanted.objects[a], l.wanted.objects[b]) })
 	}
 }
 
@@ -520,7 +520,8 @@ func (l *look) rollBack(ctx context.Context, o *object) error {
 }
 
 // healthOfRelease is the worst of all that a release holds, and what is wrong
-// with it.
+// with it. A running Job holds no release back, as with helm --wait: it may take
+// longer than an upgrade may.
 func (l *look) healthOfRelease(release key) (health, string) {
 	worst, what := healthy, ""
 	for _, k := range slices.SortedFunc(maps.Keys(l.wanted.objects), compareKeys) {
@@ -529,7 +530,7 @@ func (l *look) healthOfRelease(release key) (health, string) {
 		}
 		h, why := inProgress, "is missing"
 		if live := l.states[k].live; live != nil {
-			h, why = healthOf(live)
+			h, why = statusOf(live)
 		}
 		if h > worst {
 			worst, what = h, fmt.Sprintf("%s: %s", k, why)

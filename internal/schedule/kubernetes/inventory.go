@@ -35,6 +35,8 @@ type entry struct {
 	Digest  string // of what was applied; empty if that isn't known
 	Fields  string // hash of the fields that were ours when it was applied last; empty if it never was
 
+	Over     bool // a Job that has completed, and that Kubernetes removes after that
+	Found    bool // TKO did not make it: it stays when it is not wanted any more
 	Removing bool // somebody approved that it goes
 	New      bool // it came since it was clear what it takes the place of: budgets are not of it
 
@@ -61,6 +63,8 @@ type line struct {
 	Step      int    `json:"step,omitempty"`
 	Digest    string `json:"digest,omitempty"`
 	Fields    string `json:"fields,omitempty"`
+	Over      bool   `json:"over,omitempty"`
+	Found     bool   `json:"found,omitempty"`
 	Removing  bool   `json:"removing,omitempty"`
 	New       bool   `json:"new,omitempty"`
 
@@ -79,7 +83,7 @@ func (i *inventory) encode() (string, error) {
 	var b strings.Builder
 	for _, k := range slices.SortedFunc(maps.Keys(i.entries), compareKeys) {
 		e := i.entries[k]
-		text, err := json.Marshal(line{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Removing, e.New, e.Chart, releaseName(e.Release)})
+		text, err := json.Marshal(line{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Over, e.Found, e.Removing, e.New, e.Chart, releaseName(e.Release)})
 		if err != nil {
 			return "", err
 		}
@@ -110,7 +114,7 @@ func decodeInventory(r *unstructured.Unstructured) (*inventory, error) {
 		if err := decoder.Decode(&l); err != nil || l.Kind == "" || l.Name == "" {
 			return nil, fmt.Errorf("ConfigMap %q, an inventory of TKO, is damaged: restore it, or delete it and what it names", r.GetNamespace()+"/"+r.GetName())
 		}
-		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Removing: l.Removing, New: l.New, Chart: l.Chart, Release: releaseKey(l.Release)}
+		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Over: l.Over, Found: l.Found, Removing: l.Removing, New: l.New, Chart: l.Chart, Release: releaseKey(l.Release)}
 	}
 	return i, nil
 }
@@ -142,7 +146,7 @@ func (all inventories) settled(going []removal) int {
 	}
 	for _, i := range all.mine {
 		for k, e := range i.entries {
-			if !e.New {
+			if !e.New && !e.Found {
 				seen[k] = true
 			}
 		}
@@ -179,6 +183,15 @@ func (all inventories) owner(k key) (*inventory, bool) {
 		}
 	}
 	return nil, false
+}
+
+// has says whether any inventory of a deployment names an object.
+func (all inventories) has(id tko.DeploymentID, k key) bool {
+	names := func(i *inventory) bool {
+		_, ok := i.entries[k]
+		return ok && i.deployment == id
+	}
+	return all.mine[id] != nil && names(all.mine[id]) || slices.ContainsFunc(all.others, names)
 }
 
 // write makes the cluster's inventory hold these entries; one without any goes.
@@ -236,11 +249,5 @@ func (c *cluster) writeInventory(ctx context.Context, namespace string, i *inven
 // compareRemovals is the order in which objects are removed: the reverse of that
 // in which they were applied.
 func compareRemovals(a, b removal) int {
-	inside := func(k key) int {
-		if k.Namespace != "" {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(cmp.Compare(b.Step, a.Step), compareCharts(b.key, a.key), cmp.Compare(inside(b.key), inside(a.key)), compareKeys(b.key, a.key))
+	return cmp.Or(cmp.Compare(b.Step, a.Step), compareCharts(b.key, a.key), compareRanks(b.key, a.key), compareKeys(b.key, a.key))
 }

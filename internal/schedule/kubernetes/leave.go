@@ -35,6 +35,16 @@ func (t *Target) Same(former, now krm.Resource) bool {
 	return err == nil && a.Source == b.Source && a.Inventory == b.Inventory
 }
 
+// Place names the cluster of a resource of a site's package as verdicts of Leave
+// do; it is empty if the resource is invalid.
+func (t *Target) Place(trigger krm.Resource) string {
+	s, err := readSpec(trigger)
+	if err != nil {
+		return ""
+	}
+	return s.Source.String()
+}
+
 // Leave does what a resource says that was in the site's package, and isn't any
 // more, about what was applied to its cluster: it stays there, or is removed,
 // within the resource's budget. Nothing is removed as long as nobody can tell

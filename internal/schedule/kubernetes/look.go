@@ -71,6 +71,15 @@ type state struct {
 	waits     string // why it isn't what it should be yet
 }
 
+// pending says whether an object isn't there because it waits for something.
+func (s *state) pending() bool { return s.live == nil && s.waits != "" }
+
+// over says whether an object is a Job that has completed, and that is gone for
+// that, or on its way out.
+func (s *state) over() bool {
+	return s.entry.Over && (s.live == nil || s.live.GetDeletionTimestamp() != nil)
+}
+
 // do looks: an error says that it came to no end.
 func (l *look) do(ctx context.Context) error {
 	l.began = time.Now()
@@ -276,7 +285,7 @@ func (l *look) decide() map[key]action {
 		}
 		if !recorded || actions[k] == bring || actions[k] == await && e.Digest != o.digest {
 			// not known until it is applied; that it was once stays known
-			l.states[k].entry = entry{Version: o.version, Step: o.step, Fields: e.Fields}
+			l.states[k].entry = entry{Version: o.version, Step: o.step, Fields: e.Fields, Found: e.Found}
 		}
 		if actions[k] == await && (e.Digest != o.digest || l.spec.Drift == driftCorrect) {
 			l.states[k].waits = recreating
@@ -300,7 +309,7 @@ func (l *look) entryOf(o *object) (e entry, recorded bool) {
 		case other.Digest != e.Digest:
 			e.Digest = ""
 		}
-		e.Fields = cmp.Or(e.Fields, other.Fields)
+		e.Fields, e.Found = cmp.Or(e.Fields, other.Fields), e.Found || other.Found
 	}
 	return e, recorded
 }
@@ -351,8 +360,8 @@ func (l *look) applyAll(ctx context.Context, actions map[key]action) error {
 	}
 	for _, step := range slices.Sorted(maps.Keys(steps)) {
 		l.block(step)
-		cluster, inside, charts := l.parted(steps[step])
-		for _, batch := range [][]*object{cluster, inside, charts} {
+		plain, charts := l.parted(steps[step])
+		for _, batch := range append(byRank(plain, func(o *object) key { return o.key }), charts) {
 			if err := l.applyBatch(ctx, batch, actions); err != nil {
 				return err
 			}
@@ -369,21 +378,20 @@ func (l *look) applyAll(ctx context.Context, actions map[key]action) error {
 	return nil
 }
 
-// parted are the objects of deployments that don't wait: those of the cluster,
-// those in namespaces, and charts.
-func (l *look) parted(objects []*object) (cluster, inside, charts []*object) {
+// parted are the objects of deployments that don't wait: plain ones, by their
+// ranks, and charts.
+func (l *look) parted(objects []*object) (plain, charts []*object) {
 	for _, o := range objects {
 		switch {
 		case l.blocked[o.deployment] != "":
 		case o.chart != nil:
 			charts = append(charts, o)
-		case o.Namespace == "":
-			cluster = append(cluster, o)
 		default:
-			inside = append(inside, o)
+			plain = append(plain, o)
 		}
 	}
-	return cluster, inside, charts
+	slices.SortFunc(plain, func(a, b *object) int { return compareRanks(a.key, b.key) })
+	return plain, charts
 }
 
 // block finds the deployments that can't go on to a step.
@@ -409,6 +417,10 @@ func (s *state) unready() string {
 	switch {
 	case s.problem != nil:
 		return s.problem.message
+	case s.pending():
+		return "it " + s.waits
+	case s.over():
+		return ""
 	case s.live == nil:
 		return "it is missing"
 	}
@@ -428,6 +440,11 @@ func (l *look) applyBatch(ctx context.Context, batch []*object, actions map[key]
 			continue
 		}
 		s := l.states[o.key]
+		if s.live == nil && (actions[o.key] == bring || l.spec.Drift == driftCorrect) {
+			if s.waits = l.unserved(o); s.waits != "" {
+				continue
+			}
+		}
 		g.Go(func() error {
 			err := l.act(ctx, o, s, actions[o.key])
 			if err == nil {
@@ -463,6 +480,14 @@ func (l *look) act(ctx context.Context, o *object, s *state, what action) (err e
 	}
 	content := withIgnored(o.content, s.live, l.spec.ignored(o.key))
 	known := s.entry.Fields != "" // it was applied before
+	if what == bring && !known {
+		defer func() {
+			if apierrors.IsInvalid(err) {
+				err = l.recreate(ctx, o, s, content, err)
+			}
+		}()
+		return l.begin(ctx, o, s)
+	}
 	if what != suspect || l.spec.Drift == driftCorrect {
 		defer func() {
 			if apierrors.IsInvalid(err) {
@@ -472,7 +497,12 @@ func (l *look) act(ctx context.Context, o *object, s *state, what action) (err e
 	}
 	switch what {
 	case bring:
-		return l.apply(ctx, o, s, content, known || o.annotation(AnnotationAdopt) == "true")
+		if s.live != nil {
+			if err := l.conn.takeFields(ctx, o, s.live, sharedByKubectl); err != nil {
+				return err
+			}
+		}
+		return l.apply(ctx, o, s, content, true)
 	case restore:
 		if l.spec.Drift == driftReport {
 			s.drift = "is missing"
@@ -481,6 +511,9 @@ func (l *look) act(ctx context.Context, o *object, s *state, what action) (err e
 		s.corrected = "was missing"
 		return l.apply(ctx, o, s, content, true)
 	case suspect:
+		if l.sharer(o, s.live) != nil {
+			return l.share(ctx, o, s, s.live, content)
+		}
 		would, err := l.conn.apply(ctx, o, content, true, true)
 		if err != nil {
 			return err
@@ -578,5 +611,5 @@ func (l *look) frozen(id tko.DeploymentID) bool {
 	if slices.Contains(l.held, id) || l.blocked[id] != "" || len(l.wanted.problems[id]) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(l.wanted.of[id], func(k key) bool { return l.states[k].problem != nil })
+	return slices.ContainsFunc(l.wanted.of[id], func(k key) bool { return l.states[k].problem != nil || l.states[k].pending() })
 }

@@ -16,8 +16,8 @@ import (
 // may go the cluster.
 func (t *Target) provide(ctx context.Context, s spec, site tko.Site) (report.Report, error) {
 	var pkg krm.Package
-	for _, r := range site.Package {
-		if r.Annotation(AnnotationTarget) == targetManagement && !r.GVK().Orchestration() {
+	for _, r := range site.Package.Leaving() {
+		if r.Annotation(AnnotationTarget) == targetManagement && !r.StaysHome() {
 			pkg = append(pkg, r)
 		}
 	}

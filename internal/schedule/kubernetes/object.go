@@ -26,8 +26,9 @@ const (
 	// AnnotationPrune with the value Never keeps an object where it is when it is
 	// no longer wanted.
 	AnnotationPrune = "tko.nephio.org/prune"
-	// AnnotationAdopt with the value true takes fields over that others manage
-	// when an object is applied for the first time.
+	// AnnotationAdopt with the value true takes an object over that was there
+	// before it was applied for the first time. Without it, such objects are left
+	// alone, and namespaces and definitions are used as they are.
 	AnnotationAdopt = "tko.nephio.org/adopt"
 	// AnnotationTarget with the value management is on what of a site's package
 	// goes to the management cluster.
@@ -77,6 +78,13 @@ type object struct {
 	release key    // the HelmChart whose release it is in, if any
 }
 
+func (o *object) apiVersion() string {
+	if o.Group == "" {
+		return o.version
+	}
+	return o.Group + "/" + o.version
+}
+
 func (o *object) annotation(name string) string {
 	return krm.Resource(o.content).Annotation(name)
 }
@@ -118,7 +126,7 @@ func want(deployments []tko.Deployment, namespace string, management bool, scope
 			switch {
 			case r.GVK() == chartKind:
 				o, problem = buildChart(r, d, namespace)
-			case r.GVK().Orchestration():
+			case r.StaysHome():
 				continue
 			case !management && r.Annotation(AnnotationTarget) == targetManagement:
 				p := problemOf(r.Identity().String(), true, "is meant for the management cluster, which gets nothing from deployments: put it into the site's package")
@@ -155,13 +163,7 @@ func want(deployments []tko.Deployment, namespace string, management bool, scope
 
 // compareObjects is the order in which objects are applied.
 func compareObjects(a, b *object) int {
-	inside := func(o *object) int {
-		if o.Namespace != "" {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(inside(a), inside(b)))
+	return cmp.Or(cmp.Compare(a.step, b.step), compareRanks(a.key, b.key))
 }
 
 type groupKind struct{ group, kind string }

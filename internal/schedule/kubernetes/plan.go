@@ -25,8 +25,11 @@ const (
 
 // actionOn decides from what is recorded of an object and what is there.
 func actionOn(o *object, e entry, recorded bool, live *unstructured.Unstructured, drift string) action {
+	removed := live == nil || live.GetDeletionTimestamp() != nil
 	switch {
-	case live != nil && live.GetDeletionTimestamp() != nil:
+	case removed && e.Over && e.Digest == o.digest:
+		return leave
+	case live != nil && removed:
 		return await
 	case !recorded || e.Digest != o.digest:
 		return bring
@@ -34,6 +37,8 @@ func actionOn(o *object, e entry, recorded bool, live *unstructured.Unstructured
 		return leave
 	case live == nil:
 		return restore
+	case e.Found: // TKO does not own it: its owner may change it
+		return leave
 	case fieldsOf(live) != e.Fields:
 		return suspect
 	default:
@@ -50,9 +55,10 @@ type removal struct {
 
 // A pruning says what becomes of what is recorded and not wanted.
 type pruning struct {
-	remove []removal // in this order
-	drop   []removal // to be forgotten: gone, to be kept, or somebody else's by now
-	ask    string    // if not empty: remove is beyond the budget, and this approves it
+	remove  []removal // in this order
+	drop    []removal // to be forgotten: gone, to be kept, or somebody else's by now
+	foreign foreign   // what would go with namespaces, though TKO did not make it
+	ask     string    // if not empty: remove is beyond the budget, and this approves it
 }
 
 // unwanted finds what is recorded and not wanted. What frozen deployments have
@@ -66,7 +72,9 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 			mine[k] = true
 		}
 		for k, e := range i.entries {
-			if mine[k] || frozen(id) {
+			// Helm has removed already what a release that was upgraded lost.
+			upgraded := e.Release != (key{}) && w.objects[e.Release] != nil
+			if mine[k] || frozen(id) && !upgraded {
 				continue
 			}
 			if _, ok := w.objects[k]; ok { // another deployment has it
@@ -77,6 +85,7 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 				found[k] = &removal{key: k, entry: e}
 			}
 			found[k].from = append(found[k].from, id)
+			found[k].Found = found[k].Found || e.Found
 		}
 	}
 	kept := map[key]bool{} // by a frozen deployment
@@ -86,7 +95,7 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 		}
 	}
 	for k, r := range found {
-		if _, others := recorded.owner(k); others || kept[k] || !removable(*r, live[k]) {
+		if _, others := recorded.owner(k); others || kept[k] || !removable(*r, live[k], recorded) {
 			p.drop = append(p.drop, *r)
 		} else {
 			p.remove = append(p.remove, *r)
@@ -98,13 +107,16 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 }
 
 // removable says whether an object is there, is ours and may go.
-func removable(r removal, live *unstructured.Unstructured) bool {
-	if live == nil || krm.Resource(live.Object).Annotation(AnnotationPrune) == krm.Never {
+func removable(r removal, live *unstructured.Unstructured, recorded inventories) bool {
+	if live == nil || r.Found || krm.Resource(live.Object).Annotation(AnnotationPrune) == krm.Never {
 		return false
 	}
 	label := live.GetLabels()[LabelDeployment]
 	if label == "" {
-		return fieldsOf(live) != "" // somebody took the label off, but it is ours
+		return r.Fields != "" && fieldsOf(live) != "" // somebody took the label off, but it is ours
+	}
+	if r.isNamespace() && r.Fields != "" && !recorded.has(tko.DeploymentID(label), r.key) {
+		return fieldsOf(live) != "" // another site shared it, and has let go of it
 	}
 	return slices.Contains(r.from, tko.DeploymentID(label))
 }
@@ -115,12 +127,16 @@ func (p *pruning) charge(s spec, total int, live map[key]*unstructured.Unstructu
 	fresh := slices.DeleteFunc(slices.Clone(p.remove), func(r removal) bool {
 		return r.Removing || live[r.key].GetDeletionTimestamp() != nil
 	})
-	if !s.Budget.over(len(fresh), total) {
+	more := len(p.foreign.objects)
+	if len(p.foreign.unknown) == 0 && !s.Budget.over(len(fresh)+more, total+more) {
 		return
 	}
 	hash := sha256.New()
 	for _, r := range fresh {
 		_, _ = fmt.Fprintln(hash, r.key)
+	}
+	for _, name := range slices.Concat(p.foreign.objects, p.foreign.unknown) {
+		_, _ = fmt.Fprintln(hash, name)
 	}
 	if digest := hex.EncodeToString(hash.Sum(nil))[:12]; digest != s.Approve {
 		p.ask = digest

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,30 +16,34 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// prune removes what nobody wants any more, the last step first. A step begins
-// when what the one before removed is gone.
-func (l *look) prune(ctx context.Context) error {
+// prune removes what is not wanted any more, the last step first. A deployment's
+// next objects go when those before are gone; so do the objects of a deployment
+// that brought the definitions of these, for it may have what finalizes them.
+func (l *look) prune(ctx context.Context) (err error) {
 	l.pruning = unwanted(l.recorded, l.wanted, l.frozen, l.live)
 	l.spare()
+	if l.pruning.foreign, err = l.contents(ctx); err != nil {
+		return err
+	}
 	l.had = l.recorded.settled(l.pruning.remove)
 	l.pruning.charge(l.spec, l.had, l.live)
 	if l.pruning.ask != "" || len(l.pruning.remove) == 0 {
 		return nil
 	}
+	if found := l.pruning.foreign.objects; len(found) > 0 {
+		l.target.options.Log.InfoContext(ctx, "namespaces are removed with foreign objects", "site", string(l.site.ID), "objects", len(found), "first", firstFew(found, fewObjects))
+	}
 	if err := l.mark(ctx); err != nil {
 		return err
 	}
+	stuck := map[tko.DeploymentID]bool{}
 	for rest := l.pruning.remove; len(rest) > 0; {
 		n := slices.IndexFunc(rest, func(r removal) bool { return r.Step != rest[0].Step })
 		if n < 0 {
 			n = len(rest)
 		}
-		gone, err := l.removeStep(ctx, rest[:n])
-		if err != nil {
+		if err := l.removeStep(ctx, rest[:n], stuck); err != nil {
 			return err
-		}
-		if !gone {
-			break
 		}
 		rest = rest[n:]
 	}
@@ -84,27 +89,45 @@ func (l *look) mark(ctx context.Context) error {
 	})
 }
 
-// removeStep removes objects, and says whether they are gone.
-func (l *look) removeStep(ctx context.Context, step []removal) (gone bool, err error) {
-	// Releases first, and objects in namespaces before those of the cluster, which
-	// may hold them.
+// removeStep removes objects, except for those of stuck deployments, to which it
+// adds the deployments of objects that aren't gone yet.
+func (l *look) removeStep(ctx context.Context, step []removal, stuck map[tko.DeploymentID]bool) error {
+	// Releases first, and then what was applied last.
 	charts := slices.IndexFunc(step, func(r removal) bool { return !r.isChart() })
 	if charts < 0 {
 		charts = len(step)
 	}
-	n := slices.IndexFunc(step, func(r removal) bool { return r.Namespace == "" })
-	if n < 0 {
-		n = len(step)
-	}
-	for _, batch := range [][]removal{step[:charts], step[charts:n], step[n:]} {
-		if left, err := l.removeBatch(ctx, batch); err != nil || left {
-			return false, err
+	for _, batch := range append([][]removal{step[:charts]}, byRank(step[charts:], func(r removal) key { return r.key })...) {
+		batch = slices.DeleteFunc(slices.Clone(batch), func(r removal) bool {
+			return slices.ContainsFunc(r.from, func(id tko.DeploymentID) bool { return stuck[id] })
+		})
+		left, err := l.removeBatch(ctx, batch)
+		if err != nil {
+			return err
+		}
+		for _, r := range left {
+			for id, i := range l.recorded.mine {
+				if slices.Contains(r.from, id) || i.defines(r.Group) {
+					stuck[id] = true
+				}
+			}
 		}
 	}
-	return true, nil
+	return nil
 }
 
-func (l *look) removeBatch(ctx context.Context, batch []removal) (left bool, err error) {
+// defines says whether an inventory has a definition of a kind of a group.
+func (i *inventory) defines(group string) bool {
+	for k := range i.entries {
+		if k.isDefinition() && group != "" && strings.HasSuffix(k.Name, "."+group) {
+			return true
+		}
+	}
+	return false
+}
+
+// removeBatch removes objects, and returns those that aren't gone yet.
+func (l *look) removeBatch(ctx context.Context, batch []removal) (left []removal, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(l.target.options.Parallel)
 	for _, r := range batch {
@@ -122,7 +145,7 @@ func (l *look) removeBatch(ctx context.Context, batch []removal) (left bool, err
 				l.pruning.drop = append(l.pruning.drop, r)
 				return nil
 			}
-			left = true
+			left = append(left, r)
 			l.leaving = append(l.leaving, fmt.Sprintf("%s: %s", r.key, why))
 			return nil
 		})
@@ -239,6 +262,7 @@ func (l *look) record(ctx context.Context) error {
 		for _, k := range l.wanted.of[i.deployment] {
 			was, there := i.entries[k]
 			e := l.states[k].entry
+			e.Over = l.states[k].over() || expires(l.states[k].live)
 			e.New = unsettled && (was.New || !there)
 			next[k] = e
 		}

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
@@ -44,12 +45,14 @@ type Options struct {
 	Kubeconfigs    string        // folder that kubeconfigs are in; there are none if empty
 	Management     string        // kubeconfig of the management cluster; there is none if empty
 	InCluster      bool          // whether sites may be the cluster that we run in
+	Proxies        []string      // URLs of proxies that kubeconfigs may name; none if empty
 	Interval       time.Duration // look at a site again after that long, give or take a tenth; 10 min if 0
 	Timeout        time.Duration // of one request; 30 s if 0
 	Parallel       int           // requests to one cluster at once; 8 if 0
 	MaxConnections int           // that are kept; 1,000 if 0
 	Idle           time.Duration // after which a connection is closed; 2 min if 0
 	Charts         string        // folder that Helm charts by path are in; there are none if empty
+	Guard          *guard.Guard  // says where charts and proxies of clusters may be; everywhere if nil
 	Logins         string        // file of credentials of chart repositories and registries; there are none if empty
 	ChartTimeout   time.Duration // after which a hook of a chart, or an upgrade that doesn't become healthy, has failed; 5 min if 0
 	RenderTimeout  time.Duration // of the templates of a chart; 30 s if 0
@@ -111,9 +114,9 @@ func New(o Options) *Target {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Target{
-		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins}),
+		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins, Guard: o.Guard}),
 		renderer: helm.NewRenderer(helm.RendererOptions{Limit: o.RenderTimeout}),
-		watches:  &watches{options: o, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
+		watches:  &watches{options: o, open: openMetadata, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
 	}
 }
 
@@ -165,7 +168,7 @@ func (t *Target) deploy(ctx context.Context, s spec, site tko.Site, deployments 
 	err = l.do(ctx)
 	l.log(ctx)
 	if err != nil {
-		t.watches.forget(site.ID, s.Source)
+		t.watches.forget(watched{site.ID, s.Source, s.Inventory})
 		return t.unreached(ctx, site, deployments, err)
 	}
 	t.watches.follow(ctx, l)

@@ -76,9 +76,16 @@ func (l *look) question() string {
 	for _, r := range l.pruning.remove {
 		names = append(names, r.String())
 	}
-	return fmt.Sprintf("%d of %d objects would be removed, which is more than the budget allows (%d %%, %d objects): %s. "+
-		"To agree, set spec.prune.approve: %q in the Cluster resource",
-		len(names), l.had, l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects), l.pruning.ask)
+	more := l.pruning.foreign
+	text := fmt.Sprintf("%d of %d objects would be removed, which is more than the budget allows (%d %%, %d objects): %s",
+		len(names)+len(more.objects), l.had+len(more.objects), l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects))
+	if len(more.objects) > 0 {
+		text += fmt.Sprintf("; with their namespaces would go %d that TKO did not make: %s", len(more.objects), firstFew(more.objects, fewObjects))
+	}
+	if len(more.unknown) > 0 {
+		text += "; what else would go with their namespaces is not known, for TKO can't list " + firstFew(more.unknown, fewObjects)
+	}
+	return fmt.Sprintf("%s. To agree, set spec.prune.approve: %q in the Cluster resource", text, l.pruning.ask)
 }
 
 // deployment says how a deployment is.
@@ -103,11 +110,13 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		var h health
 		var why string
 		switch {
+		case s.over():
+			h = healthy
 		case s.live != nil:
 			h, why = healthOf(s.live)
 		case l.unseen[k] != "":
 			h, why = failing, l.unseen[k]
-		case l.blocked[id] != "":
+		case l.blocked[id] != "", s.pending():
 			h, why = inProgress, "is not there yet"
 		default:
 			h, why = failing, "is missing"
@@ -133,6 +142,8 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: firstFew(waiting, fewObjects)}
 	case len(drifted) > 0:
 		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewObjects)}
+	case len(l.wanted.of[id]) == 0:
+		state.Scheduled = report.Nothing()
 	default:
 		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects%s are as they should be", objects, charts)}
 		if len(corrected) > 0 {

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 
@@ -22,6 +23,7 @@ import (
 const (
 	maxPlaces   = 16              // watches of one site
 	watchTime   = 5 * time.Minute // after which the API server is asked to end a watch
+	watchGrace  = time.Minute     // after which we end one that the API server didn't
 	watchPause  = time.Second     // before one that broke is begun again, at first
 	watchPauses = time.Minute     // and at last
 
@@ -33,8 +35,15 @@ const (
 // watches notice what others do to our objects between looks: a bounded number
 // for each site, of a bounded number of sites, of nothing but metadata. They
 // only ask for looks.
+//
+// No change is lost, whenever it happens: each watch begins with a list that is
+// compared with what the newest look has seen, and continues where the list
+// ends. So a change between a look and a watch, or between two watches, is a
+// difference in the list; a change while a watch is open is an event, which is
+// forgotten only when a look that began later has ended.
 type watches struct {
 	options Options
+	open    func(*cluster) (metadata.Interface, error)
 
 	mu     sync.Mutex
 	sites  map[watched]*siteWatch
@@ -44,8 +53,9 @@ type watches struct {
 
 // watched is what is watched together.
 type watched struct {
-	site tko.SiteID
-	from source
+	site      tko.SiteID
+	from      source
+	inventory string // namespace
 }
 
 // A notice is what a watch told of an object.
@@ -87,28 +97,29 @@ func (w *watches) follow(ctx context.Context, l *look) {
 	if w.options.Stir == nil || w.options.Watched < 0 {
 		return
 	}
-	at := watched{l.site.ID, l.spec.Source}
+	at := watched{l.site.ID, l.spec.Source, l.spec.Inventory}
 	places, known := l.places()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return
 	}
+	var gap time.Duration
+	var last time.Time
 	if s := w.sites[at]; s != nil {
-		if s.conn == l.conn && slices.Equal(s.places, places) {
-			s.looked(l.began, known)
+		if s.conn == l.conn && slices.Equal(s.places, places) && s.looked(l.began, known) {
 			return
 		}
-		w.end(s)
+		gap, last = w.end(s) // the lists of its successor find what it has noticed
 	}
 	if len(places) == 0 || len(w.sites) >= w.options.Watched && (l.applied.Load()+l.gone.Load() == 0 || !w.makeRoom()) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it lives longer than the look
-	s := &siteWatch{at: at, stir: w.options.Stir, conn: l.conn, places: places, known: known, news: map[key]notice{}, stop: cancel, began: time.Now()}
+	s := &siteWatch{at: at, stir: w.options.Stir, conn: l.conn, places: places, known: known, news: map[key]notice{}, stop: cancel, began: time.Now(), gap: gap, last: last}
 	w.sites[at] = s
 	release := l.target.connections.hold(l.conn)
-	client, err := metadata.NewForConfigAndClient(metadata.ConfigFor(l.conn.config), &http.Client{Transport: l.conn.client.Transport}) // without a time limit
+	client, err := w.open(l.conn)
 	if err != nil {
 		cancel()
 		release()
@@ -125,11 +136,16 @@ func (w *watches) follow(ctx context.Context, l *look) {
 	})
 }
 
-// forget ends the watches of a site.
-func (w *watches) forget(site tko.SiteID, from source) {
+// openMetadata makes a client for watches, which go on without a time limit.
+func openMetadata(c *cluster) (metadata.Interface, error) {
+	return metadata.NewForConfigAndClient(metadata.ConfigFor(c.config), &http.Client{Transport: c.client.Transport})
+}
+
+// forget ends the watches of a site whose look failed: it is looked at again.
+func (w *watches) forget(at watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s := w.sites[watched{site, from}]; s != nil {
+	if s := w.sites[at]; s != nil {
 		w.end(s)
 	}
 }
@@ -147,11 +163,13 @@ func (w *watches) makeRoom() bool {
 		return false
 	}
 	w.end(oldest)
+	oldest.hurry()
 	return true
 }
 
-// end ends watches; w.mu is held.
-func (w *watches) end(s *siteWatch) {
+// end ends watches, and returns when they last asked for a look, and how long
+// they would have waited for the next; w.mu is held.
+func (w *watches) end(s *siteWatch) (gap time.Duration, last time.Time) {
 	s.stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,6 +180,17 @@ func (w *watches) end(s *siteWatch) {
 	if w.sites[s.at] == s {
 		delete(w.sites, s.at)
 	}
+	return s.gap, s.last
+}
+
+// hurry asks for a look at once if one is due: of watches that have ended and
+// have no successor.
+func (s *siteWatch) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.news) > 0 || !s.broke.IsZero() {
+		s.stir(s.at.site)
+	}
 }
 
 func (w *watches) close() {
@@ -169,6 +198,7 @@ func (w *watches) close() {
 	w.closed = true
 	for _, s := range w.sites {
 		w.end(s)
+		s.hurry()
 	}
 	w.mu.Unlock()
 	w.all.Wait()
@@ -211,32 +241,94 @@ func (l *look) places() ([]lookout, map[key]string) {
 
 func (p lookout) text() string { return p.resource.String() + " " + p.namespace }
 
-// run watches at a lookout until the context ends, or until it is clear that it
-// can't be watched: the interval does, then.
+// run watches at a lookout until the context ends. What can't be watched is
+// tried rarely: it may be allowed, or be there, later.
 func (s *siteWatch) run(ctx context.Context, at metadata.ResourceInterface, p lookout) {
 	pause := watchPause
 	for ctx.Err() == nil {
 		began := time.Now()
-		seconds := int64(jittered(watchTime) / time.Second)
-		w, err := at.Watch(ctx, metav1.ListOptions{LabelSelector: LabelDeployment, TimeoutSeconds: &seconds})
+		err := s.watch(ctx, at, p)
+		refused := isRefused(err)
 		switch {
-		case err == nil:
-			s.read(ctx, w, p)
-		case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err), apierrors.IsUnauthorized(err):
+		case ctx.Err() != nil:
 			return
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		if time.Since(began) > watchTime/2 {
+		case err == nil && time.Since(began) > watchTime/2: // it ended as it should
 			pause = watchPause
 			continue
+		case refused:
+			pause = watchTime
+		default:
+			s.broken() // how is the cluster?
 		}
-		s.broken()                                    // how is the cluster?
 		if sleep(ctx, pause/2+rand.N(pause)) != nil { //nolint:gosec // jitter is no secret
 			return
 		}
 		pause = min(2*pause, watchPauses)
+	}
+}
+
+// isRefused says whether the cluster doesn't let us watch, now.
+func isRefused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) ||
+		apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err)
+}
+
+// watch compares what is there with what was looked at, and watches from there
+// until the watch ends.
+func (s *siteWatch) watch(ctx context.Context, at metadata.ResourceInterface, p lookout) error {
+	limit := jittered(watchTime)
+	ctx, cancel := context.WithTimeout(ctx, limit+watchGrace) // the way to the cluster may be cut without a sign
+	defer cancel()
+	there, version, err := listVersions(ctx, at)
+	if err != nil {
+		return err
+	}
+	s.compare(p, there)
+	seconds := int64(limit / time.Second)
+	w, err := at.Watch(ctx, metav1.ListOptions{LabelSelector: LabelDeployment, ResourceVersion: version, TimeoutSeconds: &seconds})
+	if err != nil {
+		return err
+	}
+	s.read(ctx, w, p)
+	return nil
+}
+
+// listVersions returns the versions of all objects with our label, by namespace
+// and name, and the version of the list.
+func listVersions(ctx context.Context, at metadata.ResourceInterface) (there map[types.NamespacedName]string, version string, err error) {
+	options := metav1.ListOptions{LabelSelector: LabelDeployment, Limit: pageSize}
+	there = map[types.NamespacedName]string{}
+	for restarted := false; ; {
+		page, err := at.List(ctx, options)
+		if apierrors.IsResourceExpired(err) && !restarted { // too slow for its pages
+			restarted, options.Continue, options.Limit = true, "", 0
+			clear(there)
+			continue
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		for i := range page.Items {
+			r := &page.Items[i]
+			there[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}] = r.ResourceVersion
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return there, page.ResourceVersion, nil
+		}
+	}
+}
+
+// compare asks for a look if an object at a lookout isn't as it was looked at.
+func (s *siteWatch) compare(p lookout, there map[types.NamespacedName]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, was := range s.known {
+		if (groupKind{k.Group, k.Kind}) != p.kind || p.namespace != "" && k.Namespace != p.namespace {
+			continue
+		}
+		if version := there[types.NamespacedName{Namespace: k.Namespace, Name: k.Name}]; version != was {
+			s.notice(k, version)
+		}
 	}
 }
 
@@ -264,9 +356,15 @@ func (s *siteWatch) see(k key, version string, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if was, ours := s.known[k]; ours && (gone || was != version) && s.news[k].version != version {
-		s.news[k] = notice{version, time.Now()}
-		s.ask()
+		s.notice(k, version)
 	}
+}
+
+// notice remembers that an object has another version than the one that was
+// looked at, "" if it is gone; s.mu is held.
+func (s *siteWatch) notice(k key, version string) {
+	s.news[k] = notice{version, time.Now()}
+	s.ask()
 }
 
 func (s *siteWatch) broken() {
@@ -276,11 +374,18 @@ func (s *siteWatch) broken() {
 	s.ask()
 }
 
-// looked tells of a look that began at a time, and what it saw: what was told
-// before is no news any more, and neither is what the look did itself.
-func (s *siteWatch) looked(began time.Time, known map[key]string) {
+// looked records what a look has seen that began at a time: what was noticed
+// before is no news any more, and neither is what the look did itself. It
+// returns false if the look has seen objects that these watches didn't know:
+// what became of those while it went on was not noticed.
+func (s *siteWatch) looked(began time.Time, known map[key]string) (complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for k := range known {
+		if _, ours := s.known[k]; !ours {
+			return false
+		}
+	}
 	s.known = known
 	for k, n := range s.news {
 		if n.at.Before(began) || known[k] == n.version {
@@ -290,6 +395,7 @@ func (s *siteWatch) looked(began time.Time, known map[key]string) {
 	if s.broke.Before(began) {
 		s.broke = time.Time{}
 	}
+	return true
 }
 
 // ask asks for a look, soon, but not too often, if there is news then still;

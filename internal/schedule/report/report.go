@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // A Report is what came of a look at a site. The zero value says that every
@@ -38,4 +39,13 @@ type Verdict struct {
 	// Note is a part of the message that is worth keeping as long as the rest
 	// of it stays the same: something that happened.
 	Note string
+}
+
+// ReasonNothing is of a deployment that has nothing for its site.
+const ReasonNothing = "NothingToSchedule"
+
+// Nothing is the verdict on a deployment of which nothing is for the site.
+func Nothing() Verdict {
+	return Verdict{Status: tko.ConditionTrue, Reason: ReasonNothing, Message: "nothing of it goes to the site: each resource is in a nephio.org group without the annotation " +
+		krm.AnnotationDeploy + ": \"true\", or has " + krm.AnnotationLocal + ": \"true\""}
 }

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import tko
 from tko import tko_pb2 as pb
+from tko.client import MAX_MAX_COUNT, TruncatedWarning
 
 HOST = os.environ.get("TKO_TEST_HOST", "")
 NRF = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nrf"}, "data": {"answer": "yes"}}
@@ -33,7 +35,7 @@ def test_about(client: tko.Client) -> None:
 
 
 def test_templates(client: tko.Client) -> None:
-    assert client.register_template("nf/nrf:v1", tko.Package([NRF]), {"type": "core"}) == 1
+    assert client.register_template("nf/nrf:v1", {"type": "core"}, package=tko.Package([NRF])) == 1
     assert client.register_template("nf/upf:v1") == 1
     template = client.get_template("nf/nrf:v1")
     assert template.get_package() == tko.Package([NRF])
@@ -51,11 +53,11 @@ def test_templates(client: tko.Client) -> None:
 
 
 def test_sites(client: tko.Client) -> None:
-    client.register_template("zone", tko.Package([NRF]))
+    client.register_template("zone", package=tko.Package([NRF]))
     client.register_site("lagos/1", "zone", metadata={"region": "lagos"})
     site = client.get_site("lagos/1")
     assert (site.template_id, site.metadata) == ("zone", {"region": "lagos"})
-    assert site.to_ard()["siteId"] == "lagos/1" and site.to_ard()["package"] == [NRF]
+    assert site.to_ard()["site_id"] == "lagos/1" and site.to_ard()["package"] == [NRF]
     assert [s.site_id for s in client.list_sites(["lagos/*"], ["z*"], {"region": "l*"})] == ["lagos/1"]
     assert list(client.list_sites(["accra/*"])) == []
     assert client.delete_site("lagos/1").count == 1
@@ -63,15 +65,15 @@ def test_sites(client: tko.Client) -> None:
 
 
 def test_deployments(client: tko.Client) -> None:
-    client.register_template("nrf", tko.Package([NRF]))
+    client.register_template("nrf", package=tko.Package([NRF]))
     client.register_site("lagos")
-    parent = client.create_deployment("nrf", "lagos", merge_metadata={"a": "b"})
+    parent = client.create_deployment("nrf", site_id="lagos", merge_metadata={"a": "b"})
     child = client.create_deployment(
         parent_deployment_id=parent, merge_package=tko.Package([{**NRF, "data": {"answer": "no"}}])
     )
     deployment = client.get_deployment(parent)
     assert (deployment.template_id, deployment.site_id, deployment.metadata["a"]) == ("nrf", "lagos", "b")
-    assert deployment.to_ard()["deploymentId"] == parent
+    assert deployment.to_ard()["deployment_id"] == parent
     assert [d.deployment_id for d in client.list_deployments()] == [parent, child]
     assert [d.deployment_id for d in client.list_deployments(parent_deployment_id=parent)] == [child]
     assert [d.deployment_id for d in client.list_deployments(site_id_patterns=["l*"], approved=False)] == [parent]
@@ -83,7 +85,7 @@ def test_deployments(client: tko.Client) -> None:
     package = modification.get_package()
     nrf = package[tko.Identifier(resource=NRF)]
     nrf["data"]["answer"] = "on"
-    assert client.end_deployment_modification(modification, package) == parent
+    assert client.end_deployment_modification(modification, package=package) == parent
     assert client.get_deployment(parent).get_package()[tko.Identifier(resource=NRF)]["data"] == {"answer": "on"}
     client.cancel_deployment_modification(client.start_deployment_modification(parent).token)
 
@@ -138,7 +140,16 @@ def test_lists_stream(client: tko.Client) -> None:
     sites = client.list_sites()
     assert next(sites).site_id == "s/0000"
     del sites  # the rest is not wanted
-    assert sum(1 for _ in client.list_sites()) == 300
+    assert sum(1 for _ in client.list_sites(max_count=MAX_MAX_COUNT)) == 300
+    with pytest.warns(TruncatedWarning, match="more than 100 results"):
+        assert sum(1 for _ in client.list_sites()) == 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sum(1 for _ in client.list_sites(["s/00*"])) == 100
+        assert sum(1 for _ in client.list_sites(max_count=7)) == 7
+    client.purge_sites(["s/00*"])
+    client.purge_sites(["s/01*"])
+    client.purge_sites(["s/02*"])
 
 
 def test_a_server_that_isnt_there() -> None:

@@ -47,8 +47,9 @@ def test_package() -> None:
     assert package.get_first(tko.GVK("", "v1", "Secret")) is None
     missing = tko.Identifier(gvk=core, name="three")
     assert package.get(missing) is None
+    assert package[missing] is None
     with pytest.raises(KeyError, match="three"):
-        package[missing]
+        del package[missing]
     del package[tko.Identifier(resource=ONE)]
     assert package == tko.Package([WEB, TWO])
     assert tko.Package()
@@ -112,6 +113,35 @@ def test_meta_schedule() -> None:
     assert list(namespaced) == [WEB, place]
 
 
+def test_meta_schedule_keeps_what_stays_home() -> None:
+    def made(api_version: str, kind: str, **annotations: str) -> dict[str, Any]:
+        names = {"local": "config.kubernetes.io/local-config", "deploy": "nephio.org/deploy"}
+        return {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {"name": "x", "annotations": {names[k]: v for k, v in annotations.items()}},
+        }
+
+    function = made("workload.nephio.org/v1alpha1", "NFDeployment", deploy="true")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}
+    inner = {"apiVersion": "v1", "kind": "List", "items": [WEB, made("v1", "Secret", local="true")]}
+    strange = {"apiVersion": "v1", "kind": "List", "items": "x"}
+    cluster, namespaced = tko.meta_schedule(
+        tko.Package(
+            [
+                made("kpt.dev/v1", "Kptfile", local="true"),
+                function,
+                made("workload.nephio.org/v1alpha1", "NFDeployment"),
+                made("workload.nephio.org/v1alpha1", "NFDeployment", deploy="true", local="true"),
+                {"apiVersion": "v1", "kind": "List", "items": [inner, namespace]},
+                strange,
+            ]
+        )
+    )
+    assert list(cluster) == [namespace]
+    assert list(namespaced) == [function, WEB, strange]
+
+
 @pytest.mark.parametrize(
     ("value", "validation", "error"),
     [
@@ -131,8 +161,8 @@ def test_meta_schedule() -> None:
         ({}, {"schema": {"a": {"type": int, "required": True}}}, "x.a is required"),
         ([], {"schema": {}}, "x is a list, not a dict"),
         ({"a": {"b": 1}}, {"schema": {"a": {"schema": {"b": "str"}}}}, "x.a.b is a int, not a str"),
-        (3, {"type": int, "function": lambda n, v, c: f"{n} is odd" if v % 2 else None}, "x is odd"),
-        (2, {"type": int, "function": lambda n, v, c: f"{n} is odd" if v % 2 else None}, None),
+        (3, {"type": int, "function": lambda v: v % 2 == 0}, "x is refused"),
+        (2, {"type": int, "function": lambda v: v % 2 == 0}, None),
         (1, "number of things", "there is no type 'number of things'"),
         (1, {"typ": int}, "the validation of x has 'typ'"),
     ],

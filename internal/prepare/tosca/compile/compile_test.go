@@ -26,6 +26,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca/compile"
@@ -51,7 +52,15 @@ func TestMain(m *testing.M) {
 const examples = "../../../../examples"
 
 func preparer(local bool) *tosca.Preparer {
-	return tosca.New(tosca.Options{Command: []string{os.Args[0], child}, Local: local})
+	o := guard.Options{Schemes: []string{"http", "https"}, Folders: []string{"/"}, AddressesFlag: "--tosca-local-addresses"}
+	if local {
+		o.Addresses = guard.LocalNetworks
+	}
+	g, err := guard.New(o)
+	if err != nil {
+		panic(err)
+	}
+	return tosca.New(tosca.Options{Command: []string{os.Args[0], child}, Guard: g})
 }
 
 // archive zips the example.

@@ -14,6 +14,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 // maxCredentials bounds the file of credentials, in bytes.
@@ -140,6 +141,7 @@ func explain(err error) error {
 	status := 0
 	if answer, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
 		status = answer.StatusCode
+		err = guard.RegistryError(err)
 	}
 	if errors.Is(err, auth.ErrBasicCredentialNotFound) {
 		status = http.StatusUnauthorized

@@ -87,7 +87,7 @@ func (s *Store) index(ctx context.Context, base string) (*index, error) {
 			err = yaml.Unmarshal(data, found)
 		}
 		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "the repository's index can't be read: %s", err)
+			return nil, tko.Errorf(tko.ErrInvalid, "the repository's index.yaml is no index of charts")
 		}
 		return found, nil
 	})

@@ -8,14 +8,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -24,6 +21,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 const (
@@ -45,7 +43,8 @@ const (
 type StoreOptions struct {
 	Folder  string        // charts by path are in it; there are none if empty
 	Timeout time.Duration // of a download; 1 min if 0
-	Client  *http.Client  // for downloads; one that doesn't reach link-local addresses if nil
+	Client  *http.Client  // for downloads; one that connects to what Guard allows if nil
+	Guard   *guard.Guard  // says where charts may come from; from everywhere if nil
 
 	// Credentials is a config.json as docker login writes it: what registries and
 	// repositories get, by their host, or what is below a path there. Nobody gets
@@ -132,12 +131,7 @@ func NewStore(o StoreOptions) *Store {
 		o.Timeout = time.Minute
 	}
 	if o.Client == nil {
-		dialer := &net.Dialer{Timeout: 10 * time.Second, Control: notNextDoor}
-		transport := &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
-			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second, IdleConnTimeout: 30 * time.Second,
-		}
-		o.Client = &http.Client{Transport: transport}
+		o.Client = &http.Client{Transport: o.Guard.Transport()}
 	}
 	s := &Store{options: o, known: map[Reference]resolved{}, kept: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
 	if o.Folder != "" {
@@ -149,19 +143,6 @@ func NewStore(o StoreOptions) *Store {
 	client.CheckRedirect = s.redirect
 	s.options.Client = &client
 	return s
-}
-
-// notNextDoor refuses addresses that only machines next to this one should
-// reach: clouds keep credentials there.
-func notNextDoor(_, address string, _ syscall.RawConn) error {
-	ap, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return tko.Errorf(tko.ErrDenied, "%q is no address", address)
-	}
-	if ip := ap.Addr().Unmap(); ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
-		return tko.Errorf(tko.ErrDenied, "charts are not fetched from the link-local address %s", ip)
-	}
-	return nil
 }
 
 // within makes a whole path relative, if it leads into the folder of charts:
@@ -300,7 +281,7 @@ func (s *Store) download(ctx context.Context, location string, limit int64) ([]b
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s%s", location, response.Status, refused(response.StatusCode))
+		return nil, fmt.Errorf("%s answers %s%s", location, guard.Status(response.StatusCode), refused(response.StatusCode))
 	}
 	return readBounded(response.Body, limit)
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import ruamel.yaml
@@ -11,7 +12,7 @@ from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.representer import SafeRepresenter
 
 from ._error import Error
-from ._package import Package, as_package
+from ._package import PackageList, Resource, as_package
 
 
 class _Constructor(SafeConstructor):
@@ -78,28 +79,32 @@ def dump_yaml(data: Any) -> str:
     return stream.getvalue()
 
 
-def encode_package(package: Package, format: str) -> bytes:
-    """Encodes a package as ``yaml`` (a document per resource) or ``cbor``."""
+def encode_package(package: Iterable[Resource] | bytes | str, format: str) -> bytes:
+    """Encodes resources as ``yaml`` (a document per resource) or ``cbor``. Bytes and text are encoded already."""
+    if format not in FORMATS:
+        raise Error(f"there is no package format {format!r}: use yaml or cbor")
+    if isinstance(package, str):
+        return package.encode()
+    if isinstance(package, bytes):
+        return package
     if format == "yaml":
         return "---\n".join(dump_yaml(resource) for resource in package).encode()
-    if format == "cbor":
-        import cbor2
+    import cbor2
 
-        return cbor2.dumps(list(package))
-    raise Error(f"there is no package format {format!r}: use yaml or cbor")
+    return cbor2.dumps(list(package))
 
 
-def decode_package(data: bytes, format: str) -> Package:
-    """Decodes what ``encode_package`` makes. YAML documents may be lists of resources, too."""
+def decode_package(data: bytes, format: str) -> PackageList:
+    """Decodes what ``encode_package`` makes: a list of resources. YAML documents may be lists of resources, too."""
     if format not in FORMATS:
         raise Error(f"there is no package format {format!r}: use yaml or cbor")
     if not data:
-        return Package()
+        return PackageList()
     if format == "cbor":
         import cbor2
 
-        return as_package(cbor2.loads(data), "the package")
-    package = Package()
+        return PackageList(as_package(cbor2.loads(data), "the package"))
+    package = PackageList()
     for document in _new().load_all(data):
         if document is None:
             continue

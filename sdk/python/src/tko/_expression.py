@@ -11,11 +11,11 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ._error import Error
-from ._package import GVK, Identifier, Package
+from ._package import GVK, Identifier, Package, Resource
 
 MAX_TEXT = 4 << 10  # bytes of an expression
 MAX_DEPTH = 50  # of what is nested in it
@@ -30,6 +30,11 @@ _STRANGE = re.compile("[0-9A-Za-z_]\0|\0[ \t]*\0|[^\0\t -~]|[#\\\\'\"]")
 _NUMBER = re.compile(r"\b[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _INTEGER_LITERAL = re.compile(r"0|[1-9][0-9]*")
 _FLOAT_LITERAL = re.compile(r"([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]+)?")
+_NAMED = {  # the functions whose parameters can be named
+    "get": ("group", "version", "kind", "name"),
+    "GVK": ("group", "version", "kind", "resource"),
+    "Identifier": ("gvk", "name", "resource"),
+}
 _KEYWORDS = ("load",)  # of Starlark's that Python takes for names: as an index they work
 _MAX_INT = (1 << 63) - 1
 _SPACE = " \t\n\r\v\f"
@@ -43,7 +48,7 @@ class ExpressionError(Error):
     """An expression can't be evaluated."""
 
 
-def evaluate_expression(expression: Any, package: Package) -> Any:
+def evaluate_expression(expression: Any, package: Iterable[Resource]) -> Any:
     """Evaluates ``{{ … }}``; anything else is answered as it is.
 
     An expression is literals, ``get(group, version, kind[, name])`` for a resource of the package, attributes and
@@ -60,6 +65,8 @@ def evaluate_expression(expression: Any, package: Package) -> Any:
     try:
         if len(text.encode()) > MAX_TEXT:
             raise ExpressionError(f"it is longer than {MAX_TEXT} bytes")
+        if not isinstance(package, Package):
+            package = Package(package if isinstance(package, list) else list(package))
         result = _Evaluation(package).value(_parse(text), 1)
         _measure(result, MAX_RESULT)
     except ExpressionError as e:
@@ -114,8 +121,12 @@ def _supported(node: ast.AST, text: bytes) -> bool:
             return not isinstance(index, ast.Tuple)
         case ast.Slice(step=step):
             return step is None
+        case ast.Call(func=ast.Name(id=name), keywords=keywords):
+            return not keywords or name in _NAMED
         case ast.Call(func=function, keywords=keywords):
-            return isinstance(function, (ast.Name, ast.Attribute)) and not keywords
+            return isinstance(function, ast.Attribute) and not keywords
+        case ast.keyword(arg=name):
+            return name is not None
         case ast.Name(id=name):
             return name not in _KEYWORDS
         case ast.UnaryOp(op=op):
@@ -134,6 +145,8 @@ def _supported(node: ast.AST, text: bytes) -> bool:
 def _type(value: Any) -> str:
     if value is None:
         return "None"
+    if isinstance(value, (GVK, Identifier, Package)):
+        return type(value).__name__
     return {bool: "bool", int: "int", float: "float", str: "string", list: "list"}.get(type(value), "map")
 
 
@@ -228,8 +241,8 @@ class _Evaluation:
                 return self.slice(whole, low, high)
             case ast.Subscript(value=of, slice=index):
                 return self.index(self.value(of, depth), self.value(index, depth))
-            case ast.Call(func=function, args=args):
-                return self.call(function, args, depth)
+            case ast.Call(func=function, args=args, keywords=keywords):
+                return self.call(function, args, keywords, depth)
             case ast.UnaryOp(op=op, operand=operand):
                 return self.unary(op, self.value(operand, depth))
             case ast.BinOp(left=left, op=op, right=right):
@@ -242,6 +255,8 @@ class _Evaluation:
                 return self.compare(op, a, self.value(right, depth))
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self.value(body if self.value(test, depth) else orelse, depth)
+            case ast.Name(id="package"):
+                return self.package
             case ast.Name(id=name):
                 raise ExpressionError(f"the name {name!r} is not defined")
         raise ExpressionError(_UNSUPPORTED)
@@ -259,6 +274,10 @@ class _Evaluation:
         return result
 
     def attribute(self, of: Any, name: str) -> Any:
+        if isinstance(of, (GVK, Identifier)) and name in ("group", "version", "kind", "api_version", "gvk", "name"):
+            if not hasattr(of, name):
+                raise ExpressionError(f"{_type(of)} has no attribute {name!r}")
+            return getattr(of, name)
         if not isinstance(of, dict):
             raise ExpressionError(f"{_type(of)} has no attribute {name!r}")
         if name not in of:
@@ -266,6 +285,10 @@ class _Evaluation:
         return of[name]
 
     def index(self, of: Any, index: Any) -> Any:
+        if of is self.package:
+            if not isinstance(index, Identifier):
+                raise ExpressionError(f"the index of the package is a {_type(index)}, not an Identifier")
+            return self.package.get(index)
         if isinstance(of, dict):
             if not isinstance(index, str):
                 raise ExpressionError(f"the index of a map is a {_type(index)}, not a string")
@@ -348,21 +371,64 @@ class _Evaluation:
             return part in whole
         raise ExpressionError(f"in can't be applied to {_type(part)} and {_type(whole)}")
 
-    def call(self, function: ast.expr, arguments: list[ast.expr], depth: int) -> Any:
+    def call(self, function: ast.expr, arguments: list[ast.expr], keywords: list[ast.keyword], depth: int) -> Any:
         if isinstance(function, ast.Name):
             args = [self.value(a, depth) for a in arguments]
-            if function.id == "get":
-                return self.get(args)
-            return _function(function.id, args)
+            if function.id not in _NAMED:
+                return _function(function.id, args)
+            args = _named(function.id, args, {str(k.arg): self.value(k.value, depth) for k in keywords})
+            if function.id == "GVK":
+                return _gvk(args)
+            return self.get(args) if function.id == "get" else _identifier(args)
         assert isinstance(function, ast.Attribute)
         of = self.value(function.value, depth)
+        if of is self.package:
+            return self.find(function.attr, [self.value(a, depth) for a in arguments])
         return _method(of, function.attr, [self.value(a, depth) for a in arguments])
 
     def get(self, args: list[Any]) -> Any:
+        if len(args) == 4 and args[3] is None:
+            args = args[:3]
         if not 3 <= len(args) <= 4 or not all(isinstance(a, str) for a in args):
             raise ExpressionError("get takes the group, version and kind of a resource, and its name if there are more")
         gvk = GVK(*args[:3])
         return self.package.get_first(gvk) if len(args) == 3 else self.package.get(Identifier(gvk, args[3]))
+
+    def find(self, method: str, args: list[Any]) -> Any:
+        if method not in ("get_first", "iter_all"):
+            raise ExpressionError(f"package has no method {method!r}")
+        if len(args) != 1 or not isinstance(args[0], GVK):
+            raise ExpressionError(f"the method {method} takes a GVK")
+        return self.package.get_first(args[0]) if method == "get_first" else list(self.package.iter_all(args[0]))
+
+
+def _named(function: str, args: list[Any], keywords: dict[str, Any]) -> list[Any]:
+    """The arguments of a function in the order of its parameters."""
+    parameters = _NAMED[function]
+    for name, value in keywords.items():
+        if name not in parameters or parameters.index(name) < len(args):
+            raise ExpressionError(f"{function} has no parameter {name!r}, or it is given twice")
+        keywords[name] = value
+    named = [keywords.get(name) for name in parameters[len(args) :]] if keywords else []
+    while named and named[-1] is None:
+        named.pop()
+    return args + named
+
+
+def _gvk(args: list[Any]) -> GVK:
+    if len(args) == 4 and args[:3] == [None, None, None] and isinstance(args[3], dict):
+        return GVK(resource=args[3])
+    if len(args) != 3 or not all(isinstance(a, str) for a in args):
+        raise ExpressionError("GVK takes a group, version and kind, or a resource")
+    return GVK(*args)
+
+
+def _identifier(args: list[Any]) -> Identifier:
+    if len(args) == 3 and args[:2] == [None, None] and isinstance(args[2], dict):
+        return Identifier(resource=args[2])
+    if len(args) != 2 or not isinstance(args[0], GVK) or not isinstance(args[1], str):
+        raise ExpressionError("Identifier takes a GVK and a name, or a resource")
+    return Identifier(*args)
 
 
 def _function(name: str, args: list[Any]) -> Any:

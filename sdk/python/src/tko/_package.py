@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from ._error import Error
@@ -26,17 +26,16 @@ class GVK(_GVK):
 
     def __new__(
         cls,
-        group: str = "",
-        version: str = "",
-        kind: str = "",
-        *,
-        resource: Resource | None = None,
+        group: str | None = None,
+        version: str | None = None,
+        kind: str | None = None,
+        resource: Mapping[str, Any] | None = None,
     ) -> GVK:
         if resource is not None:
             api_version = resource.get("apiVersion")
             group, _, version = str(api_version or "").rpartition("/")
             kind = str(resource.get("kind") or "")
-        return super().__new__(cls, group, version, kind)
+        return super().__new__(cls, group or "", version or "", kind or "")
 
     @property
     def api_version(self) -> str:
@@ -61,13 +60,12 @@ class Identifier(_Identifier):
         cls,
         gvk: GVK | None = None,
         name: str | None = None,
-        *,
-        resource: Resource | None = None,
+        resource: Mapping[str, Any] | None = None,
     ) -> Identifier:
         if resource is not None:
             gvk = GVK(resource=resource)
             metadata = resource.get("metadata")
-            found = metadata.get("name") if isinstance(metadata, dict) else resource.get("name")
+            found = metadata.get("name") if isinstance(metadata, Mapping) else resource.get("name")
             name = found if isinstance(found, str) else ""
         return super().__new__(cls, gvk or GVK(), name or "")
 
@@ -78,47 +76,62 @@ class Identifier(_Identifier):
 class Package:
     """A list of resources. They are plain dicts: what you change in them is changed in the package."""
 
-    def __init__(self, resources: Iterable[Resource] = ()) -> None:
-        self.resources: list[Resource] = resources if isinstance(resources, list) else list(resources)
+    package: list[Resource]
+    """The resources."""
+
+    def __init__(self, package: Iterable[Resource] | None = None) -> None:
+        resources = package if isinstance(package, list) else list(package or ())
+        for resource in resources:
+            _check_resource(resource)
+        self.package = resources
+
+    @property
+    def resources(self) -> list[Resource]:
+        """The resources: another name of ``package``."""
+        return self.package
 
     def __iter__(self) -> Iterator[Resource]:
-        return iter(self.resources)
+        return iter(self.package)
 
     def __len__(self) -> int:
-        return len(self.resources)
+        return len(self.package)
 
     def __bool__(self) -> bool:
         return True  # an empty package is a package
 
     def __eq__(self, other: object) -> bool:
-        return self.resources == other.resources if isinstance(other, Package) else NotImplemented
+        if isinstance(other, list):
+            return self.package == other
+        return self.package == other.package if isinstance(other, Package) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment] # it can change
 
     def __contains__(self, identifier: object) -> bool:
         return isinstance(identifier, Identifier) and self.get(identifier) is not None
 
-    def __getitem__(self, identifier: Identifier) -> Resource:
-        """The resource of this identity. KeyError if there is none."""
-        resource = self.get(identifier)
-        if resource is None:
-            raise KeyError(f"{identifier} is not in the package")
-        return resource
+    def __getitem__(self, identifier: Identifier) -> Any:
+        """The resource of this identity, or None. Its type is Any, so that an index of it needs no check."""
+        return self.get(identifier)
 
     def __delitem__(self, identifier: Identifier) -> None:
-        self.resources.remove(self[identifier])
+        for i, resource in enumerate(self.package):
+            if Identifier(resource=resource) == identifier:
+                del self.package[i]
+                return
+        raise KeyError(f"{identifier} is not in the package")
 
     def get(self, identifier: Identifier) -> Resource | None:
         """The resource of this identity, or None."""
-        return next((r for r in self.resources if Identifier(resource=r) == identifier), None)
+        return _find(self.package, identifier)
 
     def append(self, resource: Resource) -> None:
         """Adds a resource at the end."""
-        self.resources.append(resource)
+        _check_resource(resource)
+        self.package.append(resource)
 
     def iter_all(self, gvk: GVK) -> Iterator[Resource]:
         """All resources of a kind, in their order."""
-        return (r for r in self.resources if GVK(resource=r) == gvk)
+        return (r for r in self.package if GVK(resource=r) == gvk)
 
     def get_first(self, gvk: GVK) -> Resource | None:
         """The first resource of a kind, or None."""
@@ -130,7 +143,59 @@ class Package:
         return encode_package(self, "yaml").decode()
 
     def __repr__(self) -> str:
-        return f"Package({self.resources!r})"
+        return f"Package({self.package!r})"
+
+
+class PackageList(list[Resource]):
+    """A list of resources that also finds them by identity, as a Package does."""
+
+    @property
+    def package(self) -> list[Resource]:
+        """The resources: the list itself."""
+        return self
+
+    resources = package
+
+    def get_package(self) -> PackageList:
+        """The list itself."""
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        """The resource of an identity, or None; or what is at an index."""
+        return self.get(index) if isinstance(index, Identifier) else super().__getitem__(index)
+
+    def __delitem__(self, index: Any) -> None:
+        if isinstance(index, Identifier):
+            del Package(self)[index]
+        else:
+            super().__delitem__(index)
+
+    def __contains__(self, value: object) -> bool:
+        return self.get(value) is not None if isinstance(value, Identifier) else super().__contains__(value)
+
+    def get(self, identifier: Identifier) -> Resource | None:
+        """The resource of this identity, or None."""
+        return _find(self, identifier)
+
+    def iter_all(self, gvk: GVK) -> Iterator[Resource]:
+        """All resources of a kind, in their order."""
+        return (r for r in self if GVK(resource=r) == gvk)
+
+    def get_first(self, gvk: GVK) -> Resource | None:
+        """The first resource of a kind, or None."""
+        return next(self.iter_all(gvk), None)
+
+    def __str__(self) -> str:
+        return str(Package(self))
+
+
+def _find(resources: Iterable[Resource], identifier: Identifier) -> Resource | None:
+    return next((r for r in resources if Identifier(resource=r) == identifier), None)
+
+
+def _check_resource(resource: object) -> None:
+    if not isinstance(resource, Mapping):
+        raise Error(f"a resource is a {type(resource).__name__}, not a map")
 
 
 def set_prepared(resource: Resource, prepared: bool = True) -> None:
@@ -169,12 +234,20 @@ _CLUSTER_SCOPED = {
 }
 
 
-def meta_schedule(package: Package) -> tuple[Package, Package]:
+def is_namespaced(resource: Mapping[str, Any]) -> bool:
+    """Whether resources of this kind have a namespace. Kinds that Kubernetes does not define are taken for such."""
+    gvk = GVK(resource=resource)
+    return gvk.kind not in _CLUSTER_SCOPED.get(gvk.group, ())
+
+
+def meta_schedule(package: Iterable[Resource]) -> tuple[Package, Package]:
     """What of a package goes to a cluster: the cluster-scoped resources, which go first, and the namespaced ones.
 
-    Resources of nephio.org groups are for TKO and go nowhere. Custom resources are as the definitions in the
-    package say, and namespaced where it has none.
+    Resources of nephio.org groups are for TKO and go nowhere, unless they are annotated nephio.org/deploy: "true".
+    Resources annotated config.kubernetes.io/local-config: "true" go nowhere. A v1 List is its items. Custom
+    resources are as the definitions in the package say, and namespaced where it has none.
     """
+    package = _leaving(package)
     cluster_scoped = {(group, kind) for group, kinds in _CLUSTER_SCOPED.items() for kind in kinds}
     for resource in package:
         gvk = GVK(resource=resource)
@@ -185,10 +258,36 @@ def meta_schedule(package: Package) -> tuple[Package, Package]:
     result = Package(), Package()
     for resource in package:
         gvk = GVK(resource=resource)
-        if gvk.group == "nephio.org" or gvk.group.endswith(".nephio.org"):
+        if gvk.group.endswith("nephio.org") and _annotation(resource, "nephio.org/deploy") != "true":
             continue
         result[0 if (gvk.group, gvk.kind) in cluster_scoped else 1].append(resource)
     return result
+
+
+def _annotation(resource: Mapping[str, Any], name: str) -> Any:
+    metadata = resource.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations.get(name) if isinstance(annotations, dict) else None
+
+
+def _leaving(package: Iterable[dict[str, Any]], depth: int = 8) -> Package:
+    """The package without resources for local tools, with the items of Lists in their place; malformed Lists stay."""
+    result: list[Resource] = []
+    for resource in package:
+        if _annotation(resource, "config.kubernetes.io/local-config") == "true":
+            continue
+        items = resource.get("items") or []
+        is_list = resource.get("apiVersion") == "v1" and resource.get("kind") == "List"
+        if (
+            is_list
+            and depth
+            and isinstance(items, list)
+            and all(isinstance(i, dict) and i.get("apiVersion") and i.get("kind") for i in items)
+        ):
+            result.extend(_leaving(items, depth - 1))
+        else:
+            result.append(resource)
+    return Package(result)
 
 
 def as_package(value: Any, what: str) -> Package:

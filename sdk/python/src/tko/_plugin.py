@@ -34,6 +34,8 @@ class Request:
     log_file: str = ""
     log_address: str = ""
     log_token: str = ""
+    document: dict[str, Any] = field(default_factory=dict)
+    """The request as it was read."""
 
     @cached_property
     def target(self) -> Resource:
@@ -121,8 +123,8 @@ class Plugin:
             )
             prepared = self.prepare(request)
             if isinstance(prepared, Package):
-                return {"prepared": True, "package": prepared.resources}
-            return {"prepared": True, "package": request.package.resources} if prepared else {"prepared": False}
+                return {"prepared": True, "package": prepared.package}
+            return {"prepared": True, "package": request.package.package} if prepared else {"prepared": False}
         if "sitePackage" in document:
             if self.schedule is None:
                 raise Error("this plugin can't schedule: register it as what it is")
@@ -147,7 +149,8 @@ def _common(document: dict[str, Any], package: str) -> dict[str, Any]:
     address, port = str(grpc.get("address") or ""), grpc.get("port")
     if ":" in address and not address.startswith("["):
         address = f"[{address}]"
-    gvk = GVK(*(str(target.get(key) or "") for key in ("group", "version", "kind")))
+    group, version, kind = (str(target.get(key) or "") for key in ("group", "version", "kind"))
+    gvk = GVK(group, version, kind)
     return {
         "target_identifier": Identifier(gvk, str(target.get("name") or "")),
         "grpc_host": f"{address}:{port}" if address and port else "",
@@ -155,6 +158,7 @@ def _common(document: dict[str, Any], package: str) -> dict[str, Any]:
         "log_address": str(document.get("logAddressPort") or ""),
         "log_token": str(document.get("logToken") or ""),
         "package": as_package(document.get(package), package),
+        "document": document,
     }
 
 
@@ -259,6 +263,7 @@ def _log(file: str, address: str, token: str, message: str) -> None:
 # What follows is how plugins were written before they were functions of requests.
 
 _current: ContextVar[Request] = ContextVar("tko_request")
+_output: ContextVar[dict[str, Any]] = ContextVar("tko_output")
 
 
 def _request() -> Request:
@@ -269,19 +274,32 @@ def _request() -> Request:
 
 
 @contextlib.contextmanager
-def _as_current(request: Request) -> Iterator[None]:
-    token = _current.set(request)
+def _as_current(request: Request, **output: Any) -> Iterator[dict[str, Any]]:
+    """Makes a request the one that functions without parameters read. Yields the response that they can write to."""
+    response = {"error": "", **output}
+    token, output_token = _current.set(request), _output.set(response)
     try:
-        yield
+        yield response
+        if response.get("error"):
+            raise Error(str(response["error"]))
     finally:
+        _output.reset(output_token)
         _current.reset(token)
+
+
+def current_document(name: str) -> Any:
+    """The document of the request, or of the response; None while no plugin runs."""
+    if name == "output":
+        return _output.get(None)
+    request = _current.get(None)
+    return request.document if request else None
 
 
 def validate(f: Callable[[bool], object]) -> None:
     """Runs a validate plugin. ``f(complete)`` raises, or returns as a string, what is wrong."""
 
     def call(request: ValidateRequest) -> None:
-        with _as_current(request):
+        with _as_current(request, package=request.package.package):
             wrong = f(request.complete)
         if isinstance(wrong, str) and wrong:
             raise Error(wrong)
@@ -292,9 +310,10 @@ def validate(f: Callable[[bool], object]) -> None:
 def prepare(f: Callable[[], object]) -> None:
     """Runs a prepare plugin. ``f()`` changes the output package and answers whether it is to be stored."""
 
-    def call(request: PrepareRequest) -> bool:
-        with _as_current(request):
-            return bool(f())
+    def call(request: PrepareRequest) -> bool | Package:
+        with _as_current(request, prepared=False, package=request.package.package) as output:
+            prepared = bool(f()) or bool(output.get("prepared"))
+        return as_package(output.get("package"), "output['package']") if prepared else False
 
     run(prepare=call)
 
@@ -303,16 +322,15 @@ def schedule(f: Callable[[], object]) -> None:
     """Runs a schedule plugin. ``f()`` raises what is wrong."""
 
     def call(request: ScheduleRequest) -> None:
-        with _as_current(request):
+        with _as_current(request, package=request.package.package):
             f()
 
     run(schedule=call)
 
 
-def get_target_resource() -> Resource | None:
+def get_target_resource() -> Any:
     """The resource that triggered the plugin; None if the package doesn't have it."""
-    request = _request()
-    return request.package.get(request.target_identifier)
+    return get_output_package()[_request().target_identifier]
 
 
 def get_target_resource_identifier() -> Identifier:
@@ -322,7 +340,11 @@ def get_target_resource_identifier() -> Identifier:
 
 def get_output_package() -> Package:
     """The package that the target is in, which a prepare plugin changes."""
-    return _request().package
+    package = _request().package
+    output = _output.get(None)
+    if output is None or output.get("package") is package.package:
+        return package
+    return as_package(output.get("package"), "output['package']")
 
 
 def get_deployments() -> Iterator[Package]:
@@ -336,6 +358,16 @@ def get_deployments() -> Iterator[Package]:
 def get_grpc_host() -> str:
     """Where TKO is: what ``tko.Client`` takes."""
     return _request().grpc_host
+
+
+def split_ip_address_port(text: str) -> tuple[str | None, int | None]:
+    """The address, without brackets, and the port of ``host:port``; two None if it is none."""
+    address, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()):
+        return None, None
+    if address.startswith("[") and address.endswith("]"):
+        address = address[1:-1]
+    return address, int(port)
 
 
 def log(message: object) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from ._error import Error
 
-Validation: TypeAlias = "type | str | tuple[type | str, ...] | Mapping[str, Any]"
-"""A type, the name of one, a tuple of either, or a dict with ``type``, ``required``, ``schema`` and ``function``."""
+Validation: TypeAlias = "type | str | Iterable[type | str] | Mapping[str, Any]"
+"""A type, the name of one, several of either, or a dict with ``type``, ``required``, ``schema`` and ``function``."""
 
 _NAMES: dict[str, type | tuple[type, ...]] = {
     "str": str,
@@ -44,15 +44,35 @@ def _name(wanted: type | str) -> str:
     return wanted if isinstance(wanted, str) else wanted.__name__
 
 
+def _options(wanted: Any) -> list[type | str]:
+    if isinstance(wanted, (type, str)):
+        return [wanted]
+    if isinstance(wanted, Iterable):
+        return list(wanted)
+    raise Error(f"a validation is a {type(wanted).__name__}: use a type, its name, several of either, or a dict")
+
+
+def is_type(value: Any, validation: Validation) -> bool:
+    """Whether a value is of the type, or of one of the types, of a validation. One without a type takes all."""
+    wanted = validation.get("type") if isinstance(validation, Mapping) else validation
+    return wanted is None or any(_is(value, option) for option in _options(wanted))
+
+
+def is_required(validation: Validation) -> bool:
+    """Whether a validation says that there must be a value."""
+    return isinstance(validation, Mapping) and bool(validation.get("required"))
+
+
 def validate_value(name: str, value: Any, complete: bool, validation: Validation) -> None:
     """Raises an error that names what is wrong with a value. None is a value that is missing.
 
     The keys of ``validation``, if it is a dict, are all optional:
 
-    - ``type``: a type, the name of one, or a tuple of either.
+    - ``type``: a type, the name of one, or several of either.
     - ``required``: a missing value is an error, if ``complete``.
     - ``schema``: of a map, which keys it may have and the validation of each.
-    - ``function``: called as ``function(name, value, complete)``; it raises, or returns what is wrong.
+    - ``function``: called as ``function(value)``; the value is wrong if it returns nothing, or false. What it raises
+      is what is wrong.
     """
     rules: Mapping[str, Any] = validation if isinstance(validation, Mapping) else {"type": validation}
     unknown = set(rules) - {"type", "required", "schema", "function"}
@@ -66,18 +86,23 @@ def validate_value(name: str, value: Any, complete: bool, validation: Validation
     schema: Mapping[str, Validation] | None = rules.get("schema")
     if wanted is None and schema is not None:
         wanted = dict
-    if wanted is not None:
-        options = wanted if isinstance(wanted, tuple) else (wanted,)
-        if not any(_is(value, option) for option in options):
-            raise Error(f"{name} is a {type(value).__name__}, not a {' or '.join(map(_name, options))}")
-    if schema is not None and isinstance(value, dict):
-        for key in value:
-            if key not in schema:
-                raise Error(f"{name} has the unknown key {key!r}")
-        for key, rule in schema.items():
-            validate_value(f"{name}.{key}", value.get(key), complete, rule)
-    function: Callable[[str, Any, bool], str | None] | None = rules.get("function")
-    if function is not None:
-        wrong = function(name, value, complete)
-        if isinstance(wrong, str) and wrong:
-            raise Error(wrong)
+    if wanted is not None and not is_type(value, wanted):
+        raise Error(f"{name} is a {type(value).__name__}, not a {' or '.join(map(_name, _options(wanted)))}")
+    if schema is not None:
+        validate_schema(name, value, complete, schema)
+    function: Callable[[Any], object] | None = rules.get("function")
+    if function is not None and not function(value):
+        raise Error(f"{name} is refused by its validation function")
+
+
+def validate_schema(name: str, value: Any, complete: bool, schema: Mapping[str, Validation]) -> None:
+    """Raises an error that names what is wrong with a map: a key that the schema hasn't, or a value of one."""
+    if not isinstance(schema, Mapping):
+        raise Error(f"the schema of {name} is a {type(schema).__name__}, not a map")
+    if not isinstance(value, Mapping):
+        raise Error(f"{name} is a {type(value).__name__}, not a dict")
+    for key in value:
+        if key not in schema:
+            raise Error(f"{name} has the unknown key {key!r}")
+    for key, rule in schema.items():
+        validate_value(f"{name}.{key}", value.get(key), complete, rule)

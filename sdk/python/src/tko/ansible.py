@@ -3,9 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
+
+DATA_HOST = os.environ.get("TKO_DATA_HOST", "tko-data:50050")
+"""Where TKO is, for inventories: what ``tko.Client`` takes."""
+
+MAX_COUNT = int(os.environ.get("TKO_MAX_COUNT", "100"))
+"""How many sites an inventory is to list."""
+
+
+def _metadata_patterns() -> Any:
+    text = os.environ.get("TKO_METADATA_PATTERNS")
+    if not text:
+        return None
+    from ._encoding import load_yaml
+
+    return load_yaml(text)
+
+
+METADATA_PATTERNS = _metadata_patterns()
+"""The metadata of the sites that an inventory is to list: patterns by key, or None for all."""
+
+
+_STDOUT = sys.stdout  # which may be another one when it is written to
 
 
 class Inventory:
@@ -14,6 +37,11 @@ class Inventory:
     ::
 
         inventory = tko.ansible.Inventory()
+        inventory.add("accra-1", {"ansible_host": "10.0.0.2"})
+        inventory.dump()
+
+    and with groups::
+
         inventory.add_group("edge", sites="all")
         inventory.add_host("lagos-1", groups=["edge"], ansible_host="10.0.0.1")
         inventory.main()  # answers ansible's --list and --host
@@ -22,6 +50,16 @@ class Inventory:
     def __init__(self) -> None:
         self.groups: dict[str, dict[str, Any]] = {}
         self.hosts: dict[str, dict[str, Any]] = {}
+
+    def add(self, name: str, host_vars: dict[str, Any]) -> None:
+        """Adds a host that is in no group, or replaces its variables."""
+        self.hosts[name] = host_vars
+
+    def dump(self, out: TextIO = sys.stdout) -> None:
+        """Writes the inventory as Ansible reads it."""
+        ard = self.to_ard()
+        ard["all"] = {"hosts": list(self.hosts), **({"children": list(self.groups)} if self.groups else {})}
+        json.dump(ard, sys.stdout if out is _STDOUT else out, separators=(",", ":"))
 
     def add_group(self, name: str, children: Iterable[str] = (), **variables: Any) -> None:
         """Adds a group, or adds to it."""

@@ -6,6 +6,7 @@ import datetime
 import ipaddress
 import os
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,8 +22,15 @@ from google.protobuf.message import Message
 from . import tko_pb2 as pb
 from ._encoding import decode_package, encode_package
 from ._error import Error
-from ._package import GVK, Package
+from ._package import GVK, Package, PackageList, Resource
 from ._plugin import _current
+
+DEFAULT_MAX_COUNT = 100
+"""How many results a list has at most, by default. It warns if there are more."""
+MAX_MAX_COUNT = (1 << 31) - 1
+"""The most that a list can be asked for."""
+DEFAULT_PACKAGE_FORMAT = "yaml"
+"""The format in which packages are sent by default."""
 
 FORMAT = "cbor"
 DEFAULT_HOST = "localhost:50050"
@@ -30,6 +38,7 @@ MAX_MESSAGE = 1 << 30
 _SERVICE = pb.DESCRIPTOR.services_by_name["Data"]
 
 M = TypeVar("M", bound=Message)
+R = TypeVar("R")
 
 
 class RequestError(Error, grpc.RpcError):
@@ -69,30 +78,76 @@ class Deleted:
     descendants: int
 
 
+class Time(datetime.datetime):
+    """A time, in UTC, that can be asked as a timestamp of the protocol can."""
+
+    def ToDatetime(self, tzinfo: datetime.tzinfo | None = None) -> datetime.datetime:
+        """The time: without a zone, it is UTC's."""
+        plain = datetime.datetime.fromtimestamp(self.timestamp(), tz=datetime.timezone.utc)
+        return plain.replace(tzinfo=None) if tzinfo is None else plain.astimezone(tzinfo)
+
+    def ToJsonString(self) -> str:
+        """The time as RFC 3339 writes it."""
+        return self.isoformat().replace("+00:00", "Z")
+
+
 @dataclass(frozen=True)
 class _Packaged:
     metadata: dict[str, str]
-    updated: datetime.datetime | None
+    updated: Time | None
     revision: int
     package_format: str
     package: bytes
 
-    def get_package(self) -> Package:
-        """The package. Of listed objects it is empty unless packages were asked for."""
+    @property
+    def packageFormat(self) -> str:
+        """The format of the package."""
+        return self.package_format
+
+    def get_package(self) -> PackageList:
+        """The resources of the package. Of listed objects there are none unless packages were asked for."""
         return decode_package(self.package, self.package_format or FORMAT)
 
     def _ard(self) -> dict[str, Any]:
-        ard: dict[str, Any] = {
-            "metadata": dict(self.metadata),
-            "updated": self.updated.isoformat() if self.updated else None,
-        }
+        ard: dict[str, Any] = {"metadata": dict(self.metadata), "updated": _text(self.updated)}
         if self.package:
-            ard["package"] = self.get_package().resources
+            ard["package"] = list(self.get_package())
         return ard
 
 
+def _text(time: Time | None) -> str | None:
+    return time.ToJsonString() if time else None
+
+
+class _OfTemplate:
+    template_id: str
+
+    @property
+    def templateId(self) -> str:
+        """The template's ID."""
+        return self.template_id
+
+
+class _OfSite:
+    site_id: str
+
+    @property
+    def siteId(self) -> str:
+        """The site's ID."""
+        return self.site_id
+
+
+class _WithDeployments:
+    deployment_ids: tuple[str, ...]
+
+    @property
+    def deploymentIds(self) -> list[str]:
+        """The IDs of its deployments."""
+        return list(self.deployment_ids)
+
+
 @dataclass(frozen=True)
-class Template(_Packaged):
+class Template(_Packaged, _OfTemplate, _WithDeployments):
     """A template: a package that deployments are made from."""
 
     template_id: str
@@ -100,11 +155,11 @@ class Template(_Packaged):
 
     def to_ard(self) -> dict[str, Any]:
         """The template as plain data."""
-        return {"templateId": self.template_id, "deploymentIds": list(self.deployment_ids), **self._ard()}
+        return {"template_id": self.template_id, "deployment_ids": self.deploymentIds, **self._ard()}
 
 
 @dataclass(frozen=True)
-class Site(_Packaged):
+class Site(_Packaged, _OfTemplate, _OfSite, _WithDeployments):
     """A site: where deployments run."""
 
     site_id: str
@@ -114,51 +169,72 @@ class Site(_Packaged):
     def to_ard(self) -> dict[str, Any]:
         """The site as plain data."""
         return {
-            "siteId": self.site_id,
-            "templateId": self.template_id,
-            "deploymentIds": list(self.deployment_ids),
+            "site_id": self.site_id,
+            "template_id": self.template_id,
+            "deployment_ids": self.deploymentIds,
             **self._ard(),
         }
 
 
 @dataclass(frozen=True)
-class Deployment(_Packaged):
+class Deployment(_Packaged, _OfTemplate, _OfSite):
     """A deployment: a package that runs, or is to run, at a site."""
 
     deployment_id: str
     parent_deployment_id: str
     template_id: str
     site_id: str
-    created: datetime.datetime | None
+    created: Time | None
     prepared: bool
     approved: bool
+
+    @property
+    def deploymentId(self) -> str:
+        """The deployment's ID."""
+        return self.deployment_id
+
+    @property
+    def parentDeploymentId(self) -> str:
+        """The ID of the deployment that it is a child of, or empty."""
+        return self.parent_deployment_id
 
     def to_ard(self) -> dict[str, Any]:
         """The deployment as plain data."""
         return {
-            "deploymentId": self.deployment_id,
-            "parentDeploymentId": self.parent_deployment_id,
-            "templateId": self.template_id,
-            "siteId": self.site_id,
-            "created": self.created.isoformat() if self.created else None,
+            "deployment_id": self.deployment_id,
+            "parent_deployment_id": self.parent_deployment_id,
+            "template_id": self.template_id,
+            "site_id": self.site_id,
+            "created": _text(self.created),
             "prepared": self.prepared,
             "approved": self.approved,
             **self._ard(),
         }
 
 
-@dataclass(frozen=True)
-class Modification:
-    """The right to change a deployment, until it is ended, cancelled or has run out."""
+class Modification(tuple[str, PackageList]):
+    """The right to change a deployment, until it is ended, cancelled or has run out: a token, and the package."""
 
-    token: str
     deployment_id: str
-    package_format: str
-    package: bytes
 
-    def get_package(self) -> Package:
+    def __new__(cls, token: str, package: PackageList, deployment_id: str = "") -> Modification:
+        self = super().__new__(cls, (token, package))
+        self.deployment_id = deployment_id
+        return self
+
+    @property
+    def token(self) -> str:
+        """What ends the modification."""
+        return self[0]
+
+    @property
+    def package(self) -> PackageList:
         """The package to change."""
-        return decode_package(self.package, self.package_format or FORMAT)
+        return self[1]
+
+    def get_package(self) -> PackageList:
+        """The package to change."""
+        return self[1]
 
 
 @dataclass(frozen=True)
@@ -171,6 +247,14 @@ class RegisteredPlugin:
     arguments: tuple[str, ...]
     properties: dict[str, str]
     triggers: tuple[GVK, ...]
+
+
+class TruncatedWarning(UserWarning):
+    """A list has more results than the default maximum, and leaves the others out."""
+
+
+Trigger = GVK | Mapping[str, str]
+"""A trigger of a plugin: a GVK, or a dict of ``group``, ``version`` and ``kind``."""
 
 
 class Client:
@@ -255,11 +339,18 @@ class Client:
     # Templates
 
     def register_template(
-        self, template_id: str, package: Package | None = None, metadata: Mapping[str, str] | None = None
+        self,
+        template_id: str,
+        metadata: Mapping[str, str] | None = None,
+        package_format: str = DEFAULT_PACKAGE_FORMAT,
+        package: Iterable[Resource] | bytes | str | None = None,
     ) -> int:
         """Writes a template, or writes it anew. Answers its revision."""
         template = pb.Template(
-            templateId=template_id, metadata=metadata, packageFormat=FORMAT, package=_encode(package)
+            templateId=template_id,
+            metadata=metadata,
+            packageFormat=package_format,
+            package=_encode(package, package_format),
         )
         return self._register("registerTemplate", template)
 
@@ -274,27 +365,27 @@ class Client:
 
     def list_templates(
         self,
-        template_id_patterns: Iterable[str] = (),
+        template_id_patterns: Iterable[str] | None = None,
         metadata_patterns: Mapping[str, str] | None = None,
-        *,
         offset: int = 0,
-        max_count: int = -1,
+        max_count: int = DEFAULT_MAX_COUNT,
+        *,
         after: str = "",
         with_packages: bool = False,
     ) -> Iterator[Template]:
         """The templates that match, sorted by ID, as they arrive."""
         select = _select_templates(template_id_patterns, metadata_patterns)
         request = pb.ListTemplates(
-            window=_window(offset, max_count, after),
+            window=_window(offset, _asked(max_count), after),
             select=select,
             withPackages=with_packages,
             preferredPackageFormat=FORMAT,
         )
-        return map(_template, self._stream("listTemplates", request, pb.ListedTemplate))
+        return _counted(max_count, map(_template, self._stream("listTemplates", request, pb.ListedTemplate)))
 
     def purge_templates(
         self,
-        template_id_patterns: Iterable[str] = (),
+        template_id_patterns: Iterable[str] | None = None,
         metadata_patterns: Mapping[str, str] | None = None,
         *,
         dry_run: bool = False,
@@ -307,13 +398,18 @@ class Client:
     def register_site(
         self,
         site_id: str,
-        template_id: str = "",
-        package: Package | None = None,
+        template_id: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        package_format: str = DEFAULT_PACKAGE_FORMAT,
+        package: Iterable[Resource] | bytes | str | None = None,
     ) -> int:
         """Writes a site, or writes it anew. Answers its revision."""
         site = pb.Site(
-            siteId=site_id, templateId=template_id, metadata=metadata, packageFormat=FORMAT, package=_encode(package)
+            siteId=site_id,
+            templateId=template_id,
+            metadata=metadata,
+            packageFormat=package_format,
+            package=_encode(package, package_format),
         )
         return self._register("registerSite", site)
 
@@ -328,28 +424,28 @@ class Client:
 
     def list_sites(
         self,
-        site_id_patterns: Iterable[str] = (),
-        template_id_patterns: Iterable[str] = (),
+        site_id_patterns: Iterable[str] | None = None,
+        template_id_patterns: Iterable[str] | None = None,
         metadata_patterns: Mapping[str, str] | None = None,
-        *,
         offset: int = 0,
-        max_count: int = -1,
+        max_count: int = DEFAULT_MAX_COUNT,
+        *,
         after: str = "",
         with_packages: bool = False,
     ) -> Iterator[Site]:
         """The sites that match, sorted by ID, as they arrive."""
         request = pb.ListSites(
-            window=_window(offset, max_count, after),
+            window=_window(offset, _asked(max_count), after),
             select=_select_sites(site_id_patterns, template_id_patterns, metadata_patterns),
             withPackages=with_packages,
             preferredPackageFormat=FORMAT,
         )
-        return map(_site, self._stream("listSites", request, pb.ListedSite))
+        return _counted(max_count, map(_site, self._stream("listSites", request, pb.ListedSite)))
 
     def purge_sites(
         self,
-        site_id_patterns: Iterable[str] = (),
-        template_id_patterns: Iterable[str] = (),
+        site_id_patterns: Iterable[str] | None = None,
+        template_id_patterns: Iterable[str] | None = None,
         metadata_patterns: Mapping[str, str] | None = None,
         *,
         dry_run: bool = False,
@@ -362,14 +458,14 @@ class Client:
 
     def create_deployment(
         self,
-        template_id: str = "",
-        site_id: str = "",
-        parent_deployment_id: str = "",
-        merge_package: Package | None = None,
+        template_id: str | None = None,
+        parent_deployment_id: str | None = None,
+        site_id: str | None = None,
         merge_metadata: Mapping[str, str] | None = None,
-        *,
         prepared: bool = False,
         approved: bool = False,
+        merge_package_format: str = DEFAULT_PACKAGE_FORMAT,
+        merge_package: Iterable[Resource] | bytes | str | None = None,
     ) -> str:
         """Creates a deployment. Answers its ID."""
         request = pb.CreateDeployment(
@@ -379,8 +475,8 @@ class Client:
             mergeMetadata=merge_metadata,
             prepared=prepared,
             approved=approved,
-            mergePackageFormat=FORMAT,
-            mergePackage=_encode(merge_package),
+            mergePackageFormat=merge_package_format,
+            mergePackage=_encode(merge_package, merge_package_format),
         )
         response = self._call("createDeployment", request, pb.CreateDeploymentResponse)
         if not response.created:
@@ -398,17 +494,17 @@ class Client:
 
     def list_deployments(
         self,
-        *,
         parent_deployment_id: str | None = None,
-        metadata_patterns: Mapping[str, str] | None = None,
-        template_id_patterns: Iterable[str] = (),
+        template_id_patterns: Iterable[str] | None = None,
         template_metadata_patterns: Mapping[str, str] | None = None,
-        site_id_patterns: Iterable[str] = (),
+        site_id_patterns: Iterable[str] | None = None,
         site_metadata_patterns: Mapping[str, str] | None = None,
+        metadata_patterns: Mapping[str, str] | None = None,
         prepared: bool | None = None,
         approved: bool | None = None,
         offset: int = 0,
-        max_count: int = -1,
+        max_count: int = DEFAULT_MAX_COUNT,
+        *,
         after: str = "",
         with_packages: bool = False,
     ) -> Iterator[Deployment]:
@@ -424,24 +520,24 @@ class Client:
             approved=approved,
         )
         request = pb.ListDeployments(
-            window=_window(offset, max_count, after),
+            window=_window(offset, _asked(max_count), after),
             select=select,
             withPackages=with_packages,
             preferredPackageFormat=FORMAT,
         )
-        return map(_deployment, self._stream("listDeployments", request, pb.ListedDeployment))
+        return _counted(max_count, map(_deployment, self._stream("listDeployments", request, pb.ListedDeployment)))
 
     def purge_deployments(
         self,
-        *,
         parent_deployment_id: str | None = None,
-        metadata_patterns: Mapping[str, str] | None = None,
-        template_id_patterns: Iterable[str] = (),
+        template_id_patterns: Iterable[str] | None = None,
         template_metadata_patterns: Mapping[str, str] | None = None,
-        site_id_patterns: Iterable[str] = (),
+        site_id_patterns: Iterable[str] | None = None,
         site_metadata_patterns: Mapping[str, str] | None = None,
+        metadata_patterns: Mapping[str, str] | None = None,
         prepared: bool | None = None,
         approved: bool | None = None,
+        *,
         dry_run: bool = False,
     ) -> Deleted:
         """Deletes the deployments that match, and their children: all, without patterns."""
@@ -464,21 +560,31 @@ class Client:
         response = self._call("startDeploymentModification", request, pb.StartDeploymentModificationResponse)
         if not response.started:
             raise RequestError(response.notStartedReason or "not started")
-        return Modification(response.modificationToken, deployment_id, response.packageFormat, response.package)
+        package = decode_package(response.package, response.packageFormat or FORMAT)
+        return Modification(response.modificationToken, package, deployment_id)
 
-    def end_deployment_modification(self, modification: Modification | str, package: Package) -> str:
+    def end_deployment_modification(
+        self,
+        modification_token: Modification | str,
+        package_format: str = DEFAULT_PACKAGE_FORMAT,
+        package: Iterable[Resource] | bytes | str | None = None,
+    ) -> str:
         """Replaces the package of a deployment. Answers the deployment's ID. If it is refused, the token stays good."""
+        if package is None:
+            raise Error("end_deployment_modification needs a package: without one, the deployment would lose its own")
         request = pb.EndDeploymentModification(
-            modificationToken=_token(modification), packageFormat=FORMAT, package=_encode(package)
+            modificationToken=_token(modification_token),
+            packageFormat=package_format,
+            package=_encode(package, package_format),
         )
         response = self._call("endDeploymentModification", request, pb.EndDeploymentModificationResponse)
         if not response.modified:
             raise RequestError(response.notModifiedReason or "not modified")
         return response.deploymentId
 
-    def cancel_deployment_modification(self, modification: Modification | str) -> None:
+    def cancel_deployment_modification(self, modification_token: Modification | str) -> None:
         """Gives up changing a deployment."""
-        request = pb.CancelDeploymentModification(modificationToken=_token(modification))
+        request = pb.CancelDeploymentModification(modificationToken=_token(modification_token))
         response = self._call("cancelDeploymentModification", request, pb.CancelDeploymentModificationResponse)
         if not response.cancelled:
             raise RequestError(response.notCancelledReason or "not cancelled")
@@ -487,10 +593,10 @@ class Client:
     def modify_deployment(self, deployment_id: str) -> Iterator[Package]:
         """Changes a deployment's package: within the ``with`` statement, which stores it if it ends well."""
         modification = self.start_deployment_modification(deployment_id)
-        package = modification.get_package()
+        package = Package(modification.package)
         try:
             yield package
-            self.end_deployment_modification(modification, package)
+            self.end_deployment_modification(modification, FORMAT, package)
         except BaseException:
             with suppress(RequestError):  # it runs out by itself, and what went wrong first says more
                 self.cancel_deployment_modification(modification)
@@ -503,9 +609,9 @@ class Client:
         type: str,
         name: str,
         executor: str = "command",
-        arguments: Iterable[str] = (),
+        arguments: Iterable[str] | None = None,
         properties: Mapping[str, str] | None = None,
-        triggers: Iterable[GVK] = (),
+        triggers: Iterable[Trigger] | None = None,
     ) -> int:
         """Writes a plugin, or writes it anew. Answers its revision."""
         plugin = pb.Plugin(
@@ -514,7 +620,7 @@ class Client:
             executor=executor,
             arguments=arguments,
             properties=properties,
-            triggers=[_gvk(t) for t in triggers],
+            triggers=[_gvk(t) for t in triggers or ()],
         )
         return self._register("registerPlugin", plugin)
 
@@ -528,27 +634,27 @@ class Client:
 
     def list_plugins(
         self,
-        *,
         type: str | None = None,
-        name_patterns: Iterable[str] = (),
+        name_patterns: Iterable[str] | None = None,
         executor: str | None = None,
-        trigger: GVK | None = None,
+        trigger: Trigger | None = None,
         offset: int = 0,
-        max_count: int = -1,
+        max_count: int = DEFAULT_MAX_COUNT,
+        *,
         after: str = "",
     ) -> Iterator[RegisteredPlugin]:
         """The plugins that match, sorted by type and name, as they arrive."""
         select = _select_plugins(type, name_patterns, executor, trigger)
-        request = pb.ListPlugins(window=_window(offset, max_count, after), select=select)
-        return map(_plugin, self._stream("listPlugins", request, pb.Plugin))
+        request = pb.ListPlugins(window=_window(offset, _asked(max_count), after), select=select)
+        return _counted(max_count, map(_plugin, self._stream("listPlugins", request, pb.Plugin)))
 
     def purge_plugins(
         self,
-        *,
         type: str | None = None,
-        name_patterns: Iterable[str] = (),
+        name_patterns: Iterable[str] | None = None,
         executor: str | None = None,
-        trigger: GVK | None = None,
+        trigger: Trigger | None = None,
+        *,
         dry_run: bool = False,
     ) -> Deleted:
         """Deletes the plugins that match: all, without patterns."""
@@ -637,8 +743,32 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _encode(package: Package | None) -> bytes:
-    return b"" if package is None else encode_package(package, FORMAT)
+def _encode(package: Iterable[Resource] | bytes | str | None, format: str) -> bytes:
+    return b"" if package is None else encode_package(package, format)
+
+
+def _asked(max_count: int) -> int:
+    """How many to ask the server for: one more shows that the default leaves some out."""
+    return max_count + 1 if max_count == DEFAULT_MAX_COUNT else max_count
+
+
+def _counted(max_count: int, results: Iterator[R]) -> Iterator[R]:
+    if max_count != DEFAULT_MAX_COUNT:
+        return results
+    return _default_count(results)
+
+
+def _default_count(results: Iterator[R]) -> Iterator[R]:
+    for i, result in enumerate(results):
+        if i == DEFAULT_MAX_COUNT:
+            warnings.warn(
+                f"there are more than {DEFAULT_MAX_COUNT} results, and the rest is left out: "
+                "say how many with max_count, tko.client.MAX_MAX_COUNT for all",
+                TruncatedWarning,
+                stacklevel=3,
+            )
+            return
+        yield result
 
 
 def _token(modification: Modification | str) -> str:
@@ -649,24 +779,36 @@ def _window(offset: int, max_count: int, after: str) -> pb.Window:
     return pb.Window(offset=offset, maxCount=max_count, after=after)
 
 
-def _gvk(gvk: GVK) -> pb.GVK:
-    return pb.GVK(group=gvk.group, version=gvk.version, kind=gvk.kind)
+def _gvk(gvk: Trigger) -> pb.GVK:
+    if isinstance(gvk, GVK):
+        return pb.GVK(group=gvk.group, version=gvk.version, kind=gvk.kind)
+    unknown = set(gvk) - {"group", "version", "kind"}
+    if unknown:
+        raise Error(f"a trigger has {sorted(unknown)[0]!r}: use group, version and kind")
+    return pb.GVK(**gvk)
 
 
 def _select_templates(
-    ids: Iterable[str], metadata: Mapping[str, str] | None, dry_run: bool = False
+    ids: Iterable[str] | None, metadata: Mapping[str, str] | None, dry_run: bool = False
 ) -> pb.SelectTemplates:
     return pb.SelectTemplates(templateIdPatterns=ids, metadataPatterns=metadata, dryRun=dry_run)
 
 
 def _select_sites(
-    ids: Iterable[str], templates: Iterable[str], metadata: Mapping[str, str] | None, dry_run: bool = False
+    ids: Iterable[str] | None,
+    templates: Iterable[str] | None,
+    metadata: Mapping[str, str] | None,
+    dry_run: bool = False,
 ) -> pb.SelectSites:
     return pb.SelectSites(siteIdPatterns=ids, templateIdPatterns=templates, metadataPatterns=metadata, dryRun=dry_run)
 
 
 def _select_plugins(
-    type: str | None, names: Iterable[str], executor: str | None, trigger: GVK | None, dry_run: bool = False
+    type: str | None,
+    names: Iterable[str] | None,
+    executor: str | None,
+    trigger: Trigger | None,
+    dry_run: bool = False,
 ) -> pb.SelectPlugins:
     return pb.SelectPlugins(
         type=type,
@@ -677,11 +819,13 @@ def _select_plugins(
     )
 
 
-def _time(message: Any, name: str) -> datetime.datetime | None:
+def _time(message: Any, name: str) -> Time | None:
     if not message.HasField(name):
         return None
     time: datetime.datetime = getattr(message, name).ToDatetime(tzinfo=datetime.timezone.utc)
-    return time
+    return Time(
+        time.year, time.month, time.day, time.hour, time.minute, time.second, time.microsecond, datetime.timezone.utc
+    )
 
 
 def _packaged(message: Any) -> dict[str, Any]:

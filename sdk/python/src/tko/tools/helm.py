@@ -6,16 +6,29 @@ import json
 from collections.abc import Iterator
 
 from .._error import Error
-from .._execute import execute
+from .._execute import execute as _execute
 from .._expression import evaluate_expression
 from .._package import GVK, Identifier, Package, Resource
 
-HELM_CHART = GVK("workload.nephio.org", "v1alpha1", "HelmChart")
+chart_gvk = GVK("workload.nephio.org", "v1alpha1", "HelmChart")
+HELM_CHART = chart_gvk
+
+
+def execute(*args: object, kube_context: str | None = None) -> str:
+    """Runs helm, and returns what it wrote to stdout."""
+    context = [f"--kube-context={kube_context}"] if kube_context else []
+    return _execute("helm", *args[:1], *context, *args[1:])
 
 
 def iter_charts(package: Package) -> Iterator[Resource]:
     """The HelmChart resources of a package."""
-    return package.iter_all(HELM_CHART)
+    return package.iter_all(chart_gvk)
+
+
+def get_current_deployments(kube_context: str | None = None) -> list[str]:
+    """The names of the releases that are deployed, in all namespaces."""
+    listed = execute("list", "--all-namespaces", "--deployed", "--short", kube_context=kube_context)
+    return [name for name in listed.split("\n") if name]
 
 
 def install(chart: Resource, package: Package, kube_context: str | None = None) -> str:
@@ -29,7 +42,7 @@ def install(chart: Resource, package: Package, kube_context: str | None = None) 
     name, location = identifier.name, spec.get("chart")
     if not location or not isinstance(location, str):
         raise Error(f"{identifier}: spec.chart is missing")
-    arguments = ["upgrade", "--install"]
+    arguments = ["--install"]
     if kube_context:
         arguments.append(f"--kube-context={kube_context}")
     if spec.get("repository"):
@@ -45,4 +58,4 @@ def install(chart: Resource, package: Package, kube_context: str | None = None) 
         except Error as e:
             raise Error(f"{identifier}: spec.parameters.{key}: {e}") from None
         arguments.append(f"--set-json={key}={json.dumps(value)}")
-    return execute("helm", *arguments, "--", name, location)
+    return execute("upgrade", *arguments, "--", name, location)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from .._execute import execute
-from .._package import Package
+from collections.abc import Iterable
+
+from .._execute import execute as _execute
+from .._package import Package, Resource
 
 
-def apply(package: Package, kube_context: str | None = None) -> str:
+def execute(*args: object, input: str | None = None, kube_context: str | None = None) -> str:
+    """Runs kubectl, and returns what it wrote to stdout. ``input`` is given to it as stdin."""
+    context = [f"--context={kube_context}"] if kube_context else []
+    return _execute("kubectl", *context, *args, input=input)
+
+
+def apply(package: Iterable[Resource], kube_context: str | None = None) -> str:
     """Applies the resources of a package, on the server's side. Answers what kubectl says."""
-    if not len(package):
+    manifest = str(Package(list(package)))
+    if not manifest:
         return ""
     arguments = ["apply", "--server-side", "--field-manager=tko", "--force-conflicts", "--filename=-"]
-    return _kubectl(kube_context, *arguments, input=str(package))
+    return execute(*arguments, input=manifest, kube_context=kube_context)
 
 
-def delete(package: Package, kube_context: str | None = None) -> str:
+def delete(package: Iterable[Resource], kube_context: str | None = None) -> str:
     """Deletes the resources of a package. They needn't be there."""
-    if not len(package):
+    manifest = str(Package(list(package)))
+    if not manifest:
         return ""
-    return _kubectl(kube_context, "delete", "--ignore-not-found", "--filename=-", input=str(package))
-
-
-def _kubectl(kube_context: str | None, *arguments: str, input: str) -> str:
-    context = [f"--context={kube_context}"] if kube_context else []
-    return execute("kubectl", *context, *arguments, input=input)
+    return execute("delete", "--ignore-not-found", "--filename=-", input=manifest, kube_context=kube_context)

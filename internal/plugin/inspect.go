@@ -1,0 +1,132 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// The reasons of the Runnable condition.
+const (
+	ReasonProgramMissing = "ProgramMissing" // it can't be run
+	ReasonProgramFound   = "ProgramFound"   // it can be run again
+)
+
+const (
+	inspectInterval = 10 * time.Second
+	// doubtAfter is when a server that finds a program contradicts one that
+	// didn't: that one may be gone. If it isn't, it says so again.
+	doubtAfter = 2 * time.Minute
+)
+
+// Check says whether a plugin's program is there, as far as it can be known
+// without running it: of command plugins that run on this machine. The error
+// names the program.
+func (r *Runner) Check(p tko.Plugin) error {
+	if p.Executor != tko.ExecutorCommand && p.Executor != "" || len(p.Arguments) == 0 || p.Properties[tko.PropertyPod] != "" {
+		return nil
+	}
+	_, err := r.program(p.Arguments, os.TempDir())
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("the program %q can't be executed", p.Arguments[0])
+	default:
+		return fmt.Errorf("there is no program %q", p.Arguments[0])
+	}
+}
+
+// Plugins is where an Inspector finds plugins, and says what it found.
+type Plugins interface {
+	// Plugins returns the plugins that match, sorted by type and name.
+	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
+	// SetConditions sets conditions, each by its type.
+	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
+}
+
+// An Inspector says on plugins whose program isn't there that it isn't, long
+// before a package needs it. Each server that runs plugins has one, because each
+// has programs of its own. Plugins, Runner and Types are required.
+type Inspector struct {
+	Plugins Plugins
+	Runner  *Runner
+	Types   []string      // that this server runs
+	Host    string        // which server this is, for people
+	Every   time.Duration // 10 s if 0
+	Log     *slog.Logger  // nowhere if nil
+}
+
+// Run inspects until the context ends, and returns nil then.
+func (i *Inspector) Run(ctx context.Context) error {
+	if i.Every == 0 {
+		i.Every = inspectInterval
+	}
+	if i.Log == nil {
+		i.Log = slog.New(slog.DiscardHandler)
+	}
+	tick := time.NewTicker(i.Every)
+	defer tick.Stop()
+	for {
+		if err := i.inspect(ctx); err != nil && ctx.Err() == nil {
+			i.Log.DebugContext(ctx, "can't inspect the plugins; it is tried again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (i *Inspector) inspect(ctx context.Context) error {
+	for p, err := range i.Plugins.Plugins(ctx, tko.PluginSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(i.Types, p.Type) {
+			continue
+		}
+		c, ok := i.condition(p)
+		if !ok {
+			continue
+		}
+		err := i.Plugins.SetConditions(ctx, tko.KindPlugin, p.ID(), []tko.Condition{c})
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return fmt.Errorf("set the condition of plugin %q: %w", p.ID(), err)
+		}
+	}
+	return nil
+}
+
+// condition is what is to be said of a plugin, if that is new.
+func (i *Inspector) condition(p tko.Plugin) (c tko.Condition, ok bool) {
+	c = tko.Condition{Type: tko.ConditionRunnable, Status: tko.ConditionTrue, Reason: ReasonProgramFound, Message: "the program is there", ObservedRevision: p.Stamp.Revision}
+	if err := i.Runner.Check(p); err != nil {
+		c.Status, c.Reason = tko.ConditionFalse, ReasonProgramMissing
+		c.Message = fmt.Sprintf("%v on the server %s: install it there, or register the plugin with the program's path", err, i.Host)
+	}
+	at := slices.IndexFunc(p.Stamp.Conditions, func(was tko.Condition) bool { return was.Type == c.Type })
+	if at < 0 {
+		return c, c.Status == tko.ConditionFalse
+	}
+	was := p.Stamp.Conditions[at]
+	switch {
+	case was.ObservedRevision != p.Stamp.Revision:
+		return c, true
+	case was.Status == c.Status: // two servers that both lack it need not outdo each other
+		return c, false
+	case c.Status == tko.ConditionFalse:
+		return c, true
+	default:
+		return c, time.Since(was.LastTransition) > doubtAfter || strings.Contains(was.Message, " on the server "+i.Host+":")
+	}
+}

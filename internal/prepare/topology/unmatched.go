@@ -1,0 +1,52 @@
+package topology
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Unmatched names the Sites resources that placements of the package use and
+// that match no site, with their selectors, each once.
+func (p *Preparer) Unmatched(ctx context.Context, pkg krm.Package, placements []krm.Identity) ([]string, error) {
+	var empty []string
+	seen := map[string]bool{}
+	for _, id := range placements {
+		resource := pkg.Find(id)
+		if resource == nil {
+			continue
+		}
+		entries, err := listAt(id, resource, "spec", "templates")
+		if err != nil {
+			return nil, nil //nolint:nilerr // evaluating it says so
+		}
+		for _, entry := range entries {
+			m, _ := entry.(map[string]any)
+			names, _ := m["sites"].([]any)
+			for _, item := range names {
+				name, _ := item.(string)
+				sites := pkg.Find(krm.Identity{GVK: SitesGVK, Name: name})
+				if sites == nil || seen[name] {
+					continue
+				}
+				seen[name] = true
+				wish, err := readSites(sites)
+				if err != nil {
+					continue // as above
+				}
+				found, err := p.sites(ctx, wish.resource, tko.SiteSelect{Metadata: wish.sel}, 1)
+				if err != nil {
+					return nil, err
+				}
+				if len(found) == 0 {
+					empty = append(empty, fmt.Sprintf("Sites %q (%s)", name, selectText(wish.sel)))
+				}
+			}
+		}
+	}
+	slices.Sort(empty)
+	return empty, nil
+}

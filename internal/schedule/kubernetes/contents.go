@@ -1,0 +1,189 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// maxContents bounds how many foreign objects are counted of one kind in a
+// namespace, give or take a page.
+const maxContents = 1000
+
+// A foreign is the objects that TKO did not make and that would go with namespaces
+// that are removed.
+type foreign struct {
+	objects []string // in the order of their names
+	unknown []string // what can't be listed, and why
+}
+
+// contents finds the objects that would go with the namespaces of a removal,
+// without those that are removed anyway, that another object owns, or that
+// Kubernetes makes in every namespace.
+func (l *look) contents(ctx context.Context) (foreign, error) {
+	var all foreign
+	var found []string
+	going := map[key]bool{}
+	for _, r := range l.pruning.remove {
+		going[r.key] = true
+	}
+	for _, r := range l.pruning.remove {
+		if r.isNamespace() && !r.Removing && l.live[r.key].GetDeletionTimestamp() == nil && l.inhabitant(r.Name) == "" {
+			found = append(found, r.Name)
+		}
+	}
+	if len(found) == 0 {
+		return all, nil
+	}
+	kinds, unknown, err := l.conn.namespacedKinds(ctx)
+	if err != nil {
+		return foreign{}, err
+	}
+	all.unknown = unknown
+	client, err := metadata.NewForConfigAndClient(metadata.ConfigFor(l.conn.config), l.conn.client)
+	if err != nil {
+		return foreign{}, err
+	}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(l.target.options.Parallel)
+	for _, namespace := range found {
+		for _, k := range kinds {
+			g.Go(func() error {
+				names, why, err := l.foreignOf(ctx, client.Resource(k.resource).Namespace(namespace), k, going)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				all.objects = append(all.objects, names...)
+				if why != "" {
+					all.unknown = append(all.unknown, fmt.Sprintf("the %s in namespace %q (%s)", k.resource.GroupResource(), namespace, why))
+				}
+				return nil
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return foreign{}, err
+	}
+	slices.Sort(all.objects)
+	slices.Sort(all.unknown)
+	return all, nil
+}
+
+// foreignOf lists the foreign objects of a kind in a namespace. If they can't be
+// listed, why tells the reason.
+func (l *look) foreignOf(ctx context.Context, at metadata.ResourceInterface, k listed, going map[key]bool) (names []string, why string, err error) {
+	for options := (metav1.ListOptions{Limit: pageSize}); ; {
+		page, err := at.List(ctx, options)
+		var status apierrors.APIStatus
+		switch {
+		case err == nil:
+		case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+			return names, "", nil // its definition went
+		case ctx.Err() == nil && errors.As(err, &status):
+			return names, bounded(err.Error()), nil
+		default:
+			return nil, "", err
+		}
+		for i := range page.Items {
+			r := &page.Items[i]
+			at := key{k.resource.Group, k.kind, r.Namespace, r.Name}
+			if !going[at] && !l.goesWithChart(r) && !l.isInventory(at) && !isIncidental(at, r) {
+				names = append(names, at.String())
+			}
+		}
+		if options.Continue = page.GetContinue(); options.Continue == "" || len(names) > maxContents {
+			return names, "", nil
+		}
+	}
+}
+
+// isInventory says whether an object is an inventory of the site: it goes when
+// what it names is gone.
+func (l *look) isInventory(k key) bool {
+	for _, i := range l.recorded.mine {
+		if r := i.resource; r != nil && k == (key{Kind: "ConfigMap", Namespace: r.GetNamespace(), Name: r.GetName()}) {
+			return true
+		}
+	}
+	return false
+}
+
+// goesWithChart says whether an object is a part of a release that is removed:
+// hooks and Helm's own records are in no inventory.
+func (l *look) goesWithChart(r *metav1.PartialObjectMetadata) bool {
+	owner := tko.DeploymentID(r.Labels[LabelDeployment])
+	return owner != "" && r.Annotations[AnnotationPrune] != krm.Never && slices.ContainsFunc(l.pruning.remove, func(going removal) bool {
+		return going.isChart() && going.Namespace == r.Namespace && slices.Contains(going.from, owner)
+	})
+}
+
+// isIncidental says whether an object is there because another one is, or
+// because the namespace is, or is on its way out.
+func isIncidental(k key, r *metav1.PartialObjectMetadata) bool {
+	switch {
+	case r.DeletionTimestamp != nil, len(r.OwnerReferences) > 0:
+		return true
+	case k.Kind == "Event" && (k.Group == "" || k.Group == "events.k8s.io"):
+		return true
+	case k.Group != "":
+		return false
+	}
+	return k.Kind == "Endpoints" ||
+		k.Kind == "ConfigMap" && k.Name == "kube-root-ca.crt" ||
+		k.Kind == "ServiceAccount" && k.Name == "default" ||
+		k.Kind == "Secret" && r.Annotations["kubernetes.io/service-account.name"] != ""
+}
+
+// listed is a kind whose objects can be listed.
+type listed struct {
+	resource schema.GroupVersionResource
+	kind     string
+}
+
+// namespacedKinds are the kinds of objects in namespaces that can be listed and
+// deleted, and what isn't known of them.
+func (c *cluster) namespacedKinds(ctx context.Context) (kinds []listed, unknown []string, err error) {
+	client, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, &http.Client{Transport: c.client.Transport, Timeout: c.client.Timeout})
+	if err != nil {
+		return nil, nil, err
+	}
+	lists, err := client.ServerPreferredNamespacedResourcesWithContext(ctx)
+	var partly *discovery.ErrGroupDiscoveryFailed
+	switch {
+	case errors.As(err, &partly):
+		for gv, why := range partly.Groups {
+			unknown = append(unknown, fmt.Sprintf("what %s has (%s)", gv, bounded(why.Error())))
+		}
+		slices.Sort(unknown)
+	case err != nil:
+		return nil, nil, fmt.Errorf("asking for the kinds of objects in namespaces: %w", err)
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if !isSubresource(r.Name) && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") {
+				kinds = append(kinds, listed{gv.WithResource(r.Name), r.Kind})
+			}
+		}
+	}
+	return kinds, unknown, nil
+}

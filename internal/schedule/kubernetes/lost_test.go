@@ -1,0 +1,379 @@
+package kubernetes
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// A shelf is an API server with one kind of objects in one namespace, and what
+// an object of another writer is: it lists and watches as an API server does.
+// At each point at which something may happen meanwhile, it calls at.
+type shelf struct {
+	metadata.Getter
+
+	at func(point string)
+
+	mu      sync.Mutex
+	version int
+	objects map[string]int // versions by name
+	spoiled map[string]bool
+	events  []change
+	watches map[chan struct{}]bool
+	refuse  error
+}
+
+type change struct {
+	version int
+	typ     watch.EventType
+	name    string
+}
+
+func newShelf() *shelf {
+	return &shelf{at: func(string) {}, objects: map[string]int{}, spoiled: map[string]bool{}, watches: map[chan struct{}]bool{}}
+}
+
+func (s *shelf) Resource(schema.GroupVersionResource) metadata.Getter { return s }
+
+func (s *shelf) Namespace(string) metadata.ResourceInterface { return s }
+
+// put writes an object.
+func (s *shelf) put(name string, spoil bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	typ := watch.Modified
+	if s.objects[name] == 0 {
+		typ = watch.Added
+	}
+	s.version++
+	s.objects[name], s.spoiled[name] = s.version, spoil
+	s.tell(change{s.version, typ, name})
+}
+
+func (s *shelf) remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.objects[name] == 0 {
+		return
+	}
+	s.version++
+	delete(s.objects, name)
+	s.spoiled[name] = true
+	s.tell(change{s.version, watch.Deleted, name})
+}
+
+func (s *shelf) tell(c change) {
+	s.events = append(s.events, c)
+	for wake := range s.watches {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *shelf) metadata(name string, version int) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, ResourceVersion: strconv.Itoa(version)}}
+}
+
+func (s *shelf) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	s.at("before a list")
+	defer s.at("after a list")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
+	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
+	for name, version := range s.objects {
+		list.Items = append(list.Items, *s.metadata(name, version))
+	}
+	return list, nil
+}
+
+// Watch begins with what is there if no version is given, else after the
+// version.
+func (s *shelf) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	s.at("before a watch")
+	defer s.at("after a watch began")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
+	next := 0
+	var initial []change
+	if o.ResourceVersion == "" {
+		next = len(s.events)
+		for name, version := range s.objects {
+			initial = append(initial, change{version, watch.Added, name})
+		}
+	}
+	from, _ := strconv.Atoi(o.ResourceVersion)
+	results := make(chan watch.Event)
+	w := watch.NewProxyWatcher(results)
+	wake := make(chan struct{}, 1)
+	s.watches[wake] = true
+	go func() {
+		defer close(results)
+		defer func() {
+			s.mu.Lock()
+			delete(s.watches, wake)
+			s.mu.Unlock()
+		}()
+		end := time.After(time.Duration(*o.TimeoutSeconds) * time.Second)
+		for {
+			s.mu.Lock()
+			changes := append(initial, s.events[next:]...)
+			initial, next = nil, len(s.events)
+			s.mu.Unlock()
+			for _, c := range changes {
+				if c.version <= from && o.ResourceVersion != "" {
+					continue
+				}
+				select {
+				case results <- watch.Event{Type: c.typ, Object: s.metadata(c.name, c.version)}:
+				case <-ctx.Done():
+					return
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-end:
+				return
+			case _, ok := <-wake:
+				if !ok {
+					return
+				}
+			}
+		}
+	}()
+	return w, nil
+}
+
+// check finds what others did and no look has undone.
+func (s *shelf) check(t *testing.T, n int, point string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, spoiled := range s.spoiled {
+		if spoiled {
+			t.Errorf("point %d, %s: what happened to %q is lost", n, point, name)
+		}
+	}
+}
+
+// hangUp ends all watches that are open.
+func (s *shelf) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for wake := range s.watches {
+		delete(s.watches, wake)
+		close(wake)
+	}
+}
+
+// A lookalike looks at a shelf as a look does at a cluster, one look at a time,
+// when watches ask for it.
+type lookalike struct {
+	shelf   *shelf
+	target  *Target
+	conn    *cluster
+	want    []string
+	due     chan struct{}
+	looking sync.Mutex
+}
+
+func newLookalike(s *shelf, want ...string) *lookalike {
+	l := &lookalike{shelf: s, want: want, due: make(chan struct{}, 1)}
+	o := Options{Watched: 1, Stir: func(tko.SiteID) {
+		select {
+		case l.due <- struct{}{}:
+		default:
+		}
+	}}
+	l.target = &Target{options: o, connections: &connections{options: Options{Idle: time.Minute}, entries: map[source]*cluster{}}}
+	l.target.watches = &watches{options: o, open: func(*cluster) (metadata.Interface, error) { return s, nil }, sites: map[watched]*siteWatch{}}
+	gv := schema.GroupVersion{Version: "v1"}
+	l.conn = &cluster{kinds: map[schema.GroupVersion]map[string]kind{gv: {"ConfigMap": {resource: gv.WithResource("configmaps"), namespaced: true}}}}
+	return l
+}
+
+func (l *lookalike) look(ctx context.Context) {
+	l.looking.Lock()
+	defer l.looking.Unlock()
+	s := l.shelf
+	one := &look{target: l.target, conn: l.conn, site: tko.Site{ID: "lagos"}, states: map[key]*state{}, began: time.Now()}
+	for _, name := range l.want {
+		s.at("before an object is read")
+		s.mu.Lock()
+		good := s.objects[name] != 0 && !s.spoiled[name]
+		s.mu.Unlock()
+		if !good {
+			s.put(name, false)
+			one.applied.Add(1)
+		}
+		s.mu.Lock()
+		live := &unstructured.Unstructured{}
+		live.SetAPIVersion("v1")
+		live.SetKind("ConfigMap")
+		live.SetResourceVersion(strconv.Itoa(s.objects[name]))
+		s.mu.Unlock()
+		one.states[key{Kind: "ConfigMap", Namespace: "n", Name: name}] = &state{live: live}
+		s.at("after an object was read")
+	}
+	time.Sleep(time.Millisecond)
+	s.at("before the end of a look")
+	l.target.watches.follow(ctx, one)
+	s.at("after a look")
+}
+
+func (l *lookalike) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.due:
+			l.look(ctx)
+		}
+	}
+}
+
+// Whatever a change to a watched object falls together with, a look follows
+// that sees it: what others change is changed at each point of a scenario with
+// all that can happen to a watch.
+func TestChangesAreNeverLost(t *testing.T) {
+	t.Parallel()
+	changes := map[string]func(*shelf, string){
+		"edit":   func(s *shelf, name string) { s.put(name, true) },
+		"delete": func(s *shelf, name string) { s.remove(name) },
+	}
+	for what, do := range changes {
+		for _, name := range []string{"x", "later"} {
+			t.Run(what+" "+name, func(t *testing.T) {
+				t.Parallel()
+				points := 0
+				for n := 0; n <= points; n++ {
+					synctest.Test(t, func(t *testing.T) {
+						seen, at := 0, ""
+						var mu sync.Mutex
+						s := newShelf()
+						s.at = func(point string) {
+							mu.Lock()
+							seen++
+							now := seen == n
+							if now {
+								at = point
+							}
+							mu.Unlock()
+							if !now {
+								return
+							}
+							do(s, name)
+							synctest.Wait()
+							if s.refuse == nil { // then it is seen long before the watch ends
+								time.AfterFunc(watchTime/2, func() { s.check(t, n, point) })
+							}
+						}
+						scenario(t, s)
+						if n == 0 {
+							points = seen
+						}
+						s.check(t, n, at+", at the end")
+						for _, name := range []string{"x", "y", "later"} {
+							if s.objects[name] == 0 {
+								t.Errorf("point %d, %s: %q is missing in the end", n, at, name)
+							}
+						}
+					})
+				}
+				if points < 30 {
+					t.Errorf("there are %d points only", points)
+				}
+			})
+		}
+	}
+}
+
+// scenario is all that can happen to a watch, without a change by others.
+func scenario(t *testing.T, s *shelf) {
+	l := newLookalike(s, "x", "y")
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { l.run(ctx) })
+	l.look(ctx) // watches begin
+	time.Sleep(time.Minute)
+	l.look(ctx) // nothing new
+	l.looking.Lock()
+	l.want = append(l.want, "later")
+	l.looking.Unlock()
+	l.look(ctx)               // an object that the watches don't know
+	time.Sleep(3 * watchTime) // watches end as they should
+	s.hangUp()                // a watch that breaks, or is too old to be continued
+	time.Sleep(2 * time.Minute)
+	for _, refusal := range []error{apierrors.NewForbidden(schema.GroupResource{}, "", nil), apierrors.NewResourceExpired("too old")} {
+		s.mu.Lock()
+		s.refuse = refusal
+		s.mu.Unlock()
+		s.hangUp()
+		time.Sleep(2 * time.Minute)
+		s.mu.Lock()
+		s.refuse = nil
+		s.mu.Unlock()
+		time.Sleep(5 * watchTime)
+	}
+	cancel()
+	running.Wait()
+	l.target.watches.close()
+	synctest.Wait()
+}
+
+// A site that must make room for another, and one whose watches end because TKO
+// does, are looked at if something was noticed there and not looked at yet.
+func TestNoticedChangesOutliveTheirWatch(t *testing.T) {
+	t.Parallel()
+	ends := map[string]func(*watches){
+		"to make room": func(w *watches) { w.makeRoom() },
+		"at the end":   func(w *watches) { w.close() },
+	}
+	for what, end := range ends {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShelf()
+				l := newLookalike(s, "x")
+				l.look(t.Context())
+				synctest.Wait()
+				s.remove("x")
+				synctest.Wait()
+				l.target.watches.mu.Lock()
+				for _, one := range l.target.watches.sites {
+					if len(one.news) != 1 {
+						t.Errorf("it has %d news", len(one.news))
+					}
+				}
+				l.target.watches.mu.Unlock()
+				end(l.target.watches)
+				synctest.Wait()
+				select {
+				case <-l.due:
+				default:
+					t.Error("no look is asked for")
+				}
+				l.target.watches.close()
+				s.hangUp()
+			})
+		})
+	}
+}

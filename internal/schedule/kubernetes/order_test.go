@@ -1,0 +1,244 @@
+package kubernetes_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+const ready = `{"status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]}}`
+
+// webhook judges Services of the world's namespace, and refuses them if Service
+// s doesn't respond.
+func (w *world) webhook() krm.Resource {
+	r := resource("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", w.ns)
+	r["webhooks"] = []any{map[string]any{
+		"name": "services.example.com", "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": []any{"v1"}, "timeoutSeconds": int64(1),
+		"clientConfig":      map[string]any{"service": map[string]any{"namespace": w.ns, "name": "s"}},
+		"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": w.ns}},
+		"rules":             []any{map[string]any{"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "resources": []any{"services"}, "operations": []any{"CREATE", "UPDATE", "DELETE"}}},
+	}}
+	w.t.Cleanup(func() {
+		_ = w.client.Resource(webhooks).Delete(w.t.Context(), w.ns, metav1.DeleteOptions{})
+	})
+	return r
+}
+
+var webhooks = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"}
+
+func headless() krm.Resource { return service("None") }
+
+// wrote are the last parts of the paths that were written to, without inventories.
+func (g *gate) wrote(method string) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []string
+	for _, p := range g.paths {
+		if m, path, _ := strings.Cut(p, " "); m == method && !strings.Contains(path, "/configmaps/tko-") {
+			parts := strings.Split(path, "/")
+			all = append(all, parts[len(parts)-2])
+		}
+	}
+	return all
+}
+
+func (g *gate) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.paths = nil
+}
+
+// A webhook that refuses what it isn't asked about comes after the workloads
+// that serve it: their Service would be refused for ever.
+func TestFailClosedWebhookForItsOwnServicesIsAppliedLast(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	d := deployment("a", w.webhook(), headless(), workload(1), configMap("x", "1"))
+	for range 2 {
+		r := w.look(d)
+		same(t, "said", "False Waiting", said(r)["a"])
+		same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
+		same(t, "looked at again", kubernetes.Soon, r.Again)
+		if text := r.Deployments["a"].Scheduled.Message; !strings.Contains(text, `waits for Deployment.apps "`+w.ns+`/web", which serves it`) {
+			t.Error(text)
+		}
+		w.must("Service", "s")
+		if _, err := w.client.Resource(webhooks).Get(t.Context(), w.ns, metav1.GetOptions{}); err == nil {
+			t.Fatal("the webhook is there before what serves it")
+		}
+	}
+	// What its package lost stays until all is there.
+	r := w.look(deployment("a", w.webhook(), headless(), workload(1)))
+	same(t, "said", "False Waiting", said(r)["a"])
+	w.must("ConfigMap", "x")
+
+	w.patch("Deployment", "web", ready, "status")
+	r = w.look(d)
+	same(t, "said", "True Applied", said(r)["a"])
+	if _, err := w.client.Resource(webhooks).Get(t.Context(), w.ns, metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gate.writes.Store(0)
+	w.look(d)
+	same(t, "writes when nothing changed", int64(0), w.gate.writes.Load())
+
+	// It goes before what serves it, which it would keep from going.
+	w.gate.forget()
+	r = w.look()
+	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
+	same(t, "in this order", []string{"validatingwebhookconfigurations", "deployments", "services", "configmaps"}, w.gate.wrote("DELETE"))
+}
+
+// A webhook waits for the workloads of other deployments, too; not for Services
+// of the cluster, and not for what its own deployment orders after it.
+func TestWebhookWaitsOnlyForWhatServesIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	other := with(workload(1), "unrelated", "metadata", "name")
+	for _, path := range [][]string{{"spec", "selector", "matchLabels", "app"}, {"spec", "template", "metadata", "labels", "app"}} {
+		other.Set("unrelated", path...)
+	}
+	is := func(deployments ...tko.Deployment) map[tko.DeploymentID]string {
+		t.Helper()
+		r, err := w.schedule(t.Context(), deployments...)
+		if err != nil {
+			t.Error(err)
+		}
+		return said(r)
+	}
+	same(t, "others' Services", map[tko.DeploymentID]string{"a": "True Applied"}, is(deployment("a", w.webhook(), other)))
+	is()
+	last := annotated(workload(1), kubernetes.AnnotationOrder, "1")
+	same(t, "what is ordered after it", map[tko.DeploymentID]string{"a": "True Applied"}, is(deployment("a", headless(), annotated(w.webhook(), kubernetes.AnnotationOrder, "0"), last)))
+	is()
+	same(t, "another deployment's workload", map[tko.DeploymentID]string{"a": "False Waiting", "b": "True Applied"}, is(deployment("a", w.webhook()), deployment("b", headless(), workload(1))))
+	w.patch("Deployment", "web", ready, "status")
+	same(t, "that is ready", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, is(deployment("a", w.webhook()), deployment("b", headless(), workload(1))))
+}
+
+func TestAPIServiceWaitsForItsWorkload(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	r := resource("apiregistration.k8s.io/v1", "APIService", "v1."+w.ns+".example.com")
+	r["spec"] = map[string]any{
+		"group": w.ns + ".example.com", "version": "v1", "groupPriorityMinimum": int64(1000), "versionPriority": int64(15), "insecureSkipTLSVerify": true,
+		"service": map[string]any{"namespace": w.ns, "name": "s"},
+	}
+	same(t, "said", "False Waiting", said(w.look(deployment("a", r, headless(), workload(1))))["a"])
+	same(t, "what is applied", []string{"services", "deployments"}, w.gate.wrote("PATCH"))
+}
+
+// A custom resource doesn't slip past the webhook for its kind that comes with it.
+func TestCustomResourceWaitsForItsWebhook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	group := w.ns + ".example.com"
+	w.create(definition(group))
+	thing := resource(group+"/v1", "Thing", "one")
+	thing["spec"] = map[string]any{}
+	hook := func(groups string, selector map[string]any) krm.Resource {
+		r := w.webhook()
+		one := r["webhooks"].([]any)[0].(map[string]any)
+		one["rules"] = []any{map[string]any{"apiGroups": []any{groups}, "apiVersions": []any{"*"}, "resources": []any{"things"}, "operations": []any{"CREATE"}}}
+		one["namespaceSelector"] = selector
+		return r
+	}
+	own := map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": w.ns}}
+	is := func(name string, hook krm.Resource) (message string) {
+		t.Helper()
+		one := with(thing, name, "metadata", "name")
+		await(t, "the kind to be served", func() bool {
+			r, err := w.schedule(t.Context(), deployment("a", one, hook, headless(), workload(1)))
+			message = r.Deployments["a"].Scheduled.Message
+			return err == nil
+		})
+		return message
+	}
+	there := func(name string) bool {
+		_, err := w.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}).Namespace(w.ns).Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil
+	}
+	if text := is("one", hook(group, nil)); there("one") || !strings.Contains(text, `Thing.`+group+` "`+w.ns+`/one" waits for ValidatingWebhookConfiguration`) {
+		t.Errorf("it is there, or not told: %s", text)
+	}
+	is("of-some", hook(group, own))
+	is("of-all", hook("*", nil))
+	same(t, "those that a workload may need", []bool{true, true}, []bool{there("of-some"), there("of-all")})
+	w.patch("Deployment", "web", ready, "status")
+	r, err := w.schedule(t.Context(), deployment("a", thing, hook(group, nil), headless(), workload(1)))
+	if err == nil || !strings.Contains(r.Deployments["a"].Scheduled.Message, "failed calling webhook") || there("one") { // for no pods run here
+		t.Errorf("once the webhook is there, it isn't asked: %v", err)
+	}
+}
+
+func TestKindsAreAppliedInTheOrderOfHelm(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	group := w.ns + ".example.com"
+	w.create(definition(group))
+	spec := func(apiVersion, kind string, spec map[string]any) krm.Resource {
+		r := resource(apiVersion, kind, "x")
+		r["spec"] = spec
+		return r
+	}
+	binding := resource("rbac.authorization.k8s.io/v1", "RoleBinding", "x")
+	binding["roleRef"] = map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "x"}
+	role := resource("rbac.authorization.k8s.io/v1", "Role", "x")
+	role["rules"] = []any{}
+	ordered := krm.Package{
+		spec("networking.k8s.io/v1", "NetworkPolicy", map[string]any{"podSelector": map[string]any{}}),
+		spec("policy/v1", "PodDisruptionBudget", map[string]any{"minAvailable": int64(1)}),
+		resource("v1", "ServiceAccount", "x"), secret("x", "1"), configMap("x", "1"), role, binding, headless(), workload(1), job("i"),
+		spec("networking.k8s.io/v1", "Ingress", map[string]any{"defaultBackend": map[string]any{"service": map[string]any{"name": "s", "port": map[string]any{"number": int64(80)}}}}),
+		spec(group+"/v1", "Thing", map[string]any{}),
+	}
+	want := []string{
+		"networkpolicies", "poddisruptionbudgets", "serviceaccounts", "secrets", "configmaps", "roles", "rolebindings", "services", "deployments", "jobs", "ingresses", "things",
+	}
+	reversed := slices.Clone(ordered)
+	slices.Reverse(reversed)
+	await(t, "the kind to be served", func() bool {
+		_, err := w.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}).Namespace(w.ns).List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	})
+	w.look(deployment("a", reversed...))
+	same(t, "applied", want, w.gate.wrote("PATCH"))
+	w.gate.forget()
+	await(t, "everything to go", func() bool { return len(w.look().Removed) == 1 })
+	slices.Reverse(want)
+	same(t, "removed", want, w.gate.wrote("DELETE"))
+}
+
+// An object that doesn't go keeps the rest of its deployment, and the deployment
+// that has its definition: the program that would let it go may be there. It
+// keeps no other deployment.
+func TestStuckObjectKeepsOnlyWhatMayFinalizeIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	group := w.ns + ".example.com"
+	things := w.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}).Namespace(w.ns)
+	thing := resource(group+"/v1", "Thing", "one")
+	thing["spec"] = map[string]any{}
+	thing.Set([]any{"example.com/wait"}, "metadata", "finalizers")
+	a, b, c := deployment("a", thing, configMap("of-a", "1")), deployment("b", definition(group), configMap("operator", "1")), deployment("c", configMap("of-c", "1"), headless())
+	w.look(a, b, c)
+	for range 2 {
+		r := w.look()
+		same(t, "what stays", []string{"of-a", "operator"}, w.there("ConfigMap"))
+		same(t, "said", "Removing", r.Site.Scheduled.Reason)
+	}
+	same(t, "what is recorded", []string{"a ConfigMap of-a", "a Thing one", "b ConfigMap operator", "b CustomResourceDefinition things." + group}, w.inventory())
+	if _, err := things.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "everything to go", func() bool { w.look(); return len(w.inventory()) == 0 })
+	same(t, "what is there", []string{}, w.there("ConfigMap"))
+}

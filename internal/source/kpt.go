@@ -1,0 +1,66 @@
+package source
+
+import (
+	"path"
+	"strings"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// kptfile is the name of the file, and the kind of the resource in it, that
+// makes a folder a package of kpt's.
+const kptfile = "Kptfile"
+
+// annotationLocal, if true, says that a resource is for tools.
+const annotationLocal = "config.kubernetes.io/local-config"
+
+// annotationFolder is the folder that a resource comes from which got a name of
+// its own.
+const annotationFolder = "tko.nephio.org/folder"
+
+// separate gives names of their own to resources of kpt's that several folders
+// have under the same name. Packages of kpt's hold other packages in folders,
+// each with a Kptfile, a package context and configs of functions, which are
+// called alike. They are there for tools and never leave TKO, so their names
+// are free; other resources keep theirs. The name in the uppermost folder
+// stays; those below get the folder's path as a suffix.
+func separate(files []file, parts []krm.Package) {
+	keeps := map[krm.Identity]int{} // the file whose resource keeps its name
+	for i, part := range parts {
+		for _, r := range part {
+			if isKptfile(r) {
+				r.SetAnnotation(annotationLocal, "true")
+			}
+			first, taken := keeps[r.Identity()]
+			if !taken || !isLocal(r) && holdsLocal(parts[first], r.Identity()) ||
+				isLocal(r) == holdsLocal(parts[first], r.Identity()) && depth(files[i].name) < depth(files[first].name) {
+				keeps[r.Identity()] = i
+			}
+		}
+	}
+	for i, part := range parts {
+		for _, r := range part {
+			folder := path.Dir(files[i].name)
+			if keeps[r.Identity()] == i || !isLocal(r) || folder == "." {
+				continue
+			}
+			r.Set(r.Name()+"."+strings.ReplaceAll(folder, "/", "."), "metadata", "name")
+			r.SetAnnotation(annotationFolder, folder)
+		}
+	}
+}
+
+func isKptfile(r krm.Resource) bool {
+	gvk := r.GVK()
+	_, ok := r["metadata"].(map[string]any)
+	return ok && gvk.Group == "kpt.dev" && gvk.Kind == kptfile
+}
+
+func isLocal(r krm.Resource) bool { return r.Annotation(annotationLocal) == "true" }
+
+func holdsLocal(part krm.Package, id krm.Identity) bool {
+	r := part.Find(id)
+	return r != nil && isLocal(r)
+}
+
+func depth(name string) int { return strings.Count(name, "/") }

@@ -1,0 +1,118 @@
+package source_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko/internal/source"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+func kptfileOf(name string) string {
+	return "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata:\n  name: " + name + "\npipeline: {mutators: [{image: gcr.io/kpt-fn/set-namespace:v0.4.1, configPath: package-context.yaml}]}\n"
+}
+
+const (
+	packageContext = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kptfile.kpt.dev\n  annotations: {config.kubernetes.io/local-config: \"true\"}\ndata: {name: example}\n"
+	setNamespace   = "apiVersion: fn.kpt.dev/v1alpha1\nkind: SetNamespace\nmetadata:\n  name: ns\n  annotations: {config.kubernetes.io/local-config: \"true\"}\nnamespace: core\n"
+)
+
+// network is a package of kpt's with packages in two levels of folders, all of
+// which call alike what is for tools.
+var network = map[string]string{
+	"Kptfile":                         kptfileOf("network-function"),
+	"package-context.yaml":            packageContext,
+	"deployment.yaml":                 manifest("main"),
+	"sub1/Kptfile":                    kptfileOf("network-function"),
+	"sub1/package-context.yaml":       packageContext,
+	"sub1/set-namespace.yaml":         setNamespace,
+	"sub1/deployment.yaml":            manifest("sub1"),
+	"sub1/sub1a/Kptfile":              kptfileOf("network-function"),
+	"sub1/sub1a/package-context.yaml": packageContext,
+	"sub1/sub1a/deployment.yaml":      manifest("sub1a"),
+	"a/Kptfile":                       kptfileOf("other"),
+	"a/set-namespace.yaml":            setNamespace,
+	"a/package-context.yaml":          packageContext,
+}
+
+// Packages of kpt's in folders call their Kptfiles, contexts and configs alike:
+// all of them are in the package, under names of their own.
+func TestPackagesOfKptInFolders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	archives := map[string][]byte{"x.tar": tarOf(t, network), "x.zip": zipOf(t, network)}
+	locations := []string{writeTree(t, filepath.Join(dir, "folder"), network)}
+	for name, data := range archives {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		locations = append(locations, path)
+	}
+	want := "network-function other kptfile.kpt.dev.a ns main kptfile.kpt.dev network-function.sub1 sub1 kptfile.kpt.dev.sub1 ns.sub1" +
+		" network-function.sub1.sub1a sub1a kptfile.kpt.dev.sub1.sub1a"
+	for _, location := range locations {
+		pkg, err := source.Read(t.Context(), location, source.Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", location, err)
+		}
+		if diff := cmp.Diff(want, names(pkg)); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", location, diff)
+		}
+		if err := pkg.Check(); err != nil {
+			t.Error(err)
+		}
+		for _, r := range pkg {
+			tool := r.GVK().Kind != "ConfigMap" || strings.HasPrefix(r.Name(), "kptfile.")
+			if local := r.Annotation("config.kubernetes.io/local-config") == "true"; local != tool {
+				t.Errorf("%s: local %t: a Kptfile never leaves, also if it doesn't say so", r.Identity(), local)
+			}
+		}
+		if last := pkg[len(pkg)-1]; last.Annotation("tko.nephio.org/folder") != "sub1/sub1a" {
+			t.Errorf("%v: want the folder", last)
+		}
+	}
+}
+
+// What goes to sites keeps its name: twice the same is refused, with both files.
+func TestResourcesOfSitesKeepTheirNames(t *testing.T) {
+	t.Parallel()
+	dir := writeTree(t, t.TempDir(), map[string]string{"a.yaml": manifest("same"), "sub/a.yaml": manifest("same"), "sub/Kptfile": kptfileOf("x")})
+	_, err := source.Read(t.Context(), dir, source.Options{})
+	if err == nil || !strings.Contains(err.Error(), `sub/a.yaml: v1 ConfigMap "same" is also in a.yaml`) {
+		t.Errorf("got %v", err)
+	}
+	// Where one of both is for tools, it is the one that gets another name.
+	dir = writeTree(t, t.TempDir(), map[string]string{
+		"a.yaml": strings.Replace(packageContext, "kptfile.kpt.dev", "same", 1), "z/a.yaml": manifest("same"),
+		"b/c/d.yaml": strings.Replace(packageContext, "kptfile.kpt.dev", "other", 1), "b/e.yaml": manifest("other"),
+	})
+	pkg, err := source.Read(t.Context(), dir, source.Options{})
+	if err == nil || !strings.Contains(err.Error(), `"same" is also in a.yaml`) {
+		t.Errorf("%s, %v: what is in the uppermost folder has no folder to be named after", names(pkg), err)
+	}
+	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if pkg, err = source.Read(t.Context(), dir, source.Options{}); err != nil || names(pkg) != "other.b.c other same" {
+		t.Errorf("%s, %v", names(pkg), err)
+	}
+}
+
+// Kpt's setters are comments, and survive reading.
+func TestSettersSurviveReading(t *testing.T) {
+	t.Parallel()
+	dir := writeTree(t, t.TempDir(), map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  size: \"3\" # kpt-set: ${size}\n"})
+	pkg, err := source.Read(t.Context(), dir, source.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setters, err := pkg[0].Setters()
+	if diff := cmp.Diff([]krm.Setter{{Field: "/data/size", Pattern: "${size}", Text: true}}, setters); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}

@@ -1,0 +1,309 @@
+package validate
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// definitions are the CRDs at hand.
+type definitions struct {
+	own        map[int]*definition // the package's, by index
+	packaged   map[groupKind][]*definition
+	registered map[groupKind][]tko.CRD
+	accepted   map[krm.Identity][]acceptedResource
+	budget     *int64 // what rules in CEL may still cost
+	rules      int    // how many the package's CRDs have together, for complete validation
+}
+
+// rulesBudget is what all rules in CEL that are evaluated for one package may
+// cost: ten times what the API server allows for one resource.
+const rulesBudget = 10 * celconfig.RuntimeCELCostBudget
+
+type groupKind struct{ group, kind string }
+
+// An acceptedResource is a resource of a package that was stored before.
+type acceptedResource struct {
+	resource krm.Resource
+	complete bool // whether the package was validated completely
+}
+
+// registered is the newest list of CRDs that came with a Validation: callers
+// pass the same one again and again.
+type registered struct {
+	mu    sync.Mutex
+	list  []tko.CRD
+	kinds map[groupKind][]tko.CRD
+}
+
+func (k *registered) byKind(list []tko.CRD) map[groupKind][]tko.CRD {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(list) == 0 {
+		return nil
+	}
+	if len(list) == len(k.list) && &list[0] == &k.list[0] {
+		return k.kinds
+	}
+	kinds := map[groupKind][]tko.CRD{}
+	for _, c := range list {
+		at := groupKind{c.Group, c.Kind}
+		kinds[at] = append(kinds[at], c)
+	}
+	k.list, k.kinds = list, kinds
+	return kinds
+}
+
+func (v *Validator) definitions(r tko.Validation) definitions {
+	budget := v.budget
+	d := definitions{budget: &budget, own: map[int]*definition{}, packaged: map[groupKind][]*definition{}, registered: v.known.byKind(r.CRDs)}
+	for i, resource := range r.Package {
+		if resource.GVK() == crdGVK {
+			own := define(resource)
+			d.own[i] = own
+			for _, version := range own.versions {
+				if r.Complete {
+					n, _ := countRules(version.schema)
+					d.rules += n
+				}
+			}
+			at := groupKind{own.group, own.kind}
+			d.packaged[at] = append(d.packaged[at], own)
+		}
+	}
+	if len(r.Accepted) > 0 {
+		d.accepted = map[krm.Identity][]acceptedResource{}
+		for _, before := range r.Accepted {
+			for _, resource := range before.Package {
+				id := resource.Identity()
+				d.accepted[id] = append(d.accepted[id], acceptedResource{resource, before.Complete})
+			}
+		}
+	}
+	return d
+}
+
+// judge checks a resource of a kind that is not TKO's own. Kubernetes' kinds
+// are what Kubernetes says. The others are what the package's own CRDs say, or
+// else what any of the registered CRDs says, or else a schema location.
+func (v *Validator) judge(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, r tko.Validation) error {
+	k, err := loadKubernetes()
+	if err != nil {
+		return err
+	}
+	if !k.has(id.GVK) {
+		if known.rules > maxPackageRules {
+			return nil // the CRDs are refused
+		}
+		judged := v.byOwn(ctx, f, resource, id, known, r.Complete)
+		if !judged {
+			judged, err = v.byRegistered(ctx, f, resource, id, known, r.Complete)
+		}
+		if judged || err != nil {
+			return err
+		}
+	}
+	schema, err := v.library.schema(ctx, id.GVK, r.Complete)
+	if err == nil && schema != nil {
+		f.check(schema, resource)
+	}
+	return err
+}
+
+// byOwn checks a resource against the CRDs of its own package. It reports false
+// if none of them defines the kind.
+func (v *Validator) byOwn(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, complete bool) (judged bool) {
+	var refused []tko.Finding
+	for _, d := range known.packaged[groupKind{id.Group, id.Kind}] {
+		c, ok := v.version(d, id.Version, complete)
+		if !ok {
+			continue
+		}
+		found := c.check(ctx, resource, id, known.budget)
+		if len(found) == 0 {
+			return true
+		}
+		if !judged || len(found) < len(refused) {
+			refused = found
+		}
+		judged = true
+	}
+	for _, one := range refused {
+		f.add(one.Path, "%s", one.Reason)
+	}
+	return judged
+}
+
+// A refusal is what one registered CRD found wrong.
+type refusal struct {
+	crd   tko.CRD
+	found []tko.Finding
+}
+
+// byRegistered checks a resource against the registered CRDs: it is valid if
+// one of them accepts it. The one that accepted the last resource of the kind
+// is asked first, so that one is asked mostly, however many there are. It
+// reports false if none of them defines the kind.
+func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, complete bool) (judged bool, err error) {
+	crds := known.registered[groupKind{id.Group, id.Kind}]
+	if last, ok := v.accepted.get(id.GVK); ok {
+		if i := slices.IndexFunc(crds, func(c tko.CRD) bool { return c.Digest == last }); i >= 0 {
+			if asked, r := v.ask(ctx, crds[i], resource, id, known, complete); asked && len(r.found) == 0 {
+				return true, nil
+			}
+		}
+	}
+	var refused []refusal
+	for _, crd := range crds {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		asked, one := v.ask(ctx, crd, resource, id, known, complete)
+		if !asked {
+			continue
+		}
+		if len(one.found) == 0 {
+			v.accepted.put(id.GVK, crd.Digest)
+			return true, nil
+		}
+		refused = append(refused, one)
+	}
+	if len(refused) > 0 {
+		f.refuse(refused)
+	}
+	return len(refused) > 0, nil
+}
+
+// ask checks a resource against one registered CRD. Not counted is what the CRD
+// finds wrong with what was stored before, too. It reports false if the CRD
+// doesn't define the kind's version.
+func (v *Validator) ask(ctx context.Context, crd tko.CRD, resource krm.Resource, id krm.Identity, known definitions, complete bool) (asked bool, r refusal) {
+	d := v.decode(crd)
+	if d == nil {
+		return false, refusal{}
+	}
+	c, ok := v.version(d, id.Version, complete)
+	if !ok {
+		return false, refusal{}
+	}
+	found := c.check(ctx, resource, id, known.budget)
+	for _, before := range known.accepted[id] {
+		if len(found) == 0 {
+			break
+		}
+		b := c
+		if before.complete != complete && complete {
+			if b, ok = v.version(d, id.Version, false); !ok {
+				continue
+			}
+		}
+		old := b.check(ctx, before.resource, id, known.budget)
+		found = slices.DeleteFunc(found, func(one tko.Finding) bool { return slices.Contains(old, one) })
+	}
+	return true, refusal{crd, found}
+}
+
+// decode reads a registered CRD; nil if it is of another version than is read.
+func (v *Validator) decode(crd tko.CRD) *definition {
+	if d, ok := v.decoded.get(crd.Digest); ok {
+		return d
+	}
+	var d *definition
+	if resource, err := crd.Resource(); err == nil && resource.GVK() == crdGVK {
+		d = define(resource)
+		d.digest = func() ([sha256.Size]byte, error) { return crd.Digest, nil }
+	}
+	v.decoded.put(crd.Digest, d)
+	return d
+}
+
+// version compiles what a CRD says of a version. It reports false if that is
+// nothing, or broken: the package that brings it is where that is found.
+func (v *Validator) version(d *definition, name string, complete bool) (compiledVersion, bool) {
+	for _, version := range d.versions {
+		if version.name != name || version.schema == nil {
+			continue
+		}
+		if c := v.compileVersion(d, version, complete); c.schema != nil {
+			return c, true
+		}
+	}
+	return compiledVersion{}, false
+}
+
+// check finds what is wrong with a resource: by the schema, or if nothing is,
+// by the rules.
+func (c compiledVersion) check(ctx context.Context, resource krm.Resource, id krm.Identity, budget *int64) []tko.Finding {
+	var f findings
+	f.next(id)
+	f.check(c.schema, resource)
+	if len(f.list) == 0 && c.rules != nil {
+		c.rules.check(ctx, &f, resource, budget)
+	}
+	f.sort()
+	return f.list
+}
+
+// Bounds of what a message says of the templates whose CRDs were asked.
+const (
+	namedTemplates = 10
+	maxTemplateID  = 100
+)
+
+// refuse adds what the CRD that comes closest finds wrong, and names the
+// templates whose CRDs were asked.
+func (f *findings) refuse(refused []refusal) {
+	closest := slices.MinFunc(refused, func(a, b refusal) int { return cmp.Compare(len(a.found), len(b.found)) })
+	said := names(closest.crd.Templates)
+	var others []tko.TemplateID
+	for _, r := range refused {
+		if r.crd.Digest != closest.crd.Digest {
+			others = append(others, r.crd.Templates...)
+		}
+	}
+	suffix := ""
+	if said != "" {
+		f.byTemplates = true
+		suffix = " (by the CRD of " + said
+		if len(others) > 0 {
+			suffix += "; refused by that of " + names(others) + ", too"
+		}
+		suffix += ")"
+	}
+	for _, one := range closest.found {
+		f.addWhole(one.Path, one.Reason+suffix)
+	}
+}
+
+// names are "template "a"", "templates "a", "b" and 3 more".
+func names(templates []tko.TemplateID) string {
+	if len(templates) == 0 {
+		return ""
+	}
+	quoted := make([]string, 0, min(len(templates), namedTemplates))
+	for _, id := range templates[:min(len(templates), namedTemplates)] {
+		text := string(id)
+		if len(text) > maxTemplateID {
+			text = text[:maxTemplateID] + "…"
+		}
+		quoted = append(quoted, strconv.Quote(text))
+	}
+	text := strings.Join(quoted, ", ")
+	if more := len(templates) - namedTemplates; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if len(templates) == 1 {
+		return "template " + text
+	}
+	return "templates " + text
+}

@@ -1,0 +1,266 @@
+package validate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/validate"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// crdOf is a CRD of things whose spec has these properties.
+func crdOf(properties string) string {
+	return `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: things, kind: Thing}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {description: a thing, type: object, properties: {spec: {type: object, properties: ` + properties + `}}}}
+`
+}
+
+func aThing(spec string) string {
+	return "{apiVersion: example.com/v1, kind: Thing, metadata: {name: t}, spec: " + spec + "}\n"
+}
+
+// Several templates define one kind: a resource is valid if one accepts it, in
+// whatever order the templates come.
+func TestAnyRegisteredCRDAccepts(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	integer := registered(t, crdOf("{size: {type: integer}}"), "op:v1")[0]
+	text := registered(t, crdOf("{size: {type: string}}"), "op:v2", "op:v2-again")[0]
+	for _, crds := range [][]tko.CRD{{integer, text}, {text, integer}} {
+		for _, complete := range []bool{true, false} {
+			ask := func(spec string) []string {
+				return lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, aThing(spec)), CRDs: crds, Complete: complete}))
+			}
+			for _, spec := range []string{"{size: 5}", "{size: five}", "{size: 5}"} {
+				if wrong := ask(spec); wrong != nil {
+					t.Errorf("%s: %v: one of the CRDs accepts it", spec, wrong)
+				}
+			}
+			for _, line := range ask("{size: true, unheard: 1}") {
+				for _, name := range []string{`"op:v1"`, `"op:v2"`, `"op:v2-again"`} {
+					if !strings.Contains(line, name) {
+						t.Errorf("%s: doesn't name template %s, whose CRD was asked", line, name)
+					}
+				}
+			}
+			if wrong := ask("{size: true, unheard: 1}"); len(wrong) != 2 {
+				t.Errorf("%v: want what is wrong with the size and with what is unheard of", wrong)
+			}
+		}
+	}
+}
+
+// The closest CRD explains, and the message names no endless list of templates.
+func TestRefusalNamesTheTemplates(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	many := make([]tko.TemplateID, 30)
+	for i := range many {
+		many[i] = tko.TemplateID(fmt.Sprint("t", i))
+	}
+	crds := slices.Concat(registered(t, crdOf("{}"), many...), registered(t, crdOf("{size: {type: integer}, color: {type: string}}"), "near"))
+	got := lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, aThing("{size: five, color: red}")), CRDs: crds}))
+	want := []string{`example.com/v1 Thing "t": spec.size: must be an integer, is a string (by the CRD of template "near"; refused by that of templates ` +
+		`"t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8", "t9" and 20 more, too)`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The package's own CRD decides, even if another one accepts.
+func TestOwnCRDComesBeforeRegisteredOnes(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	p := decode(t, crdOf("{size: {type: integer}}")+"---\n"+aThing("{size: five}"))
+	got := lines(t, v.Validate(t.Context(), tko.Validation{Package: p, CRDs: registered(t, crdOf("{size: {type: string}}"), "op:v2"), Complete: true}))
+	if diff := cmp.Diff([]string{`example.com/v1 Thing "t": spec.size: must be an integer, is a string`}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What a CRD that came later finds wrong with what is stored is no fault of a
+// change of something else.
+func TestStoredResourcesOutliveNewCRDs(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	crds := registered(t, crdOf("{size: {type: integer}, color: {type: string}}"), "newer")
+	crds[0].Templates = []tko.TemplateID{"newer"}
+	stored := decode(t, aThing("{size: five}"))
+	for _, complete := range []bool{true, false} {
+		ask := func(spec string, accepted ...tko.AcceptedPackage) []string {
+			return lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, aThing(spec)), CRDs: crds, Complete: complete, Accepted: accepted}))
+		}
+		before := tko.AcceptedPackage{Package: stored, Complete: complete}
+		if wrong := ask("{size: five, color: red}", before); wrong != nil {
+			t.Errorf("complete %t: %v: it was stored before", complete, wrong)
+		}
+		if wrong := ask("{size: five, color: 1}", before); len(wrong) != 1 || !strings.Contains(wrong[0], "spec.color") {
+			t.Errorf("complete %t: %v: want the fault that is new", complete, wrong)
+		}
+		if wrong := ask("{size: five}"); len(wrong) != 1 || !strings.Contains(wrong[0], "spec.size") {
+			t.Errorf("complete %t: %v: want the fault of what is new", complete, wrong)
+		}
+	}
+	required := registered(t, strings.Replace(crdOf("{size: {type: integer}}"), "spec: {type: object,", "spec: {type: object, required: [size],", 1), "newer")
+	v2 := tko.Validation{Package: decode(t, aThing("{}")), CRDs: required, Complete: true, Accepted: []tko.AcceptedPackage{{Package: decode(t, aThing("{}"))}}}
+	if wrong := lines(t, v.Validate(t.Context(), v2)); len(wrong) != 1 {
+		t.Errorf("%v: what was only validated partially excuses nothing that is missing", wrong)
+	}
+}
+
+const ruledCRD = `{replicas: {type: integer}, minimum: {type: integer, default: 1}, names: {type: array, maxItems: 5, items: {type: string, maxLength: 10, x-kubernetes-validations: [{rule: "self != 'bad'", message: must not be bad}]}}}, ` +
+	`x-kubernetes-validations: [{rule: "!has(self.replicas) || self.replicas >= self.minimum", message: must be at least the minimum, fieldPath: .replicas}, {rule: "self == oldSelf", message: never changes}]`
+
+// Rules in CEL count on complete validation, with defaults and without those on
+// transitions.
+func TestRulesOfCRDs(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	for _, own := range []bool{true, false} {
+		suffix := ` (by the CRD of template "op")`
+		ask := func(spec string, complete bool) []string {
+			r := tko.Validation{Package: decode(t, aThing(spec)), Complete: complete, CRDs: registered(t, crdOf(ruledCRD), "op")}
+			if own {
+				r.Package, r.CRDs, suffix = decode(t, crdOf(ruledCRD)+"---\n"+aThing(spec)), nil, ""
+			}
+			return lines(t, v.Validate(t.Context(), r))
+		}
+		if wrong := ask("{replicas: 3, names: [good]}", true); wrong != nil {
+			t.Errorf("own %t: %v", own, wrong)
+		}
+		if wrong := ask("{replicas: 0, names: [bad]}", false); wrong != nil {
+			t.Errorf("own %t: partial validation evaluates no rules: %v", own, wrong)
+		}
+		want := []string{`example.com/v1 Thing "t": spec.names[0]: must not be bad`, `example.com/v1 Thing "t": spec.replicas: must be at least the minimum`}
+		got := ask("{replicas: 0, names: [bad]}", true)
+		for i := range want {
+			want[i] += suffix
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("own %t: (-want +got):\n%s", own, diff)
+		}
+	}
+}
+
+// A rule that doesn't compile is found where it is, and no resource is judged by it.
+func TestBrokenRules(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	broken := crdOf(`{size: {type: integer, x-kubernetes-validations: [{rule: "self.no.such"}]}}`)
+	got := lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, broken+"---\n"+aThing("{size: 1}")), Complete: true}))
+	if len(got) != 1 || !strings.Contains(got[0], "spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.size.x-kubernetes-validations[0].rule: can't be compiled") {
+		t.Errorf("%v: want the rule, where it is", got)
+	}
+	if err := v.Validate(t.Context(), tko.Validation{Package: decode(t, aThing("{size: 1}")), Complete: true, CRDs: registered(t, broken, "op")}); err != nil {
+		t.Errorf("%v: a broken CRD of a template judges nothing", err)
+	}
+}
+
+// Rules that cost too much end.
+func TestRulesAreBounded(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{RulesCost: 15_000_000})
+	costly := crdOf(`{items: {type: array, items: {type: string}, x-kubernetes-validations: [{rule: "self.all(a, self.all(b, self.all(c, a + b + c != 'x')))"}]}}`)
+	items := make([]string, 300)
+	for i := range items {
+		items[i] = fmt.Sprint("i", i)
+	}
+	var all strings.Builder
+	for i := range 4 {
+		all.WriteString("---\n" + strings.Replace(aThing("{items: ["+strings.Join(items, ",")+"]}"), "name: t", fmt.Sprint("name: t", i), 1))
+	}
+	got := lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, all.String()), Complete: true, CRDs: registered(t, costly, "op")}))
+	if len(got) != 4 || !strings.Contains(got[0], "cost") {
+		t.Errorf("%d findings, the first %.1v: want one of the costs for each resource", len(got), got)
+	}
+}
+
+// What a package makes the server compile is bounded.
+func TestCompilingRulesIsBounded(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	rules := func(n int, rule string) string {
+		return crdOf("{}, x-kubernetes-validations: [" + strings.Repeat("{rule: \""+rule+"\"},", n) + "]")
+	}
+	var many strings.Builder
+	for i := range 600 {
+		many.WriteString("---\n" + strings.ReplaceAll(rules(20, fmt.Sprint(i, " == 1")), "things", fmt.Sprint("things", i)))
+	}
+	for name, test := range map[string]struct{ pkg, want string }{
+		"rules of a CRD":     {rules(2001, "true"), "has 2001 rules (x-kubernetes-validations): use at most 2000"},
+		"the text of a rule": {rules(1, "true"+strings.Repeat(" ", 40_000)), "of 40004 bytes"},
+		"rules of a package": {many.String(), "have 12000 rules (x-kubernetes-validations) together"},
+	} {
+		got := lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, test.pkg), Complete: true}))
+		if len(got) == 0 || !strings.Contains(got[0], test.want) {
+			t.Errorf("%s: %.300v, want %q", name, got, test.want)
+		}
+	}
+}
+
+// However many templates define a kind, a valid resource is checked against
+// few of them, and what is kept of all stays small.
+func TestManyDefinitions(t *testing.T) {
+	v := newValidator(t, validate.Options{})
+	var crds []tko.CRD
+	for i := range 300 {
+		crds = append(crds, registered(t, crdOf(fmt.Sprintf("{size: {type: integer, minimum: %d}, big%d: {description: %s, type: string}}", 300-i, i, strings.Repeat("x", 10_000))), tko.TemplateID(fmt.Sprint(i)))...)
+	}
+	kept := 0
+	for _, c := range crds {
+		kept += len(c.Content)
+	}
+	if kept > 300*1000 {
+		t.Errorf("%d bytes are kept of 300 CRDs: descriptions validate nothing", kept)
+	}
+	p := decode(t, aThing("{size: 1}"))
+	validateOnce := func() {
+		if err := v.Validate(t.Context(), tko.Validation{Package: p, CRDs: crds, Complete: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	validateOnce() // asks all: the last accepts it
+	allocations := testing.AllocsPerRun(10, validateOnce)
+	one := tko.Validation{Package: p, CRDs: crds[299:], Complete: true}
+	alone := testing.AllocsPerRun(10, func() {
+		if err := v.Validate(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocations > 3*alone+100 {
+		t.Errorf("%v allocations with 300 CRDs, %v with one: want about as many", allocations, alone)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := v.Validate(ctx, tko.Validation{Package: decode(t, aThing("{size: none}")), CRDs: crds}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v: want the end of the context to end it", err)
+	}
+}
+
+// The Thing of a package is not the one of a CRD whose version differs.
+func TestCRDOfAnotherVersionJudgesNothing(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	crds := registered(t, strings.Replace(crdOf("{size: {type: integer}}"), "name: v1", "name: v2", 1), "op")
+	if err := v.Validate(t.Context(), tko.Validation{Package: krm.Package(decode(t, aThing("{size: five}"))), CRDs: crds}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,7 @@
+"""What of a package goes to a cluster."""
+
+from __future__ import annotations
+
+from ._package import is_namespaced, meta_schedule
+
+__all__ = ["is_namespaced", "meta_schedule"]
