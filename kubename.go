@@ -82,3 +82,41 @@ func unescapeKubeName(s string) (char rune, ok bool) {
 func isKubeNameChar(c rune) bool {
 	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '.'
 }
+
+// FromLabel is the metadata that a label of Kubernetes is. escaped says that both
+// key and value are escapes, as [KubeName] writes them; if not, the metadata is
+// the label's literal text. A label with a prefix ("app.kubernetes.io/name"), which
+// is no escape, is no metadata: key is "" then.
+func FromLabel(label, text string) (key, value string, escaped bool) {
+	key, err := FromKubeName(label)
+	if err == nil && text != "" {
+		value, err = FromKubeName(text)
+	}
+	switch {
+	case err == nil:
+		return key, value, true
+	case HasLabelPrefix(label):
+		return "", "", false
+	default:
+		return label, text, false
+	}
+}
+
+// HasLabelPrefix says whether a label's key has a prefix.
+func HasLabelPrefix(label string) bool { return strings.Contains(label, "/") }
+
+// CheckKeptName says what is wrong with the name that a deployment shall keep in
+// Kubernetes: it is a DNS subdomain, as names of custom resources are. The error
+// is an ErrInvalid.
+func CheckKeptName(name string) error {
+	if name == "" || len(name) > MaxKubeNameLength {
+		return Errorf(ErrInvalid, "the name %.80q has %d characters: use 1 to %d", name, len(name), MaxKubeNameLength)
+	}
+	isEdge := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' }
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || !isEdge(label[0]) || !isEdge(label[len(label)-1]) || strings.Trim(label, "0123456789abcdefghijklmnopqrstuvwxyz-") != "" {
+			return Errorf(ErrInvalid, "the name %q is none of Kubernetes: use lower-case letters, digits, - and ., with a letter or digit at each end and beside each dot", name)
+		}
+	}
+	return nil
+}

@@ -72,3 +72,36 @@ func FuzzKubeName(f *testing.F) {
 		}
 	})
 }
+
+func TestFromLabel(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		label, text, key, value string
+		escaped                 bool
+	}{
+		{"a-002fb", "x-0020y", "a/b", "x y", true},
+		{"Site.cloud", "", "Site.cloud", "", true},
+		{"region", "eu-west-1", "region", "eu-west-1", false},
+		{"team_a", "x-002fy", "team_a", "x-002fy", false}, // both are literal, or none
+		{"app.kubernetes.io/name", "x", "", "", false},
+	} {
+		key, value, escaped := tko.FromLabel(test.label, test.text)
+		if key != test.key || value != test.value || escaped != test.escaped {
+			t.Errorf("%s=%s is %q: %q, %v", test.label, test.text, key, value, escaped)
+		}
+	}
+}
+
+func TestCheckKeptName(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a", "my-app.v1", "0", strings.Repeat("a", 253)} {
+		if err := tko.CheckKeptName(name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"", "-a", "a-", "a..b", ".a", "My", "a_b", "a/b", "ä", strings.Repeat("a", 254)} {
+		if err := tko.CheckKeptName(name); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

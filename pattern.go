@@ -23,6 +23,11 @@ func ParsePattern(text string) (Pattern, error) { return parsePattern(text, `[^/
 // crosses every boundary.
 func ParseValuePattern(text string) (Pattern, error) { return parsePattern(text, `.*`) }
 
+// LiteralPattern is the pattern that matches a text and nothing else.
+func LiteralPattern(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(text)
+}
+
 // The bounds of patterns. Every wildcard costs time for every text that is
 // compared, and a regular expression grows with the length of its pattern.
 const (

@@ -87,3 +87,13 @@ func TestPatternParts(t *testing.T) {
 		}
 	})
 }
+
+func TestLiteralPatternsMatchOnlyThemselves(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "plain", `a*b`, `**`, `back\slash`, `\*`, "py/ä"} {
+		p, err := tko.ParsePattern(tko.LiteralPattern(text))
+		if err != nil || !p.Exact() || p.Prefix() != text {
+			t.Errorf("%q becomes %q, %v", text, p.Prefix(), err)
+		}
+	}
+}

@@ -7,6 +7,8 @@ const (
 	QueuePrepare  = "prepare"  // keys are deployment IDs
 	QueueSchedule = "schedule" // keys are site IDs
 	QueueGitOps   = "gitops"   // keys are names of sources
+	// QueueEvents has one key: a claim of it is the right to post Kubernetes Events.
+	QueueEvents = "events"
 )
 
 // ClaimWork asks for work.

@@ -40,6 +40,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/validate/remote"
 	"github.com/tko-orchestrator/tko/internal/version"
 	"github.com/tko-orchestrator/tko/internal/webapi"
+	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -160,6 +161,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	}
 	worker := fmt.Sprintf("%s/%d", host, os.Getpid())
 	if c.Has(config.RoleData) {
+		if err := s.events(working, controllers, worker); err != nil {
+			return err
+		}
 		controllers.Go(func() error {
 			return s.service.Retain(working, catalog.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions})
 		})
@@ -472,6 +476,38 @@ func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) 
 		return err
 	}
 	serving.Go(func() error { return api.Run(apis) })
+	return nil
+}
+
+// events posts Kubernetes Events, if that is asked for: one server of a database
+// does, and another one goes on when it ends.
+func (s *server) events(ctx context.Context, controllers *errgroup.Group, worker string) error {
+	c := s.config
+	if len(s.kube) == 0 || !c.KubernetesEvents || c.KubernetesTrustEverybody {
+		return nil
+	}
+	cluster, err := kubeapi.Cluster(c.KubernetesKubeconfig)
+	if err != nil {
+		return err
+	}
+	log := s.log.With("role", config.RoleData)
+	loop := work.Loop{
+		Client: s.service, Queue: tko.QueueEvents, Worker: worker, Concurrency: 1, Lease: c.WorkLease, Log: log,
+		Do: func(claimed context.Context, _ tko.WorkItem) work.Result {
+			following, stop := context.WithCancel(claimed)
+			defer stop()
+			defer context.AfterFunc(ctx, stop)()
+			err := kubeapi.NewRecorder(s.service, cluster.CoreV1().Events(kubeapi.EventNamespace), log).Run(following)
+			if following.Err() != nil {
+				return work.Result{Outcome: tko.WorkReleased}
+			}
+			return work.Result{Outcome: tko.WorkFailed, Err: err}
+		},
+	}
+	if err := s.service.CallRecorder(ctx); err != nil {
+		return err
+	}
+	controllers.Go(func() error { return loop.Run(ctx) })
 	return nil
 }
 

@@ -35,12 +35,8 @@ func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, c
 // setConditions replaces conditions and takes others away, by type.
 func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement) error {
 	kind, id := key.Kind, key.ID
-	name := id
-	if kind == tko.KindPlugin {
-		_, name, _ = strings.Cut(id, "|")
-	}
-	if kind == tko.KindDeployment && !isDeploymentID(id) || tko.CheckID(string(kind), name) != nil {
-		return tko.NotFound(kind, id)
+	if err := CheckKey(key); err != nil {
+		return err
 	}
 	return retry(ctx, func() error {
 		current, err := s.get(ctx, Fields{}, key)

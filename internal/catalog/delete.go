@@ -11,17 +11,11 @@ import (
 // DeleteTemplate deletes a template. Its sites and deployments stay, without
 // it.
 func (s *Service) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {
-	if err := tko.CheckID("template ID", string(id)); err != nil {
-		return tko.Deleted{}, err
-	}
 	return s.delete(ctx, Key{Kind: tko.KindTemplate, ID: string(id)})
 }
 
 // DeleteSite deletes a site. Its deployments stay, without it.
 func (s *Service) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error) {
-	if err := tko.CheckID("site ID", string(id)); err != nil {
-		return tko.Deleted{}, err
-	}
 	return s.delete(ctx, Key{Kind: tko.KindSite, ID: string(id)})
 }
 
@@ -36,13 +30,13 @@ func (s *Service) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tk
 // DeletePlugin deletes a plugin.
 func (s *Service) DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error) {
 	key := pluginKey(typ, name)
-	if !isPluginID(key.ID) {
-		return tko.Deleted{}, tko.NotFound(key.Kind, key.ID)
-	}
 	return s.delete(ctx, key)
 }
 
 func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
+	if CheckKey(key) != nil {
+		return tko.Deleted{}, missing(key)
+	}
 	most, err := s.allowDeletion(ctx, key)
 	if err != nil {
 		return tko.Deleted{}, err
@@ -52,7 +46,7 @@ func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
 		return done.deleted(1), done.interrupted(err)
 	}
 	if done.count == 0 {
-		return tko.Deleted{}, tko.NotFound(key.Kind, key.ID)
+		return tko.Deleted{}, missing(key)
 	}
 	s.log.InfoContext(ctx, "deleted", "kind", key.Kind, "id", key.ID, "descendants", done.descendants, "dissociated", done.dissociated, "who", author(ctx).Who)
 	return done.deleted(1), nil

@@ -255,6 +255,9 @@ func deploymentOf(r Record) (tko.Deployment, error) {
 	for _, id := range r.Replaces {
 		d.Replaces = append(d.Replaces, tko.DeploymentID(id))
 	}
+	if r.KeptName() != "" {
+		d.Origin = "" // which would make it one of its parent's placements
+	}
 	if r.Package == nil {
 		return d, nil
 	}

@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"maps"
+	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -38,6 +39,11 @@ func contentOf(pkg krm.Package) (content, error) {
 	}
 	if len(encoded) > maxPackageBytes {
 		return content{}, tko.Errorf(tko.ErrInvalid, "the package has %d MiB: use at most %d", len(encoded)>>20, maxPackageBytes>>20)
+	}
+	if krm.MayBeRedacted(encoded) {
+		if err := pkg.CheckSecrets(); err != nil {
+			return content{}, tko.Errorf(tko.ErrInvalid, "invalid package: %w", err)
+		}
 	}
 	return content{pkg: pkg, encoded: encoded, digest: digest}, nil
 }
@@ -188,18 +194,70 @@ func (r *Record) attach(attached []byte) error {
 	return nil
 }
 
-// keepAttached takes over what a transport attached: others leave it alone.
+// keepAttached takes over what a transport attached, and labels: other
+// transports leave them alone.
 func (r *Record) keepAttached(current Record) {
-	attached := current.Attached()
-	if attached == nil {
+	if current.Attached() == nil && len(current.labels()) == 0 {
 		return
 	}
 	metadata := Metadata{}
 	if r.Metadata != nil {
 		metadata = *r.Metadata
 	}
-	metadata.Attached = attached
+	metadata.Attached, metadata.Labels = current.Attached(), current.labels()
 	r.Metadata = &metadata
+}
+
+// labels are those that are kept as they were written.
+func (r Record) labels() map[string]string {
+	if r.Metadata == nil {
+		return nil
+	}
+	return r.Metadata.Labels
+}
+
+// removed are the keys of metadata that a caller took away.
+func (r Record) removed() []string {
+	if r.Metadata == nil {
+		return nil
+	}
+	return r.Metadata.Removed
+}
+
+// label gives a record labels as they were written. Its metadata isn't shared yet.
+func (r *Record) label(labels map[string]string) error {
+	if len(labels) == 0 {
+		return nil
+	}
+	if n := metadataBytes(labels); n > maxMetadataBytes {
+		return tko.Errorf(tko.ErrInvalid, "the labels of %s %q have %d bytes, keys and values together: use at most %d", r.Kind, r.ID, n, maxMetadataBytes)
+	}
+	for key, value := range labels {
+		if err := checkMetadata(key, value); err != nil {
+			return err
+		}
+	}
+	if r.Metadata == nil {
+		r.Metadata = new(Metadata)
+	}
+	r.Metadata.Labels = labels
+	return nil
+}
+
+// remove takes inherited and gathered metadata away. What was passed stays. The
+// record's metadata isn't shared yet.
+func (r *Record) remove(keys []string) {
+	for _, key := range keys {
+		_, passed := r.passed()[key]
+		if _, ok := r.effective()[key]; !ok || passed {
+			continue
+		}
+		delete(r.Metadata.Effective, key)
+		r.Metadata.Removed = append(r.Metadata.Removed, key)
+	}
+	if r.Metadata != nil {
+		slices.Sort(r.Metadata.Removed)
+	}
 }
 
 // A draft is a deployment before it is stored: what it refers to, its state,
@@ -308,5 +366,5 @@ func sameContent(a, b Record) bool {
 }
 
 func sameMetadata(a, b Record) bool {
-	return bytes.Equal(a.Attached(), b.Attached()) && maps.Equal(a.effective(), b.effective()) && maps.Equal(a.inherited(), b.inherited()) && maps.Equal(a.passed(), b.passed())
+	return bytes.Equal(a.Attached(), b.Attached()) && maps.Equal(a.labels(), b.labels()) && slices.Equal(a.removed(), b.removed()) && maps.Equal(a.effective(), b.effective()) && maps.Equal(a.inherited(), b.inherited()) && maps.Equal(a.passed(), b.passed())
 }

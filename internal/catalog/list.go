@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -257,10 +256,4 @@ func checkAfter(after string) error {
 		return tko.Errorf(tko.ErrInvalid, "the cursor %.40q is not plain text: use the ID of the last entity of the page before", after)
 	}
 	return nil
-}
-
-// isPluginID says whether an ID can be one of a plugin.
-func isPluginID(id string) bool {
-	typ, name, ok := strings.Cut(id, "|")
-	return ok && tko.CheckID("plugin type", typ) == nil && tko.CheckID("plugin name", name) == nil
 }

@@ -209,15 +209,17 @@ type change struct {
 // deployment that the package was made from, with its package, and current what
 // it is now.
 func (s *Service) changed(ctx context.Context, on *grounds, start, current Record, pkg krm.Package) (change, error) {
-	return s.changedBeside(ctx, on, start, current, pkg, beside{template: current.Template, site: current.Site, passed: current.passed(), attached: current.Attached()})
+	return s.changedBeside(ctx, on, start, current, pkg, beside{template: current.Template, site: current.Site, passed: current.passed(), removed: current.removed(), labels: current.labels(), attached: current.Attached()})
 }
 
 // beside is what a deployment says beside its package: its template and site,
 // which if they aren't those that it has are what it gets, the metadata that is
-// passed and what is attached.
+// passed and taken away, its labels, and what is attached.
 type beside struct {
 	template, site string
 	passed         map[string]string
+	removed        []string
+	labels         map[string]string
 	attached       []byte
 }
 
@@ -264,7 +266,8 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, beside.passed); err != nil {
 		return change{}, err
 	}
-	if err := record.attach(beside.attached); err != nil {
+	record.remove(beside.removed)
+	if err := errors.Join(record.label(beside.labels), record.attach(beside.attached)); err != nil {
 		return change{}, err
 	}
 	c, err := contentOf(d.pkg.WithoutDeploymentState())

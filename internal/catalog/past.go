@@ -38,7 +38,7 @@ func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yi
 	if err := checkAfter(query.After); err != nil {
 		return err
 	}
-	if err := checkPatternCount(len(query.IDs) + len(query.Templates) + len(query.Sites) + len(query.Metadata)); err != nil {
+	if err := checkPatternCount(len(query.IDs) + len(query.Templates) + len(query.Sites) + len(query.Metadata) + len(query.Labels)); err != nil {
 		return err
 	}
 	if query.Limit == 0 {
@@ -223,8 +223,13 @@ func (q *Query) matches(r Record) bool {
 	if r.ID <= q.After || !match(q.IDs, r.ID) || !match(q.Templates, r.Template) || !match(q.Sites, r.Site) ||
 		q.Parent != "" && q.Parent != r.Parent ||
 		q.Prepared != nil && *q.Prepared != r.Prepared || q.Approved != nil && *q.Approved != r.Approved ||
-		q.CRDs && !r.CRDs {
+		q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
 		return false
+	}
+	for key, pattern := range q.Labels {
+		if value, ok := r.labels()[key]; !ok || !pattern.Match(value) {
+			return false
+		}
 	}
 	for key, pattern := range q.Metadata {
 		if value, ok := r.effective()[key]; !ok || !pattern.Match(value) {

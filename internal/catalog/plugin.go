@@ -26,8 +26,8 @@ func pluginKey(typ, name string) Key { return Key{Kind: tko.KindPlugin, ID: tko.
 // Plugin answers a plugin.
 func (s *Service) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
 	key := pluginKey(typ, name)
-	if !isPluginID(key.ID) {
-		return tko.Plugin{}, tko.NotFound(key.Kind, key.ID)
+	if err := CheckKey(key); err != nil {
+		return tko.Plugin{}, err
 	}
 	r, err := s.get(ctx, Fields{}, key)
 	if err != nil {

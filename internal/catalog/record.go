@@ -27,21 +27,42 @@ func (r Record) Resources() (krm.Package, error) {
 // AsPlugin is the plugin that a record of one is.
 func (r Record) AsPlugin() (tko.Plugin, error) { return pluginOf(r) }
 
-// CheckKey says whether a record of a key may exist: an ErrNotFound if not.
+// CheckKey says whether a record of a key may exist: an ErrNotFound if not. IDs
+// that no longer can be given may be those of records of long ago.
 func CheckKey(key Key) error {
-	ok := false
-	switch key.Kind {
-	case tko.KindTemplate, tko.KindSite:
-		ok = tko.CheckID(string(key.Kind), key.ID) == nil
-	case tko.KindDeployment:
-		ok = isDeploymentID(tko.DeploymentID(key.ID))
-	case tko.KindPlugin:
-		ok = isPluginID(key.ID)
+	ok := key.ID != "" && len(key.ID) <= maxStoredID && storable(key.ID)
+	if key.Kind == tko.KindDeployment {
+		ok = isDeploymentID(key.ID)
 	}
 	if !ok {
 		return tko.NotFound(key.Kind, key.ID)
 	}
 	return nil
+}
+
+// maxStoredID is how long any stored ID is, in bytes: a plugin's type and name.
+const maxStoredID = 2*tko.MaxIDLength + 1
+
+// checkNewID says what is wrong with the ID of a record that shall be written.
+// It is the rule of every way in.
+func checkNewID(key Key) error {
+	switch key.Kind {
+	case tko.KindTemplate:
+		return tko.CheckID("template ID", key.ID)
+	case tko.KindSite:
+		return tko.CheckID("site ID", key.ID)
+	case tko.KindDeployment, tko.KindPlugin: // TKO makes the former, [tko.Plugin.Check] checks the latter
+	}
+	return nil
+}
+
+// missing is the error of a record that isn't there: what is wrong with its ID,
+// if no record can have it.
+func missing(key Key) error {
+	if err := checkNewID(key); err != nil {
+		return err
+	}
+	return tko.NotFound(key.Kind, key.ID)
 }
 
 // Record answers a record as it is. ErrNotFound if it isn't there.
@@ -69,9 +90,15 @@ type Requirement struct {
 }
 
 // An ExistsError says that a record is there that must not be.
-type ExistsError struct{ Key Key }
+type ExistsError struct {
+	Key  Key
+	Name string // that is taken, if it isn't the ID
+}
 
 func (e *ExistsError) Error() string {
+	if e.Name != "" {
+		return fmt.Sprintf("%s %q exists already: its ID is %q", e.Key.Kind, e.Name, e.Key.ID)
+	}
 	return fmt.Sprintf("%s %q exists already", e.Key.Kind, e.Key.ID)
 }
 
@@ -102,11 +129,17 @@ type Put struct {
 	// what comes from the template or the package stays; what it says anew, or
 	// otherwise, is passed.
 	Metadata map[string]string
-	Package  krm.Package // of a new deployment: merged into the template's
+	// Remove are keys of metadata that the record would have from the template or
+	// the package, and shall not have. Those that were removed before stay removed
+	// until Metadata has them again.
+	Remove   []string
+	Labels   map[string]string // as they were written; see [Metadata]
+	Package  krm.Package       // of a new deployment: merged into the template's
 	Plugin   tko.Plugin
 	Attached []byte // compact JSON of the transport's own, or nil
 
 	Origin string // of a new deployment: there is one of it at most
+	Name   string // of a new deployment: by which it is known; see [Record.KeptName]
 
 	FromTemplate bool // the package of a deployment that is there was made from its template as that is now
 
@@ -199,6 +232,11 @@ func (s *Service) putNewDeployment(ctx context.Context, p Put) (r Record, create
 	if p.Parent != "" && !isDeploymentID(tko.DeploymentID(p.Parent)) {
 		return Record{}, false, explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: p.Parent}})
 	}
+	if p.Name != "" {
+		if p.Origin, err = s.newName(ctx, p.Name); err != nil {
+			return Record{}, false, err
+		}
+	}
 	base, err := s.base(ctx, nil, p.Template)
 	if err != nil {
 		return Record{}, false, err
@@ -209,7 +247,8 @@ func (s *Service) putNewDeployment(ctx context.Context, p Put) (r Record, create
 	if err != nil {
 		return Record{}, false, err
 	}
-	if err := n.record.attach(p.Attached); err != nil {
+	n.record.remove(p.Remove)
+	if err := errors.Join(n.record.label(p.Labels), n.record.attach(p.Attached)); err != nil {
 		return Record{}, false, err
 	}
 	if p.Parent != "" {
@@ -233,6 +272,9 @@ func (s *Service) putNewDeployment(ctx context.Context, p Put) (r Record, create
 	outcomes, err := s.commit(ctx, w)
 	if err != nil {
 		return Record{}, false, err
+	}
+	if outcomes[0].Existed && p.Name != "" {
+		return Record{}, false, &ExistsError{Key: outcomes[0].Key, Name: p.Name}
 	}
 	if outcomes[0].Existed {
 		r, err := s.get(ctx, Fields{Package: true}, outcomes[0].Key)
@@ -261,7 +303,7 @@ func (s *Service) requireAll(ctx context.Context, keys []Key) error {
 
 // derived is what a record becomes.
 func (s *Service) derived(ctx context.Context, p Put, current Record) (record Record, requires []Key, err error) {
-	passed := passedOf(current, p.Metadata)
+	passed, removed := passedOf(current, p.Metadata), removedOf(current, p)
 	switch p.Key.Kind {
 	case tko.KindTemplate:
 		record, err = s.templateRecord(ctx, tko.Template{ID: tko.TemplateID(p.Key.ID), Metadata: passed, Package: p.Package})
@@ -275,12 +317,13 @@ func (s *Service) derived(ctx context.Context, p Put, current Record) (record Re
 			err = tko.Errorf(tko.ErrInvalid, "the plugin is %q, and its key %q", record.ID, p.Key.ID)
 		}
 	case tko.KindDeployment:
-		return s.derivedDeployment(ctx, p, current, passed)
+		return s.derivedDeployment(ctx, p, current, passed, removed)
 	}
 	if err != nil {
 		return Record{}, nil, err
 	}
-	if err := record.attach(p.Attached); err != nil {
+	record.remove(removed)
+	if err := errors.Join(record.label(p.Labels), record.attach(p.Attached)); err != nil {
 		return Record{}, nil, err
 	}
 	record.Conditions = current.Conditions
@@ -290,7 +333,7 @@ func (s *Service) derived(ctx context.Context, p Put, current Record) (record Re
 	return record, requires, err
 }
 
-func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, passed map[string]string) (Record, []Key, error) {
+func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, passed map[string]string, removed []string) (Record, []Key, error) {
 	if current.Revision == 0 {
 		return Record{}, nil, tko.NotFound(p.Key.Kind, p.Key.ID)
 	}
@@ -298,7 +341,7 @@ func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, 
 		return Record{}, nil, tko.Errorf(tko.ErrInvalid, "the parent of deployment %q is %q, and can't become %q", current.ID, current.Parent, p.Parent)
 	}
 	change, err := s.changedBeside(ctx, nil, current, current, p.Package, beside{
-		template: p.Template, site: p.Site, passed: passed, attached: p.Attached,
+		template: p.Template, site: p.Site, passed: passed, removed: removed, labels: p.Labels, attached: p.Attached,
 	})
 	if err != nil {
 		return Record{}, nil, err
@@ -329,6 +372,18 @@ func passedOf(current Record, wanted map[string]string) map[string]string {
 		}
 	}
 	return passed
+}
+
+// removedOf are the keys of metadata that are taken away: those of before, and
+// those that are now, but for what is wanted again.
+func removedOf(current Record, p Put) []string {
+	var removed []string
+	for _, key := range slices.Concat(current.removed(), p.Remove) {
+		if _, wanted := p.Metadata[key]; !wanted && !slices.Contains(removed, key) {
+			removed = append(removed, key)
+		}
+	}
+	return removed
 }
 
 // PutConditions replaces conditions of a site or deployment, by type, as

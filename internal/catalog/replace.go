@@ -167,18 +167,20 @@ func (s *Service) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, r
 	}
 	w := deletion(ctx, deploymentKey(id))
 	w.Expect = revision
-	outcomes, err := s.commit(ctx, w)
+	most, err := s.allowDeletion(ctx, w.Record.Key)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	done := progress{most: most}
+	more, err := s.deleteStep(ctx, []Write{w}, &done)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Deleted{}, tko.NotFound(tko.KindDeployment, id)
 	case err != nil:
 		return tko.Deleted{}, err
 	}
-	done := progress{kind: tko.KindDeployment, count: outcomes[0].Deleted, descendants: outcomes[0].Descendants}
-	if outcomes[0].More {
-		if err := s.deleteAll(ctx, []Key{w.Record.Key}, &done); err != nil {
-			return done.deleted(1), done.interrupted(err)
-		}
+	if err := s.deleteAll(ctx, more, &done); err != nil {
+		return done.deleted(1), done.interrupted(err)
 	}
 	s.log.InfoContext(ctx, "deleted", "kind", tko.KindDeployment, "id", id, "descendants", done.descendants, "who", author(ctx).Who)
 	return done.deleted(1), nil

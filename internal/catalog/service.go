@@ -79,7 +79,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{store: store, options: options, log: options.Log, validator: validator, recent: newRecent(store), lulls: map[string]*lull{
-		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {},
+		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {},
 	}}
 }
 
@@ -128,16 +128,22 @@ func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, erro
 	if revision < 0 {
 		return Record{}, tko.Errorf(tko.ErrInvalid, "%s %q: the revision %d is negative: use 0 for the current one", key.Kind, key.ID, revision)
 	}
+	if CheckKey(key) != nil {
+		return Record{}, missing(key)
+	}
 	if revision > 0 {
 		r, err := s.store.Revision(ctx, key, revision)
 		if errors.Is(err, tko.ErrNotFound) {
+			if err := checkNewID(key); err != nil {
+				return Record{}, err
+			}
 			return Record{}, tko.Errorf(tko.ErrNotFound, "%s %q has no revision %d, or it is no longer kept", key.Kind, key.ID, revision)
 		}
 		return r, err
 	}
 	r, err := s.get(ctx, Fields{Package: true, Deployments: true}, key)
 	if err == nil && r.Revision == 0 {
-		return Record{}, tko.NotFound(key.Kind, key.ID)
+		return Record{}, missing(key)
 	}
 	return r, err
 }

@@ -15,9 +15,6 @@ const provisionedPrefix = "provisioned/"
 // are merged in. The result is validated completely. Deployments at an existing
 // site stay there. A site that is already as given is left as it is.
 func (s *Service) RegisterSite(ctx context.Context, site tko.Site) (int64, error) {
-	if err := tko.CheckID("site ID", string(site.ID)); err != nil {
-		return 0, err
-	}
 	var outcome Outcome
 	err := onGrounds(ctx, func(on *grounds) error {
 		record, requires, err := s.siteRecord(ctx, on, site)
@@ -32,6 +29,9 @@ func (s *Service) RegisterSite(ctx context.Context, site tko.Site) (int64, error
 
 // siteRecord derives and validates a site.
 func (s *Service) siteRecord(ctx context.Context, on *grounds, site tko.Site) (Record, []Key, error) {
+	if err := checkNewID(Key{Kind: tko.KindSite, ID: string(site.ID)}); err != nil {
+		return Record{}, nil, err
+	}
 	base, err := s.base(ctx, on, string(site.Template))
 	if err != nil {
 		return Record{}, nil, err
@@ -113,9 +113,6 @@ func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tk
 // Site answers a site, with its package and deployments; as it was at a
 // revision, without the deployments, if that is not 0.
 func (s *Service) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
-	if err := tko.CheckID("site ID", string(id)); err != nil {
-		return tko.Site{}, err
-	}
 	r, err := s.at(ctx, Key{Kind: tko.KindSite, ID: string(id)}, revision)
 	if err != nil {
 		return tko.Site{}, err

@@ -45,7 +45,7 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 		if current, err = s.get(ctx, Fields{}, put.Key); err != nil {
 			return tko.PutResult{}, err
 		}
-		put.Attached = current.Attached()
+		put.Attached, put.Labels = current.Attached(), current.labels()
 	}
 	r, created, err := s.PutRecord(ctx, put)
 	if err != nil {

@@ -93,11 +93,17 @@ func (r *Record) Leaving() bool {
 }
 
 // Metadata is an entity's metadata and where it came from, and what transports
-// attach to it. The store indexes Effective; it keeps equal Metadata once.
+// attach to it. The store indexes Effective and Labels; it keeps equal Metadata once.
 type Metadata struct {
 	Effective map[string]string `json:"e,omitempty"`
 	Inherited map[string]string `json:"i,omitempty"` // from the template it is based on, at the time
 	Passed    map[string]string `json:"p,omitempty"` // by the caller
+	// Removed are the keys, sorted, of what the record would inherit or gather and
+	// what a caller took away.
+	Removed []string `json:"r,omitempty"`
+	// Labels are those of Kubernetes that are kept as they were written: those with
+	// a prefix ("app.kubernetes.io/name") are no metadata, the others spell metadata.
+	Labels map[string]string `json:"l,omitempty"`
 	// Attached is what a transport keeps with the record, as compact JSON that
 	// nobody else reads.
 	Attached json.RawMessage `json:"a,omitempty"`
@@ -142,6 +148,8 @@ type Query struct {
 	Templates        []tko.Pattern
 	Sites            []tko.Pattern
 	Metadata         map[string]tko.Pattern
+	Labels           map[string]tko.Pattern // see Metadata.Labels
+	Origin           string                 // "" is no filter
 	TemplateMetadata map[string]tko.Pattern // of the record's template
 	SiteMetadata     map[string]tko.Pattern // of the record's site
 	Parent           string                 // "" is no filter

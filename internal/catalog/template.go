@@ -25,7 +25,7 @@ func (s *Service) RegisterTemplate(ctx context.Context, t tko.Template) (int64, 
 
 // templateRecord derives and validates a template.
 func (s *Service) templateRecord(ctx context.Context, t tko.Template) (Record, error) {
-	if err := tko.CheckID("template ID", string(t.ID)); err != nil {
+	if err := checkNewID(Key{Kind: tko.KindTemplate, ID: string(t.ID)}); err != nil {
 		return Record{}, err
 	}
 	if err := checkPackage(t.Package); err != nil {
@@ -131,9 +131,6 @@ const lookFirst = 64
 // Template answers a template, with its package and deployments; as it was at
 // a revision, without the deployments, if that is not 0.
 func (s *Service) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
-	if err := tko.CheckID("template ID", string(id)); err != nil {
-		return tko.Template{}, err
-	}
 	r, err := s.at(ctx, Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
 	if err != nil {
 		return tko.Template{}, err
@@ -203,7 +200,7 @@ func (s *Service) base(ctx context.Context, on *grounds, id string) (base, error
 		return b, nil
 	}
 	key := Key{Kind: tko.KindTemplate, ID: id}
-	if tko.CheckID("template ID", id) != nil {
+	if CheckKey(key) != nil {
 		return base{}, explain(&MissingError{Key: key})
 	}
 	r, err := s.get(ctx, Fields{Package: true}, key)

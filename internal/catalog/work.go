@@ -119,8 +119,8 @@ func checkClaim(claim *tko.ClaimWork) error {
 }
 
 func checkQueue(queue string) error {
-	if queue != tko.QueuePrepare && queue != tko.QueueSchedule && queue != tko.QueueGitOps {
-		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s, %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps)
+	if queue != tko.QueuePrepare && queue != tko.QueueSchedule && queue != tko.QueueGitOps && queue != tko.QueueEvents {
+		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s, %s, %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.QueueEvents)
 	}
 	return nil
 }
@@ -211,6 +211,12 @@ func (s *Service) backoff(attempt int) time.Duration {
 	return d - rand.N(d/4+1) //nolint:gosec // spreads load, hides nothing
 }
 
+// CallRecorder calls for a recorder of Kubernetes Events, unless one is called for
+// already.
+func (s *Service) CallRecorder(ctx context.Context) error {
+	return s.store.CallForWork(ctx, tko.QueueEvents, []string{"recorder"}, true)
+}
+
 // maxSites is how many sites are called at once, at most.
 const maxSites = 10_000
 
@@ -222,8 +228,8 @@ func (s *Service) CallSites(ctx context.Context, ids []tko.SiteID) error {
 	}
 	keys := make([]string, len(ids))
 	for i, id := range ids {
-		if err := tko.CheckID("site ID", string(id)); err != nil {
-			return err
+		if key := (Key{Kind: tko.KindSite, ID: string(id)}); CheckKey(key) != nil {
+			return missing(key)
 		}
 		keys[i] = string(id)
 	}

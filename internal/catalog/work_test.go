@@ -256,3 +256,14 @@ func TestServicesRace(t *testing.T) {
 		t.Errorf("%d modifications, %d resources, revision %d: want every one to have built on the one before", modified, len(d.Package)-1, d.Stamp.Revision)
 	}
 }
+
+// Who waits for work of any queue gets it, and waits more than once.
+func TestEveryQueueIsWaitedFor(t *testing.T) {
+	w := newWorld(t, catalog.Options{})
+	for _, queue := range []string{tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.QueueEvents} {
+		items, err := w.ClaimWork(w.ctx, tko.ClaimWork{Queue: queue, Worker: "me", Max: 1, Lease: time.Minute, Wait: 30 * time.Millisecond})
+		if err != nil || len(items) != 0 {
+			t.Errorf("%s: %v, %v", queue, items, err)
+		}
+	}
+}

@@ -128,14 +128,13 @@ func parseTrigger(text string) (krm.GVK, error) {
 }
 
 // wouldDeleteOne counts, by a purge that is only tried, what a deletion would
-// delete. IDs are patterns that match only themselves: they have no wildcards.
+// delete, by the pattern of the ID ([tko.LiteralPattern]).
 func wouldDeleteOne(kind tko.Kind, id, name string, count func() (tko.Deleted, error)) (tko.Deleted, error) {
-	if err := tko.CheckID(string(kind)+" ID", name); err != nil {
-		return tko.Deleted{}, err
-	}
 	d, err := count()
 	if err == nil && d.Count == 0 {
-		err = tko.NotFound(kind, id)
+		if err = tko.CheckID(string(kind)+" ID", name); err == nil {
+			err = tko.NotFound(kind, id)
+		}
 	}
 	return d, err
 }

@@ -145,7 +145,7 @@ func (a *app) pluginDelete() *cobra.Command {
 			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
 				if dryRun {
 					return wouldDeleteOne(tko.KindPlugin, args[0]+"|"+args[1], args[1], func() (tko.Deleted, error) {
-						return s.PurgePlugins(ctx, tko.PluginSelect{Type: &args[0], Names: args[1:]}, true)
+						return s.PurgePlugins(ctx, tko.PluginSelect{Type: &args[0], Names: []string{tko.LiteralPattern(args[1])}}, true)
 					})
 				}
 				return s.DeletePlugin(ctx, args[0], args[1])

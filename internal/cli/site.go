@@ -121,7 +121,7 @@ func (a *app) siteDelete() *cobra.Command {
 			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
 				if dryRun {
 					return wouldDeleteOne(tko.KindSite, args[0], args[0], func() (tko.Deleted, error) {
-						return s.PurgeSites(ctx, tko.SiteSelect{IDs: args[:1]}, true)
+						return s.PurgeSites(ctx, tko.SiteSelect{IDs: []string{tko.LiteralPattern(args[0])}}, true)
 					})
 				}
 				return s.DeleteSite(ctx, tko.SiteID(args[0]))

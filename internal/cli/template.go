@@ -144,7 +144,7 @@ func (a *app) templateDelete() *cobra.Command {
 			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
 				if dryRun {
 					return wouldDeleteOne(tko.KindTemplate, args[0], args[0], func() (tko.Deleted, error) {
-						return s.PurgeTemplates(ctx, tko.TemplateSelect{IDs: args[:1]}, true)
+						return s.PurgeTemplates(ctx, tko.TemplateSelect{IDs: []string{tko.LiteralPattern(args[0])}}, true)
 					})
 				}
 				return s.DeleteTemplate(ctx, tko.TemplateID(args[0]))

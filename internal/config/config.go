@@ -53,6 +53,7 @@ type Config struct {
 	KubernetesCert           string // file
 	KubernetesKey            string // file
 	KubernetesKubeconfig     string // of the cluster that knows the users; "" for the one that this runs in
+	KubernetesEvents         bool   // post Events to that cluster
 	KubernetesTrustEverybody bool   // ask nobody who users are; on loopback only
 	KubernetesAudit          KubernetesAudit
 
@@ -155,6 +156,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.KubernetesCert, "kubernetes-cert", "", "certificate of the Kubernetes API, a file that is read again when it changes (default, on loopback only: one signed by itself)")
 	flags.StringVar(&c.KubernetesKey, "kubernetes-key", "", "key of that certificate, also a file")
 	flags.StringVar(&c.KubernetesKubeconfig, "kubernetes-kubeconfig", "", "kubeconfig of the cluster that says who users of the Kubernetes API are and what they may do (default: the cluster that the server runs in)")
+	flags.BoolVar(&c.KubernetesEvents, "kubernetes-events", true, "post Kubernetes Events about TKO's objects to that cluster, in the namespace default")
 	flags.BoolVar(&c.KubernetesTrustEverybody, "kubernetes-trust-everybody", false, "ask no cluster, but let whoever reaches the Kubernetes API do everything: on loopback only, to develop without a cluster")
 	flags.StringVar(&c.KubernetesAudit.Policy, "kubernetes-audit-policy", "", "file of Kubernetes' audit policy: what to record of requests to the Kubernetes API; empty for nothing")
 	flags.StringVar(&c.KubernetesAudit.Log, "kubernetes-audit-log", "-", "file to record it in; - is standard output")

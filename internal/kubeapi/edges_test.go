@@ -208,7 +208,7 @@ func TestWhatIsKept(t *testing.T) {
 		t.Errorf("metadata that is no label stays: %v, %v", stored.Metadata, err)
 	}
 	w.fails(422, "metadata.labels", "POST", "plugins", obj{
-		"kind": "Plugin", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"name": "validate-007ca", "labels": obj{"a": "b"}}, "spec": obj{"arguments": []any{"true"}},
+		"kind": "Plugin", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"name": "validate-007ca", "labels": obj{"a b": "c"}}, "spec": obj{"arguments": []any{"true"}},
 	})
 }
 

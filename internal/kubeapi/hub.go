@@ -23,8 +23,8 @@ const maxAhead = 1000
 type event struct {
 	catalog.Event
 
-	whole, partial func() (object, error) // must not be changed
-	before         func(context.Context) (catalog.Record, error)
+	views  map[view]func() (object, error) // what they return must not be changed
+	before func(context.Context) (catalog.Record, error)
 }
 
 // A hub reads the changes of a kind for all of its watchers: whichever comes
@@ -122,12 +122,11 @@ func (h *hub) read(ctx context.Context, position int64) ([]*event, int64, <-chan
 func (h *hub) event(e catalog.Event) *event {
 	at := e.Record
 	at.Position = e.Position // a deletion's too
-	own := &event{
-		Event: e,
-		whole: sync.OnceValues(func() (object, error) {
-			return h.kind.object(at, at.Package != nil || at.Kind == tko.KindPlugin && at.Plugin != nil)
-		}),
-		partial: sync.OnceValues(func() (object, error) { return h.kind.object(at, false) }),
+	own := &event{Event: e, views: map[view]func() (object, error){}}
+	for _, v := range []view{{}, {whole: true}, {secrets: true}, {whole: true, secrets: true}} {
+		shown := v
+		shown.whole = v.whole && (at.Package != nil || at.Kind == tko.KindPlugin && at.Plugin != nil)
+		own.views[v] = sync.OnceValues(func() (object, error) { return h.kind.object(at, shown) })
 	}
 	var mutex sync.Mutex
 	var known *catalog.Record

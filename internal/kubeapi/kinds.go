@@ -240,27 +240,7 @@ func column(name, typ string, priority int32, description string) metav1.TableCo
 	return metav1.TableColumnDefinition{Name: name, Type: typ, Priority: priority, Description: description}
 }
 
-// conditions are those of a record.
-func conditions(r catalog.Record) []metav1.Condition {
-	var list []metav1.Condition
-	for _, c := range r.Conditions {
-		reason := c.Reason
-		if reason == "" {
-			reason = "Unknown" // Kubernetes wants one
-		}
-		observed := c.ObservedRevision
-		if r.Revision > observed && c.Status == tko.ConditionTrue && (c.Type == tko.ConditionPrepared || c.Type == tko.ConditionApproved) {
-			observed = r.Revision // each revision says anew whether it is so, and kubectl waits for that
-		}
-		list = append(list, metav1.Condition{
-			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: reason, Message: c.Message,
-			LastTransitionTime: metav1.NewTime(c.LastTransition), ObservedGeneration: observed,
-		})
-	}
-	return list
-}
-
-// fromConditions is the inverse of conditions.
+// fromConditions is the inverse of conditionsOf.
 func fromConditions(list []metav1.Condition) []tko.Condition {
 	var all []tko.Condition
 	for _, c := range list {

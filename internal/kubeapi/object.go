@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,13 +27,29 @@ type attached struct {
 	Annotations     map[string]string           `json:"annotations,omitempty"`
 	OwnerReferences []metav1.OwnerReference     `json:"ownerReferences,omitempty"`
 	ManagedFields   []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
+	Given           []givenResource             `json:"given,omitempty"`
 }
 
-// object is a record as Kubernetes sees it; whole: with its package. An error
-// that is tko.ErrInvalid says that it has no name there.
-func (k *kind) object(r catalog.Record, whole bool) (object, error) {
+// A view is what of a record is shown.
+type view struct {
+	whole   bool // with its package
+	secrets bool // with the values of Secrets
+}
+
+// nameOf is the name of a record in Kubernetes. An error that is tko.ErrInvalid
+// says that it has none.
+func nameOf(r catalog.Record) (string, error) {
+	if name := r.KeptName(); name != "" {
+		return name, nil
+	}
+	return tko.KubeName(r.ID)
+}
+
+// object is a record as Kubernetes sees it. An error that is tko.ErrInvalid says
+// that it has no name there.
+func (k *kind) object(r catalog.Record, v view) (object, error) {
 	o := k.newObject()
-	name, err := tko.KubeName(r.ID)
+	name, err := nameOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -43,15 +58,16 @@ func (k *kind) object(r catalog.Record, whole bool) (object, error) {
 	o.SetResourceVersion(formatPosition(r.Position))
 	o.SetGeneration(r.Revision)
 	o.SetCreationTimestamp(metav1.NewTime(r.Created.Truncate(time.Second)))
-	if r.Metadata != nil {
-		o.SetLabels(labelsOf(r.Metadata.Effective))
-	}
+	o.SetLabels(labelsOf(r))
 	if raw := r.Attached(); len(raw) > 0 {
 		var a attached
 		if err := json.Unmarshal(raw, &a); err != nil {
 			return nil, fmt.Errorf("read what Kubernetes keeps with %s %q: %w", r.Kind, r.ID, err)
 		}
 		o.SetGenerateName(a.GenerateName)
+		if !v.secrets {
+			a.Annotations = redactedAnnotations(a.Annotations)
+		}
 		o.SetAnnotations(a.Annotations)
 		o.SetOwnerReferences(a.OwnerReferences)
 		o.SetManagedFields(a.ManagedFields)
@@ -64,10 +80,13 @@ func (k *kind) object(r catalog.Record, whole bool) (object, error) {
 		o.SetManagedFields(append(o.GetManagedFields(), managers...))
 	}
 	var resources []runtime.RawExtension
-	if whole {
+	if v.whole {
 		pkg, err := r.Resources()
 		if err != nil {
 			return nil, fmt.Errorf("%w", err)
+		}
+		if !v.secrets {
+			pkg = pkg.WithoutSecrets()
 		}
 		for _, resource := range pkg {
 			raw, err := json.Marshal(resource)
@@ -84,67 +103,8 @@ func (k *kind) object(r catalog.Record, whole bool) (object, error) {
 	return o, nil
 }
 
-// labelsOf are the labels that metadata is; what can't be one is left out.
-func labelsOf(metadata map[string]string) map[string]string {
-	if len(metadata) == 0 {
-		return nil
-	}
-	labels := make(map[string]string, len(metadata))
-	for key, value := range metadata {
-		k, v, ok := labelOf(key, value)
-		if ok {
-			labels[k] = v
-		}
-	}
-	return labels
-}
-
-func labelOf(key, value string) (k, v string, ok bool) {
-	k, err := tko.KubeName(key)
-	if err == nil && value != "" {
-		v, err = tko.KubeName(value)
-	}
-	return k, v, err == nil
-}
-
-// fromLabels is the metadata that labels are, and what of the record's can't be
-// a label.
-func fromLabels(labels map[string]string, r catalog.Record) (map[string]string, field.ErrorList) {
-	var wrong field.ErrorList
-	metadata := make(map[string]string, len(labels))
-	if r.Metadata != nil {
-		for key, value := range r.Metadata.Effective {
-			if _, _, ok := labelOf(key, value); !ok {
-				metadata[key] = value
-			}
-		}
-	}
-	for _, label := range slices.Sorted(maps.Keys(labels)) {
-		path := field.NewPath("metadata", "labels").Key(label)
-		key, err := tko.FromKubeName(label)
-		if err != nil {
-			wrong = append(wrong, field.Invalid(path, label, err.Error()))
-			continue
-		}
-		value, err := unescape(labels[label])
-		if err != nil {
-			wrong = append(wrong, field.Invalid(path, labels[label], err.Error()))
-			continue
-		}
-		metadata[key] = value
-	}
-	return metadata, wrong
-}
-
-func unescape(text string) (string, error) {
-	if text == "" {
-		return "", nil
-	}
-	return tko.FromKubeName(text)
-}
-
 // put is what an object asks for, in place of a record that was read with its
-// metadata; Revision 0 if there is none. key is that of the request, without an
+// metadata and package; Revision 0 if there is none. key is that of the request, without an
 // ID for a new deployment.
 func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Put, error) {
 	put, raw, id, err := k.decode(o)
@@ -162,11 +122,11 @@ func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Pu
 	if len(o.GetFinalizers()) > 0 {
 		wrong = append(wrong, field.Forbidden(field.NewPath("metadata", "finalizers"), "TKO deletes at once, and keeps no finalizers"))
 	}
-	metadata, bad := fromLabels(o.GetLabels(), before)
+	labels, bad := k.fromLabels(o.GetLabels(), before)
 	wrong = append(wrong, bad...)
-	put.Metadata = metadata
-	if k.kind == tko.KindPlugin && len(o.GetLabels()) > 0 {
-		wrong = append(wrong, field.Forbidden(field.NewPath("metadata", "labels"), "plugins have no metadata, and so no labels"))
+	put.Metadata, put.Labels = labels.metadata, labels.verbatim
+	if o.GetUID() != "" { // it was made from what was read, and leaves nothing out that it doesn't mean to
+		put.Remove = labels.gone
 	}
 	for i, r := range raw {
 		resource, err := decodeResource(r.Raw)
@@ -179,8 +139,30 @@ func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Pu
 	if len(wrong) > 0 {
 		return put, &fieldsError{wrong}
 	}
-	put.Attached, err = attach(o, before)
-	return put, err
+	return put, keepSecrets(&put, before)
+}
+
+// keepSecrets gives values of Secrets that were redacted back to a package that
+// was read and is written.
+func keepSecrets(put *catalog.Put, before catalog.Record) error {
+	if before.Revision == 0 || !krm.MayHoldSecrets(before.Package) {
+		return nil
+	}
+	pkg, err := before.Resources()
+	if err != nil {
+		return fmt.Errorf("%w", err)
+	}
+	put.Package, _ = put.Package.WithSecretsOf(pkg)
+	return nil
+}
+
+// redactedAnnotations are annotations with the values of Secrets in them redacted:
+// kubectl keeps what was applied in one.
+func redactedAnnotations(annotations map[string]string) map[string]string {
+	for key, value := range annotations {
+		annotations[key] = krm.RedactJSON(value)
+	}
+	return annotations
 }
 
 var resourcesPath = field.NewPath("spec", "package", "resources")
@@ -216,9 +198,13 @@ func short(raw []byte) string {
 
 // attach encodes what Kubernetes keeps with an object: as it was, if only
 // times of managed fields differ.
-func attach(o object, before catalog.Record) ([]byte, error) {
-	now := attached{GenerateName: o.GetGenerateName(), Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), ManagedFields: ofTheRest(o.GetManagedFields())}
-	if len(now.GenerateName)+len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields) == 0 {
+func attach(o object, before catalog.Record, given []givenResource) ([]byte, error) {
+	annotations, err := wholeAnnotations(o.GetAnnotations(), before)
+	if err != nil {
+		return nil, err
+	}
+	now := attached{GenerateName: o.GetGenerateName(), Annotations: annotations, OwnerReferences: o.GetOwnerReferences(), ManagedFields: ofTheRest(o.GetManagedFields()), Given: given}
+	if len(now.GenerateName)+len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields)+len(now.Given) == 0 {
 		return nil, nil
 	}
 	encoded, err := json.Marshal(now)
@@ -229,6 +215,26 @@ func attach(o object, before catalog.Record) ([]byte, error) {
 		return old, nil
 	}
 	return encoded, nil
+}
+
+// wholeAnnotations are annotations with those that are as they were shown to a
+// reader without the right to see Secrets as they were stored.
+func wholeAnnotations(annotations map[string]string, before catalog.Record) (map[string]string, error) {
+	raw := before.Attached()
+	if !krm.MayHoldSecrets(raw) {
+		return annotations, nil
+	}
+	var was attached
+	if err := json.Unmarshal(raw, &was); err != nil {
+		return nil, fmt.Errorf("read what Kubernetes keeps with %s %q: %w", before.Kind, before.ID, err)
+	}
+	whole := maps.Clone(annotations)
+	for key, value := range annotations {
+		if stored, ok := was.Annotations[key]; ok && value == krm.RedactJSON(stored) {
+			whole[key] = stored
+		}
+	}
+	return whole, nil
 }
 
 // timeless is what is attached without the times of managed fields.
@@ -259,15 +265,6 @@ func parsePosition(text string) (int64, error) {
 		return 0, tko.Errorf(tko.ErrInvalid, "the resourceVersion %q is none of TKO's: use one that a get, list or watch answered", text)
 	}
 	return position, nil
-}
-
-// key is the record that a name in a request's path means.
-func (k *kind) key(name string) (catalog.Key, error) {
-	id, err := tko.FromKubeName(name)
-	if err != nil {
-		return catalog.Key{}, tko.Errorf(tko.ErrInvalid, "%w; \"tko kube to ID\" writes names", err)
-	}
-	return catalog.Key{Kind: k.kind, ID: id}, nil
 }
 
 // newKey is the record that a new object shall be: named by its metadata, by

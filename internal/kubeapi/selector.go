@@ -50,7 +50,7 @@ func (s *selector) add(ask func(*catalog.Query), match func(catalog.Record) bool
 
 // selector reads what options select. Errors are tko.ErrInvalid.
 func (k *kind) selector(options *metainternalversion.ListOptions) (*selector, error) {
-	s := &selector{query: catalog.Query{Kind: k.kind, Limit: -1, Metadata: map[string]tko.Pattern{}}}
+	s := &selector{query: catalog.Query{Kind: k.kind, Limit: -1, Metadata: map[string]tko.Pattern{}, Labels: map[string]tko.Pattern{}}}
 	if options == nil {
 		return s, nil
 	}
@@ -60,7 +60,7 @@ func (k *kind) selector(options *metainternalversion.ListOptions) (*selector, er
 			s.add(nil, func(catalog.Record) bool { return false })
 		}
 		for _, r := range requirements {
-			if err := s.label(r); err != nil {
+			if err := k.label(s, r); err != nil {
 				return nil, err
 			}
 		}
@@ -75,50 +75,84 @@ func (k *kind) selector(options *metainternalversion.ListOptions) (*selector, er
 	return s, nil
 }
 
-// label selects by a label: by metadata.
-func (s *selector) label(r labels.Requirement) error {
-	key, err := tko.FromKubeName(r.Key())
-	if err != nil {
-		return tko.Errorf(tko.ErrInvalid, "label selector: %w", err)
+// A labelTerm is what a label selects by: escaped metadata, or a text.
+type labelTerm struct {
+	key     string
+	pattern tko.Pattern
+	label   bool // of Metadata.Labels, and not of metadata
+}
+
+func (t labelTerm) match(r catalog.Record) bool {
+	values := metadata(r)
+	if t.label {
+		values = verbatim(r)
 	}
-	var patterns []tko.Pattern
-	for value := range r.Values() {
-		text, err := unescape(value)
-		if err != nil {
-			return tko.Errorf(tko.ErrInvalid, "label selector, key %q: %w", r.Key(), err)
-		}
-		pattern, err := tko.ParseValuePattern(text)
-		if err != nil {
-			return tko.Errorf(tko.ErrInvalid, "label selector, key %q: %w", r.Key(), err)
-		}
-		patterns = append(patterns, pattern)
+	value, ok := values[t.key]
+	return ok && t.pattern.Match(value)
+}
+
+// labelTerm reads a label and a value that are selected by. What is an escape is
+// a pattern of metadata; anything else is what it is.
+func (k *kind) labelTerm(label, text string) (labelTerm, error) {
+	key, value, escaped := tko.FromLabel(label, text)
+	if escaped && k.kind != tko.KindPlugin {
+		pattern, err := tko.ParseValuePattern(value)
+		return labelTerm{key: key, pattern: pattern}, err
 	}
-	one := func(r catalog.Record) bool {
-		value, ok := metadata(r)[key]
-		return ok && slices.ContainsFunc(patterns, func(p tko.Pattern) bool { return p.Match(value) })
+	pattern, err := tko.ParseValuePattern(tko.LiteralPattern(text))
+	return labelTerm{key: label, pattern: pattern, label: tko.HasLabelPrefix(label) || k.kind == tko.KindPlugin}, err
+}
+
+// existence is what says that a record has a label: any of them.
+func (k *kind) existence(label string) ([]labelTerm, error) {
+	anything, err := tko.ParseValuePattern("**")
+	terms := []labelTerm{{key: label, pattern: anything, label: tko.HasLabelPrefix(label) || k.kind == tko.KindPlugin}}
+	if key, err := tko.FromKubeName(label); err == nil && key != label && k.kind != tko.KindPlugin {
+		terms = append(terms, labelTerm{key: key, pattern: anything})
 	}
-	exists := func(r catalog.Record) bool { _, ok := metadata(r)[key]; return ok }
+	return terms, err
+}
+
+// label selects by a label.
+func (k *kind) label(s *selector, r labels.Requirement) error {
+	var terms []labelTerm
+	var err error
 	switch r.Operator() {
-	case selection.Equals, selection.DoubleEquals, selection.In:
-		s.add(s.askFor(key, patterns), one)
-	case selection.NotEquals, selection.NotIn:
-		s.add(nil, func(r catalog.Record) bool { return !one(r) })
-	case selection.Exists:
-		anything, err := tko.ParseValuePattern("**")
-		if err != nil {
+	case selection.Equals, selection.DoubleEquals, selection.In, selection.NotEquals, selection.NotIn:
+		for value := range r.Values() {
+			term, err := k.labelTerm(r.Key(), value)
+			if err != nil {
+				return tko.Errorf(tko.ErrInvalid, "label selector, key %q: %w", r.Key(), err)
+			}
+			terms = append(terms, term)
+		}
+	default:
+		if terms, err = k.existence(r.Key()); err != nil {
 			return err
 		}
-		s.add(s.askFor(key, []tko.Pattern{anything}), exists)
-	case selection.DoesNotExist:
-		s.add(nil, func(r catalog.Record) bool { return !exists(r) })
+	}
+	one := func(r catalog.Record) bool {
+		return slices.ContainsFunc(terms, func(t labelTerm) bool { return t.match(r) })
+	}
+	switch r.Operator() {
+	case selection.Equals, selection.DoubleEquals, selection.In, selection.Exists:
+		s.add(s.askFor(terms), one)
+	case selection.NotEquals, selection.NotIn, selection.DoesNotExist:
+		s.add(nil, func(r catalog.Record) bool { return !one(r) })
 	case selection.GreaterThan, selection.LessThan:
 		bound, err := strconv.ParseInt(r.Values().List()[0], 10, 64)
 		if err != nil {
 			return tko.Errorf(tko.ErrInvalid, "label selector, key %q: %w", r.Key(), err)
 		}
 		s.add(nil, func(record catalog.Record) bool {
-			n, err := strconv.ParseInt(metadata(record)[key], 10, 64)
-			return err == nil && (r.Operator() == selection.GreaterThan && n > bound || r.Operator() == selection.LessThan && n < bound)
+			return slices.ContainsFunc(terms, func(t labelTerm) bool {
+				values := metadata(record)
+				if t.label {
+					values = verbatim(record)
+				}
+				n, err := strconv.ParseInt(values[t.key], 10, 64)
+				return err == nil && (r.Operator() == selection.GreaterThan && n > bound || r.Operator() == selection.LessThan && n < bound)
+			})
 		})
 	default:
 		return tko.Errorf(tko.ErrInvalid, "label selector, key %q: the operator %q is unknown", r.Key(), r.Operator())
@@ -126,13 +160,30 @@ func (s *selector) label(r labels.Requirement) error {
 	return nil
 }
 
-// askFor asks the store for a metadata entry, if it can be asked: for one
-// pattern of a key.
-func (s *selector) askFor(key string, patterns []tko.Pattern) func(*catalog.Query) {
-	if _, asked := s.query.Metadata[key]; asked || len(patterns) != 1 {
+// askFor asks the store for a label, if it can be asked: for one pattern of a key.
+func (s *selector) askFor(terms []labelTerm) func(*catalog.Query) {
+	if len(terms) != 1 {
 		return nil
 	}
-	return func(q *catalog.Query) { q.Metadata[key] = patterns[0] }
+	t := terms[0]
+	asks := func(q *catalog.Query) map[string]tko.Pattern {
+		if t.label {
+			return q.Labels
+		}
+		return q.Metadata
+	}
+	if _, asked := asks(&s.query)[t.key]; asked {
+		return nil
+	}
+	return func(q *catalog.Query) { asks(q)[t.key] = t.pattern }
+}
+
+// verbatim are labels that are kept as they were written.
+func verbatim(r catalog.Record) map[string]string {
+	if r.Metadata == nil {
+		return nil
+	}
+	return r.Metadata.Labels
 }
 
 func metadata(r catalog.Record) map[string]string {
@@ -152,10 +203,10 @@ func (k *kind) field(s *selector, r fields.Requirement) error {
 	by, ok := k.fields[name]
 	switch {
 	case name == "metadata.name":
-		by = byName
+		by = k.byName
 	case strings.HasPrefix(name, labelsField):
 		by = func(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-			return s.byLabel(strings.TrimPrefix(name, labelsField), value)
+			return k.byLabel(s, strings.TrimPrefix(name, labelsField), value)
 		}
 	case !ok:
 		return unknownField(k, name)
@@ -181,29 +232,48 @@ func unknownField(k *kind, name string) error {
 	return tko.Errorf(tko.ErrInvalid, "%s can't be selected by the field %q: use %s", k.resource, name, strings.Join(known, ", "))
 }
 
-func (s *selector) byLabel(key, value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	key, err := tko.FromKubeName(key)
-	if err != nil {
-		return nil, nil, err
-	}
-	text, err := unescape(value)
-	if err != nil {
-		return nil, nil, err
-	}
-	pattern, err := tko.ParseValuePattern(text)
-	return s.askFor(key, []tko.Pattern{pattern}), func(r catalog.Record) bool {
-		value, ok := metadata(r)[key]
-		return ok && pattern.Match(value)
-	}, err
+func (k *kind) byLabel(s *selector, label, value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+	term, err := k.labelTerm(label, value)
+	return s.askFor([]labelTerm{term}), term.match, err
 }
 
-// byName takes the pattern as names are written: escaped.
-func byName(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+// byName takes the pattern as names are written: escaped. A name that no record
+// can have selects nothing.
+func (k *kind) byName(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
 	text, err := tko.FromKubeName(value)
+	if k.kind == tko.KindDeployment {
+		return byDeploymentName(value, text, err == nil)
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, func(catalog.Record) bool { return false }, nil
 	}
 	return byID(text)
+}
+
+// byDeploymentName selects by an ID or by a name that was kept. escaped says that
+// the value is a pattern, too, as which it is text.
+func byDeploymentName(value, text string, escaped bool) (func(*catalog.Query), func(catalog.Record) bool, error) {
+	var pattern tko.Pattern
+	if escaped {
+		var err error
+		if pattern, err = tko.ParsePattern(text); err != nil {
+			return nil, nil, err
+		}
+	}
+	match := func(r catalog.Record) bool {
+		name := r.KeptName()
+		if name == "" {
+			return escaped && pattern.Match(r.ID)
+		}
+		return name == value || escaped && pattern.Match(name)
+	}
+	switch {
+	case escaped && catalog.CheckKey(catalog.Key{Kind: tko.KindDeployment, ID: text}) == nil:
+		return func(q *catalog.Query) { q.IDs = append(q.IDs, pattern) }, match, nil
+	case !escaped || pattern.Exact():
+		return func(q *catalog.Query) { q.Origin = catalog.NameOrigin(value) }, match, nil
+	}
+	return nil, match, nil // of both: looked at one by one
 }
 
 func byPattern(value string, of func(catalog.Record) string, ask func(*catalog.Query, tko.Pattern)) (func(*catalog.Query), func(catalog.Record) bool, error) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -49,10 +50,12 @@ type Options struct {
 	// and what they may do; if empty, the cluster that this runs in. Not used if
 	// Trusting.
 	Kubeconfig string
+	// Authorizer says what users may do, if not nil, in place of that cluster.
+	Authorizer authorizer.Authorizer
 
 	Audit Audit
 	// Bookmarks is how often watchers who want to know are told how far they are,
-	// so that they can resume from there; 30s if zero.
+	// so that they can resume from there, also if nothing has changed; 30s if zero.
 	Bookmarks time.Duration
 	Watches   WatchLimits
 	Log       *slog.Logger // where to report; nowhere if nil
@@ -137,6 +140,9 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	}
 	if err := authenticate(ctx, config, o); err != nil {
 		return nil, err
+	}
+	if o.Authorizer != nil {
+		config.Authorization.Authorizer = o.Authorizer
 	}
 	if err := audit(config, o.Audit); err != nil {
 		return nil, err
@@ -264,21 +270,8 @@ func authenticate(ctx context.Context, config *genericapiserver.RecommendedConfi
 		config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 		return nil
 	}
-	var cluster *clientrest.Config
-	var err error
-	if o.Kubeconfig == "" {
-		cluster, err = clientrest.InClusterConfig()
-		if errors.Is(err, clientrest.ErrNotInCluster) {
-			err = tko.Errorf(tko.ErrInvalid, "this doesn't run in a cluster: say with --kubernetes-kubeconfig which one knows the users, or, on loopback only, --kubernetes-trust-everybody")
-		}
-	} else {
-		cluster, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
-	}
-	if err != nil {
-		return fmt.Errorf("the Kubernetes API asks a cluster who users are: %w", err)
-	}
-	if _, err := kubernetes.NewForConfig(cluster); err != nil {
-		return fmt.Errorf("the Kubernetes API asks a cluster who users are: %w", err)
+	if _, err := Cluster(o.Kubeconfig); err != nil {
+		return err
 	}
 	authn := options.NewDelegatingAuthenticationOptions()
 	authn.RemoteKubeConfigFile = o.Kubeconfig
@@ -292,6 +285,29 @@ func authenticate(ctx context.Context, config *genericapiserver.RecommendedConfi
 		return fmt.Errorf("the Kubernetes API asks a cluster what users may do: %w", err)
 	}
 	return ctx.Err()
+}
+
+// Cluster is a client of the management cluster: that of a kubeconfig, or, if it
+// is empty, the cluster that this runs in.
+func Cluster(kubeconfig string) (kubernetes.Interface, error) {
+	var config *clientrest.Config
+	var err error
+	if kubeconfig == "" {
+		config, err = clientrest.InClusterConfig()
+		if errors.Is(err, clientrest.ErrNotInCluster) {
+			err = tko.Errorf(tko.ErrInvalid, "this doesn't run in a cluster: say with --kubernetes-kubeconfig which one knows the users, or, on loopback only, --kubernetes-trust-everybody")
+		}
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	var client kubernetes.Interface
+	if err == nil {
+		client, err = kubernetes.NewForConfig(config)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the Kubernetes API asks a cluster who users are: %w", err)
+	}
+	return client, nil
 }
 
 // everybody is who calls a server that trusts: nobody knows.

@@ -47,6 +47,7 @@ type Reader interface {
 	Position(ctx context.Context) (int64, error)
 	Record(ctx context.Context, fields catalog.Fields, key catalog.Key) (catalog.Record, error)
 	Records(ctx context.Context, query catalog.Query, position int64) iter.Seq2[catalog.Record, error]
+	Named(ctx context.Context, name string) (catalog.Key, error)
 }
 
 // A Writer writes records.
@@ -112,25 +113,57 @@ func authored(ctx context.Context) context.Context {
 
 // Get answers one object.
 func (s *storage) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	key, err := s.kind.key(name)
-	if err != nil {
-		return nil, s.failed(ctx, "", nil, err)
-	}
 	if options != nil {
 		if err := s.notOlder(ctx, options.ResourceVersion); err != nil {
 			return nil, err
 		}
 	}
-	whole := !partial(ctx)
-	r, err := s.catalog.Record(ctx, s.kind.read(true), key)
+	r, err := s.record(ctx, s.kind.read(true), name)
 	if err != nil {
 		return nil, s.failed(ctx, name, nil, err)
 	}
-	o, err := s.kind.object(r, whole)
+	return s.show(ctx, name, r, !partial(ctx))
+}
+
+// show is a record as the user may see it.
+func (s *storage) show(ctx context.Context, name string, r catalog.Record, whole bool) (runtime.Object, error) {
+	o, err := s.kind.object(r, view{whole: whole, secrets: s.reader(ctx, name).sees(r)})
 	if err != nil {
 		return nil, s.failed(ctx, name, nil, err)
 	}
 	return o, nil
+}
+
+// key is the record that a name means: an ErrNotFound if none can have it.
+func (s *storage) key(ctx context.Context, name string) (catalog.Key, error) {
+	key := catalog.Key{Kind: s.kind.kind}
+	id, err := tko.FromKubeName(name)
+	if err == nil {
+		key.ID = id
+		err = catalog.CheckKey(key)
+	}
+	if err == nil {
+		return key, nil
+	}
+	if s.kind.kind == tko.KindDeployment {
+		if key, err := s.catalog.Named(ctx, name); err != nil || key.ID != "" {
+			return key, err
+		}
+	}
+	return key, tko.NotFound(s.kind.kind, name)
+}
+
+// record is the one that a name means, as it is.
+func (s *storage) record(ctx context.Context, fields catalog.Fields, name string) (catalog.Record, error) {
+	key, err := s.key(ctx, name)
+	if err != nil {
+		return catalog.Record{}, err
+	}
+	r, err := s.catalog.Record(ctx, fields, key)
+	if err == nil && r.KeptName() != "" && r.KeptName() != name { // the ID is no name of its
+		return catalog.Record{}, tko.NotFound(s.kind.kind, name)
+	}
+	return r, err
 }
 
 // notOlder makes sure that what is read is not older than a resourceVersion.
@@ -287,6 +320,7 @@ func (s *storage) objects(ctx context.Context, options *metainternalversion.List
 		if options != nil && options.Limit > 0 && len(selected.rest) == 0 {
 			query.Limit = int(min(options.Limit, 1<<30)) + 1 // one more says that there are more
 		}
+		reader := s.reader(ctx, "")
 		for read := query.Limit; read == query.Limit; { // fewer are the end
 			read = 0
 			for r, err := range s.catalog.Records(ctx, query, from.Position) {
@@ -299,7 +333,7 @@ func (s *storage) objects(ctx context.Context, options *metainternalversion.List
 				if !selected.keeps(r) || !named(r) {
 					continue
 				}
-				o, err := s.kind.object(r, whole)
+				o, err := s.kind.object(r, view{whole: whole, secrets: reader.sees(r)})
 				if !yield(listed{o, r.ID}, err) || err != nil {
 					return
 				}
@@ -310,7 +344,7 @@ func (s *storage) objects(ctx context.Context, options *metainternalversion.List
 
 // named says whether a record has a name in Kubernetes.
 func named(r catalog.Record) bool {
-	_, err := tko.KubeName(r.ID)
+	_, err := nameOf(r)
 	return err == nil
 }
 
@@ -320,7 +354,11 @@ func (s *storage) Create(ctx context.Context, obj runtime.Object, validate rest.
 	if !ok {
 		return nil, s.failed(ctx, "", nil, fmt.Errorf("created a %T", obj))
 	}
-	if s.kind.kind == tko.KindDeployment && applies(o, options.FieldManager) {
+	keep, err := s.kind.keepsName(o)
+	if err != nil {
+		return nil, s.failed(ctx, o.GetName(), nil, err)
+	}
+	if s.kind.kind == tko.KindDeployment && !keep && applies(o, options.FieldManager) {
 		return nil, s.failed(ctx, o.GetName(), nil, &fieldsError{field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "name"), o.GetName(), "there is no such deployment, and "+noApply),
 		}})
@@ -355,7 +393,11 @@ func applies(o object, manager string) bool {
 }
 
 // noApply is said to who applies a deployment that isn't there.
-const noApply = "apply never creates a deployment, because each would be another one: use kubectl create, and then apply with the name that it got"
+const noApply = "apply never creates a deployment without the annotation " + nameAnnotation + ": " + keepName + ", because each would be another one: " +
+	"annotate it, or use kubectl create, and then apply with the name that it got"
+
+// discarded warns of the name that a deployment doesn't get.
+const discarded = "metadata.name %q is discarded, because TKO names deployments: to keep the name, give the annotation " + nameAnnotation + ": " + keepName
 
 func (s *storage) create(ctx context.Context, o object, key catalog.Key, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
 	if key.ID != "" {
@@ -377,12 +419,31 @@ func (s *storage) create(ctx context.Context, o object, key catalog.Key, validat
 	if err != nil {
 		return nil, s.failed(ctx, o.GetName(), nil, err)
 	}
+	keep, err := s.kind.keepsName(o)
+	if err == nil && keep {
+		put.Name, err = givenName(o, names.SimpleNameGenerator.GenerateName)
+		o.SetName(put.Name)
+	}
+	if err != nil {
+		return nil, s.failed(ctx, o.GetName(), nil, err)
+	}
+	if given := o.GetName() + o.GetGenerateName(); s.kind.kind == tko.KindDeployment && !keep && given != "" {
+		warning.AddWarning(ctx, "", fmt.Sprintf(discarded, given))
+	}
 	put.Require, put.DryRun = catalog.Requirement{Absent: true}, dryRun
-	return s.write(ctx, o.GetName(), put)
+	return s.write(ctx, o, put, catalog.Record{})
 }
 
-// write puts a record and answers it.
-func (s *storage) write(ctx context.Context, name string, put catalog.Put) (runtime.Object, error) {
+// write puts the record of an object in place of another one, and returns it.
+func (s *storage) write(ctx context.Context, written object, put catalog.Put, before catalog.Record) (runtime.Object, error) {
+	name := written.GetName()
+	given, err := s.manifest(ctx, &put, before)
+	if err == nil {
+		put.Attached, err = attach(written, before, given)
+	}
+	if err != nil {
+		return nil, s.failed(ctx, name, put.Package, err)
+	}
 	put.Permit = func(before, after catalog.Record) error { return s.permit(ctx, before, after) }
 	r, _, err := s.catalog.PutRecord(authored(ctx), put)
 	if err != nil {
@@ -392,11 +453,7 @@ func (s *storage) write(ctx context.Context, name string, put catalog.Put) (runt
 		}
 		return nil, race(s.failed(ctx, name, pkg, err), err)
 	}
-	o, err := s.kind.object(r, true)
-	if err != nil {
-		return nil, s.failed(ctx, name, nil, err)
-	}
-	return o, nil
+	return s.show(ctx, name, r, true)
 }
 
 // permit asks whether who changes a deployment may approve it, if that is what
@@ -406,7 +463,7 @@ func (s *storage) permit(ctx context.Context, before, after catalog.Record) erro
 		return nil
 	}
 	user, _ := request.UserFrom(ctx)
-	name, err := tko.KubeName(after.ID)
+	name, err := nameOf(after)
 	if err != nil {
 		return err
 	}
@@ -427,17 +484,13 @@ func (s *storage) permit(ctx context.Context, before, after catalog.Record) erro
 func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateNew rest.ValidateObjectFunc,
 	validate rest.ValidateObjectUpdateFunc, mayCreate bool, options *metav1.UpdateOptions,
 ) (o runtime.Object, created bool, err error) {
-	key, err := s.kind.key(name)
-	if err != nil {
-		return nil, false, s.failed(ctx, "", nil, err)
-	}
 	dryRun := len(options.DryRun) > 0
 	err = untilAlone(ctx, func() error {
-		current, err := s.catalog.Record(ctx, catalog.Fields{Package: true, Deployments: true}, key)
+		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
 		created = mayCreate && errors.Is(err, tko.ErrNotFound)
 		switch {
 		case created:
-			o, err = s.createNamed(ctx, name, key, info, validateNew, dryRun)
+			o, err = s.createNamed(ctx, name, info, validateNew, dryRun)
 			return err
 		case err != nil:
 			return s.failed(ctx, name, nil, err)
@@ -446,12 +499,14 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 		if err != nil {
 			return err
 		}
-		put, err := s.kind.put(changed, key, current)
+		put, err := s.kind.put(changed, current.Key, current)
 		if err != nil {
 			return s.failed(ctx, name, nil, err)
 		}
-		put.Require, put.DryRun = require, dryRun
-		o, err = s.write(ctx, name, put)
+		if put.Require, put.DryRun = require, dryRun; krm.MayHoldSecrets(current.Package) {
+			put.Require.Position = current.Position // whose Secrets it may have been given
+		}
+		o, err = s.write(ctx, changed, put, current)
 		return err
 	})
 	if err != nil {
@@ -461,15 +516,30 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 }
 
 // createNamed makes an object that was to be changed and isn't there.
-func (s *storage) createNamed(ctx context.Context, name string, key catalog.Key, info rest.UpdatedObjectInfo, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
-	if s.kind.kind == tko.KindDeployment {
-		missing := apierrors.NewNotFound(s.kind.gr(), name)
+func (s *storage) createNamed(ctx context.Context, name string, info rest.UpdatedObjectInfo, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
+	missing := apierrors.NewNotFound(s.kind.gr(), name)
+	o, err := s.updated(ctx, info, s.kind.newObject())
+	if err != nil && s.kind.kind == tko.KindDeployment {
+		missing.ErrStatus.Message += ": " + err.Error()
+		return nil, missing
+	}
+	if err != nil {
+		return nil, err
+	}
+	keep, err := s.kind.keepsName(o)
+	if err != nil {
+		return nil, s.failed(ctx, name, nil, err)
+	}
+	if s.kind.kind == tko.KindDeployment && !keep {
 		missing.ErrStatus.Message += ": " + noApply
 		return nil, missing
 	}
-	o, err := s.updated(ctx, info, s.kind.newObject())
+	if o.GetName() == "" {
+		o.SetName(name)
+	}
+	key, err := s.kind.newKey(o, names.SimpleNameGenerator.GenerateName)
 	if err != nil {
-		return nil, err
+		return nil, s.failed(ctx, name, nil, err)
 	}
 	if o.GetUID() != "" || o.GetResourceVersion() != "" {
 		return nil, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it isn't there, and what has a uid or resourceVersion isn't new"))
@@ -532,7 +602,9 @@ func (s *storage) updated(ctx context.Context, info rest.UpdatedObjectInfo, old 
 // change is what an object becomes, and what must be so that it may.
 func (s *storage) change(ctx context.Context, name string, current catalog.Record, info rest.UpdatedObjectInfo, validate rest.ValidateObjectUpdateFunc) (object, catalog.Requirement, error) {
 	require := catalog.Requirement{Present: true, UID: current.UID}
-	old, err := s.kind.object(current, true)
+	// What is changed is what the user may see: a patch can't copy what it can't read.
+	seen := view{whole: true, secrets: s.reader(ctx, name).sees(current)}
+	old, err := s.kind.object(current, seen)
 	if err != nil {
 		return nil, require, s.failed(ctx, name, nil, err)
 	}
@@ -556,7 +628,7 @@ func (s *storage) change(ctx context.Context, name string, current catalog.Recor
 		return nil, require, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it was changed since, and is at resourceVersion %d: read it again", current.Position))
 	}
 	if validate != nil {
-		again, err := s.kind.object(current, true)
+		again, err := s.kind.object(current, seen)
 		if err != nil {
 			return nil, require, s.failed(ctx, name, nil, err)
 		}
@@ -589,10 +661,11 @@ func required(p *metav1.Preconditions) (require catalog.Requirement, err error) 
 
 // Delete deletes an object and what goes with it.
 func (s *storage) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	key, err := s.kind.key(name)
+	found, err := s.record(ctx, catalog.Fields{}, name)
 	if err != nil {
-		return nil, false, s.failed(ctx, "", nil, err)
+		return nil, false, s.failed(ctx, name, nil, err)
 	}
+	key := found.Key
 	if options == nil {
 		options = &metav1.DeleteOptions{}
 	}
@@ -625,11 +698,8 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 	if deleted.Descendants > 0 {
 		warning.AddWarning(ctx, "", strconv.Itoa(deleted.Descendants)+" descendants of "+s.kind.singular+" "+r.ID+" go with it")
 	}
-	o, err := s.kind.object(r, true)
-	if err != nil {
-		return nil, false, s.failed(ctx, name, nil, err)
-	}
-	return o, true, nil
+	o, err := s.show(ctx, name, r, true)
+	return o, err == nil, err
 }
 
 // orphaned is the refusal of a deletion that should leave descendants.
@@ -669,8 +739,13 @@ func (s *storage) DeleteCollection(ctx context.Context, validate rest.ValidateOb
 				return err
 			}
 		}
-		key, err := s.kind.key(o.GetName())
-		ids = append(ids, key.ID)
+		key, err := s.key(ctx, o.GetName())
+		if err == nil {
+			ids = append(ids, key.ID)
+		}
+		if errors.Is(err, tko.ErrNotFound) { // deleted since it was listed
+			return nil
+		}
 		return err
 	})
 	if err != nil {

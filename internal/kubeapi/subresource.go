@@ -55,13 +55,9 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 	validate rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
 	s := p.part.storage
-	key, err := s.kind.key(name)
-	if err != nil {
-		return nil, false, s.failed(ctx, "", nil, err)
-	}
 	var r catalog.Record
-	err = untilAlone(ctx, func() error {
-		current, err := s.catalog.Record(ctx, catalog.Fields{Package: true, Deployments: true}, key)
+	err := untilAlone(ctx, func() error {
+		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
 		if err != nil {
 			return s.failed(ctx, name, nil, err)
 		}
@@ -77,11 +73,8 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 	if err != nil {
 		return nil, false, err
 	}
-	answer, err := s.kind.object(r, true)
-	if err != nil {
-		return nil, false, s.failed(ctx, name, nil, err)
-	}
-	return answer, false, nil
+	shown, err := s.show(ctx, name, r, true)
+	return shown, false, err
 }
 
 // statusOf is the subresource status: conditions.
@@ -102,7 +95,13 @@ func statusOf(s *storage) rest.Storage {
 		if err != nil {
 			return current, err
 		}
-		changed, gone, err := changedConditions(current.Conditions, conditions(current), list, managers)
+		list, err = withoutReady(current, list)
+		if err != nil {
+			return current, err
+		}
+		stored := current
+		stored.Conditions = storedConditions(current)
+		changed, gone, err := changedConditions(stored.Conditions, conditionsOf(stored), list, managers)
 		if err != nil {
 			return current, err
 		}

@@ -66,7 +66,7 @@ func TestApproval(t *testing.T) {
 	prepared := w.must("GET", "deployments/"+name, nil)
 	dry := w.must("PATCH", path+"?dryRun=All", `{"status":{"approved":true}}`, "Content-Type", merge)
 	conditions, _ := dry.at("status.conditions").([]any)
-	if dry.at("status.approved") != true || len(conditions) != 2 {
+	if dry.at("status.approved") != true || len(conditions) != 3 {
 		t.Errorf("it would be approved, and say so: %v", dry["status"])
 	}
 	if diff := cmp.Diff(prepared, w.must("GET", "deployments/"+name, nil)); diff != "" {
@@ -137,7 +137,7 @@ func TestConditionsAreOfTheNewestGeneration(t *testing.T) {
 	}
 	got := w.must("PATCH", "deployments/"+name, `{"metadata":{"labels":{"v":"1"}}}`, "Content-Type", merge)
 	generation, _ := got.at("metadata.generation").(float64)
-	want := map[string]float64{"Prepared": generation, "Approved": generation, "Scheduled": generation - 1}
+	want := map[string]float64{"Prepared": generation, "Approved": generation, "Scheduled": generation - 1, "Ready": generation}
 	observed := map[string]float64{}
 	conditions, _ := got.at("status.conditions").([]any)
 	for _, c := range conditions {

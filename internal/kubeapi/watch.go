@@ -58,6 +58,7 @@ func (s *storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 		}
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
+	w.reader = s.reader(ctx, "")
 	w.done.Go(func() {
 		defer close(w.results)
 		w.run(ctx)
@@ -70,6 +71,7 @@ type watcher struct {
 	storage   *storage
 	selector  *selector
 	whole     bool
+	reader    *reader
 	bookmarks bool
 	initial   *metainternalversion.ListOptions // what there is is told first
 	announce  bool                             // and then that it was all
@@ -150,23 +152,33 @@ func (w *watcher) bookmark(ctx context.Context, annotations map[string]string) e
 	return w.send(ctx, watch.Bookmark, o)
 }
 
+// mark sends a bookmark if the client wants any.
+func (w *watcher) mark(ctx context.Context) error {
+	if !w.bookmarks {
+		return nil
+	}
+	return w.bookmark(ctx, nil)
+}
+
 // follow tells what changes.
 func (w *watcher) follow(ctx context.Context) error {
 	ticker := time.NewTicker(w.storage.bookmarks)
 	defer ticker.Stop()
-	told := w.position // to the client
 	for {
+		select {
+		case <-ticker.C: // also while changes don't end
+			if err := w.mark(ctx); err != nil {
+				return err
+			}
+		default:
+		}
 		events, upTo, wait, err := w.storage.hub.after(ctx, w.position)
 		if err != nil {
 			return err
 		}
 		for _, e := range events {
-			sent, err := w.tell(ctx, e)
-			if err != nil {
+			if err := w.tell(ctx, e); err != nil {
 				return err
-			}
-			if sent {
-				told = e.Position
 			}
 		}
 		w.position = upTo
@@ -181,34 +193,27 @@ func (w *watcher) follow(ctx context.Context) error {
 			return errGone
 		case <-wait:
 		case <-ticker.C:
-			if w.bookmarks && told != w.position {
-				if err := w.bookmark(ctx, nil); err != nil {
-					return err
-				}
-				told = w.position
+			if err := w.mark(ctx); err != nil {
+				return err
 			}
 		}
 	}
 }
 
 // tell sends an event, if it is one of what is watched.
-func (w *watcher) tell(ctx context.Context, e *event) (sent bool, err error) {
+func (w *watcher) tell(ctx context.Context, e *event) error {
 	if !named(e.Record) {
-		return false, nil
+		return nil
 	}
 	typ, ok, err := w.typeOf(ctx, e)
 	if err != nil || !ok {
-		return false, err
+		return err
 	}
-	encode := e.whole
-	if !w.whole {
-		encode = e.partial
-	}
-	o, err := encode()
+	o, err := e.views[view{whole: w.whole, secrets: w.reader.sees(e.Record)}]()
 	if err != nil {
-		return false, err
+		return err
 	}
-	return true, w.send(ctx, typ, own(o))
+	return w.send(ctx, typ, own(o))
 }
 
 // typeOf says what an event is to the watcher: what is no longer selected is

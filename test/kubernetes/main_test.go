@@ -45,6 +45,17 @@ kind: RoleBinding
 metadata: {name: tko-auth-reader, namespace: kube-system}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: extension-apiserver-authentication-reader}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tko-data}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: tko-data-events, namespace: default}
+rules: [{apiGroups: [""], resources: [events], verbs: [create, patch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: tko-data-events, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tko-data-events}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tko-data}]
 `
 
 // newWorld starts a server with roles and registers it in the cluster that all

@@ -263,7 +263,8 @@ func flag(r krm.Resource, name, yes, no string) (bool, error) {
 	}
 }
 
-// labels are the metadata: keys and values are escaped as in Kubernetes.
+// labels are the metadata, as in the Kubernetes API: escaped, or as they are
+// written. Those with a prefix, which tools set, are none.
 func labels(r krm.Resource) (map[string]string, error) {
 	value, ok := r.Get("metadata", "labels")
 	if !ok || value == nil {
@@ -279,16 +280,9 @@ func labels(r krm.Resource) (map[string]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("metadata.labels: %q is no string: quote it", key)
 		}
-		k, err := tko.FromKubeName(key)
-		if err != nil {
-			return nil, fmt.Errorf("metadata.labels: %q: %w", key, err)
+		if k, v, _ := tko.FromLabel(key, text); k != "" {
+			metadata[k] = v
 		}
-		if text != "" {
-			if text, err = tko.FromKubeName(text); err != nil {
-				return nil, fmt.Errorf("metadata.labels: the value of %q: %w", key, err)
-			}
-		}
-		metadata[k] = text
 	}
 	return metadata, nil
 }

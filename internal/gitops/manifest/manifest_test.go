@@ -27,7 +27,7 @@ const head = "apiVersion: tko.nephio.org/v1alpha1\nkind: "
 func TestRead(t *testing.T) {
 	t.Parallel()
 	got, err := read(t, "", map[string]string{
-		"z.yaml": head + "Deployment\nmetadata: {name: one, labels: {a-002fb: c-002dd}}\nspec: {templateId: t, siteId: s, parentDeploymentId: p}\n---\n" +
+		"z.yaml": head + "Deployment\nmetadata: {name: one, labels: {a-002fb: c-002dd, region: eu-west-1, app.kubernetes.io/name: x}}\nspec: {templateId: t, siteId: s, parentDeploymentId: p}\n---\n" +
 			head + "Site\nmetadata: {name: lagos-002f1, annotations: {gitops.tko.nephio.org/adopt: 'true', gitops.tko.nephio.org/prune: disabled}}\nspec: {templateId: t}\n",
 		"a/b.yml":     head + "Plugin\nmetadata: {name: schedule-007cx}\nspec: {executor: command, arguments: [a, b], properties: {k: v}, triggers: [{group: g, version: v1, kind: K}]}\n",
 		"a/t.yaml":    head + "Template\nspec: {templateId: 'demo/x:v1', package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}]}}\nstatus: {}\n",
@@ -49,7 +49,7 @@ func TestRead(t *testing.T) {
 		{File: "list.yaml", Name: "kano", Put: tko.Put{Kind: tko.KindSite, ID: "kano"}},
 		{File: "z.yaml", Name: "lagos/1", Adopt: true, Keep: true, Put: tko.Put{Kind: tko.KindSite, ID: "lagos/1", Template: "t"}},
 		{File: "mark.yaml", Name: "windows", Put: tko.Put{Kind: tko.KindSite, ID: "windows"}},
-		{File: "z.yaml", Name: "one", Put: tko.Put{Kind: tko.KindDeployment, Template: "t", Site: "s", Parent: "p", Metadata: map[string]string{"a/b": "c-d"}}},
+		{File: "z.yaml", Name: "one", Put: tko.Put{Kind: tko.KindDeployment, Template: "t", Site: "s", Parent: "p", Metadata: map[string]string{"a/b": "c-d", "region": "eu-west-1"}}},
 	}
 	digests := map[string]bool{}
 	for i := range got {
@@ -107,7 +107,6 @@ func TestWrong(t *testing.T) {
 		"no name":          {head + "Site\n", "spec.siteId: give it one"},
 		"two names":        {head + "Site\nmetadata: {name: a}\nspec: {siteId: b/c}\n", `"b-002fc"`},
 		"alphabet":         {head + "Site\nspec: {siteId: 'a b'}\n", "a b"},
-		"label":            {head + "Site\nmetadata: {labels: {a: b-c}}\nspec: {siteId: s}\n", "labels"},
 		"number":           {head + "Site\nmetadata: {labels: {a: 1}}\nspec: {siteId: s}\n", "quote it"},
 		"package":          {head + "Site\nspec: {siteId: s, package: []}\n", "resources: […]"},
 		"resource twice":   {head + "Site\nspec: {siteId: s, package: {resources: [{apiVersion: v1, kind: X}, {apiVersion: v1, kind: X}]}}\n", "X"},

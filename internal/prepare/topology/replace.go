@@ -282,6 +282,9 @@ func (p *Preparer) discard(ctx context.Context, placement krm.Identity, children
 		}
 		ctx := tko.WithAuthor(ctx, tko.Author{Who: Author, Why: "no longer wanted, before it replaced anything"})
 		_, err := p.Children.DeleteDeploymentAt(ctx, child.ID, child.Stamp.Revision)
+		if errors.Is(err, tko.ErrInvalid) {
+			return notConfirmed(placement, child.ID, err)
+		}
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return fmt.Errorf("delete %q, a child of %s that is no longer wanted: %w", child.ID, placement, err)
 		}

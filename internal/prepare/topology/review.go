@@ -490,6 +490,12 @@ func countOf(batches []tko.NewChildren) int {
 	return n
 }
 
+// notConfirmed is the refusal of the data controller to delete a child with the
+// many deployments that would go with it.
+func notConfirmed(placement krm.Identity, child tko.DeploymentID, err error) error {
+	return refuse(placement, ReasonNotConfirmed, "doesn't delete its child %q by itself; \"tko deployment delete %[1]s\" does, if the count is confirmed: %v", child, err)
+}
+
 // CarryOut creates and deletes what was decided. Doing it again, whole or after
 // half of it, has the same result. What would take the place of others and is no
 // longer wanted goes first; then what is new is created, before what is old goes. tko.ErrConflict and tko.ErrBusy say that another writer is
@@ -518,7 +524,7 @@ func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decis
 		}
 		_, err := p.Children.DeleteDeployment(ctx, child.ID)
 		if errors.Is(err, tko.ErrInvalid) { // too many go with it
-			return refuse(placement, ReasonNotConfirmed, "doesn't delete its child %q by itself; \"tko deployment delete %[1]s\" does, if the count is confirmed: %v", child.ID, err)
+			return notConfirmed(placement, child.ID, err)
 		}
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return fmt.Errorf("delete %q, a child of %s: %w", child.ID, placement, err)

@@ -91,7 +91,7 @@ func checkWrite(w *catalog.Write) error {
 	if r.Metadata == nil {
 		return nil
 	}
-	for _, pairs := range []map[string]string{r.Metadata.Effective, r.Metadata.Inherited, r.Metadata.Passed} {
+	for _, pairs := range []map[string]string{r.Metadata.Effective, r.Metadata.Inherited, r.Metadata.Passed, r.Metadata.Labels} {
 		for key, value := range pairs {
 			if len(key) > maxKey {
 				return tko.Errorf(tko.ErrInvalid, "metadata key %.60q… has %d bytes: use at most %d", key, len(key), maxKey)

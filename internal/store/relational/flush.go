@@ -20,6 +20,9 @@ type pairKey struct {
 	hash [16]byte
 }
 
+// labelsOf is the kind under which the index has the labels of a kind's records.
+func labelsOf(kind tko.Kind) tko.Kind { return kind + " label" }
+
 func pairOf(kind tko.Kind, key, value string) pairKey {
 	sum := sha256.Sum256([]byte(value))
 	return pairKey{kind, key, [16]byte(sum[:16])}
@@ -71,7 +74,7 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 
 // isShared says whether a record's metadata is indexed by itself.
 func isShared(kind tko.Kind, m *catalog.Metadata) bool {
-	return kind == tko.KindDeployment && len(m.Passed) == 0 && len(m.Inherited) > 0 && maps.Equal(m.Effective, m.Inherited)
+	return kind == tko.KindDeployment && len(m.Passed) == 0 && len(m.Labels) == 0 && len(m.Inherited) > 0 && maps.Equal(m.Effective, m.Inherited)
 }
 
 // digestOf tells what is shared from what isn't, though it be the same.
@@ -217,9 +220,10 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 	maps.Copy(sets, missing)
 	slices.SortFunc(differences, func(a, b difference) int { return compareKeys(a.key, b.key) })
 
-	effective := func(id int64) map[string]string {
+	// What the index has of a metaset: metadata, and labels.
+	indexed := func(kind tko.Kind, id int64) map[tko.Kind]map[string]string {
 		if set := sets[id]; set != nil && id > 0 {
-			return set.Effective
+			return map[tko.Kind]map[string]string{kind: set.Effective, labelsOf(kind): set.Labels}
 		}
 		return nil
 	}
@@ -235,15 +239,18 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 		}
 	}
 	for _, d := range differences {
-		old, next := effective(d.old), effective(d.next)
-		for key, value := range old {
-			if now, ok := next[key]; !ok || now != value {
-				removed = append(removed, entry{pairOf(d.key.Kind, key, value), value, d.key.ID})
+		before, after := indexed(d.key.Kind, d.old), indexed(d.key.Kind, d.next)
+		for _, kind := range []tko.Kind{d.key.Kind, labelsOf(d.key.Kind)} {
+			old, next := before[kind], after[kind]
+			for key, value := range old {
+				if now, ok := next[key]; !ok || now != value {
+					removed = append(removed, entry{pairOf(kind, key, value), value, d.key.ID})
+				}
 			}
-		}
-		for key, value := range next {
-			if before, ok := old[key]; !ok || before != value {
-				added = append(added, entry{pairOf(d.key.Kind, key, value), value, d.key.ID})
+			for key, value := range next {
+				if was, ok := old[key]; !ok || was != value {
+					added = append(added, entry{pairOf(kind, key, value), value, d.key.ID})
+				}
 			}
 		}
 	}

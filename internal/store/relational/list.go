@@ -221,7 +221,7 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 	}
 	if l.walk.rest != nil {
 		all := len(rows)
-		rows = slices.DeleteFunc(rows, func(r row) bool { return !l.walk.matches(r.Metadata.Effective) })
+		rows = slices.DeleteFunc(rows, func(r row) bool { return !l.walk.matches(r.Metadata) })
 		l.walk.matched -= all - len(rows)
 		skipped := min(l.skip, len(rows))
 		l.skip -= skipped
@@ -278,9 +278,13 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 }
 
 // matches says whether metadata fulfils what the database didn't see to.
-func (p *plan) matches(effective map[string]string) bool {
+func (p *plan) matches(metadata *catalog.Metadata) bool {
 	for _, f := range p.rest {
-		if value, ok := effective[f.key]; !ok || !f.match(value) {
+		has := metadata.Effective
+		if f.label {
+			has = metadata.Labels
+		}
+		if value, ok := has[f.key]; !ok || !f.match(value) {
 			return false
 		}
 	}

@@ -89,6 +89,7 @@ type bound struct {
 // A restFilter is a metadata filter for which the index is of no use.
 type restFilter struct {
 	key   string
+	label bool // and none of metadata
 	match func(string) bool
 }
 
@@ -212,6 +213,9 @@ func (p *plan) prepare(ctx context.Context) error {
 	if q.Parent != "" {
 		p.column("parent", q.Parent)
 	}
+	if q.Origin != "" {
+		p.column("origin", q.Origin)
+	}
 	p.flag("prepared", q.Prepared)
 	p.flag("approved", q.Approved)
 	if q.Outdated != nil {
@@ -305,6 +309,7 @@ func outdated(wanted bool) condition {
 
 // A metadataKey is a key that the metadata of records must have.
 type metadataKey struct {
+	kind    tko.Kind // under which the index has it: see labelsOf
 	key     string
 	pattern tko.Pattern
 	pairs   []int64 // that match; more than maxPairs: not all
@@ -316,16 +321,20 @@ type metadataKey struct {
 func (p *plan) metadata(ctx context.Context) error {
 	var list []*metadataKey
 	for _, key := range slices.Sorted(maps.Keys(p.query.Metadata)) {
-		k := &metadataKey{key: key, pattern: p.query.Metadata[key]}
+		list = append(list, &metadataKey{kind: p.query.Kind, key: key, pattern: p.query.Metadata[key]})
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.query.Labels)) {
+		list = append(list, &metadataKey{kind: labelsOf(p.query.Kind), key: key, pattern: p.query.Labels[key]})
+	}
+	for _, k := range list {
 		var err error
-		if k.pairs, err = p.pairs(ctx, p.query.Kind, key, k.pattern, maxPairs); err != nil {
+		if k.pairs, err = p.pairs(ctx, k.kind, k.key, k.pattern, maxPairs); err != nil {
 			return err
 		}
 		if len(k.pairs) == 0 {
 			p.nothing = true
 			return nil
 		}
-		list = append(list, k)
 	}
 	if err := p.shared(ctx, list); err != nil {
 		return err
@@ -399,7 +408,7 @@ func (p *plan) metadataFilter(k *metadataKey) filter {
 	}
 	if len(k.pairs) > maxProbed || !k.all {
 		f.hidden = nil
-		p.rest = append(p.rest, restFilter{k.key, matcher(k.pattern)})
+		p.rest = append(p.rest, restFilter{k.key, k.kind != p.query.Kind, matcher(k.pattern)})
 	}
 	return f
 }
@@ -409,14 +418,14 @@ func (p *plan) allWays(ctx context.Context, k *metadataKey) (*ways, error) {
 	if k.all {
 		return &ways{pairs: k.pairs, sets: k.sets}, nil
 	}
-	pairs, err := p.pairs(ctx, p.query.Kind, k.key, k.pattern, -1)
+	pairs, err := p.pairs(ctx, k.kind, k.key, k.pattern, -1)
 	if err != nil {
 		return nil, err
 	}
 	b := &builder{dialect: &p.store.dialect}
 	var sets []int64
 	err = p.run(ctx, Statement{
-		SQL:  "SELECT s.metaset FROM pair p JOIN metaset_pair s ON s.pair = p.id WHERE " + b.all(entries(p.query.Kind, k.key, k.pattern)),
+		SQL:  "SELECT s.metaset FROM pair p JOIN metaset_pair s ON s.pair = p.id WHERE " + b.all(entries(k.kind, k.key, k.pattern)),
 		Args: b.args, Scan: scanInts(&sets),
 	})
 	return &ways{pairs: pairs, sets: sets}, err

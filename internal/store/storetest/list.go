@@ -20,6 +20,8 @@ var listPromises = []promise{
 	{"every filter selects what it says, alone and with others", everyFilter},
 	{"windows cut what matches", windowsCut},
 	{"the index of metadata follows the records", metadataFollows},
+	{"labels are selected by like metadata, and apart from it", labelsAreSelected},
+	{"a record is found by its origin", originsAreFound},
 	{"what a deployment has from its template alone is found like its own", inheritedIsFound},
 	{"many deployments of many templates are found in their order", manyInherit},
 	{"metadata of very many templates is matched", manyTemplates},
@@ -46,6 +48,62 @@ func listIsSorted(w *world) {
 	for i, name := range names {
 		w.equal("after "+name, w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1, After: name}), slices.Clone(names[i+1:]))
 	}
+}
+
+// labelsAreSelected: the index of labels follows the records, also of those
+// that have nothing but labels beside the metadata of their template.
+func labelsAreSelected(w *world) {
+	labelled := func(key, value string) func(*catalog.Write) {
+		return func(w *catalog.Write) {
+			m := *w.Record.Metadata
+			m.Labels = map[string]string{key: value}
+			w.Record.Metadata = &m
+		}
+	}
+	const by = "example.org/by"
+	w.commit(deployment("d1", inherited("k", "v")), deployment("d3", inherited("k", "v")))
+	w.commit(deployment("d5", inherited("k", "v"), labelled(by, "helm")), deployment("d6", own("k", "v"), labelled(by, "flux")), deployment("d7", own(by, "helm")))
+	w.commit(site("s1", own("k", "v"), labelled(by, "helm")))
+	query := func(kind tko.Kind, labels, metadata map[string]tko.Pattern) []string {
+		return w.ids(catalog.Query{Kind: kind, Limit: -1, Labels: labels, Metadata: metadata})
+	}
+	w.equal("a value", query(tko.KindDeployment, values(by, "helm"), nil), []string{"d5"})
+	w.equal("a pattern", query(tko.KindDeployment, values(by, "*l*"), nil), []string{"d5", "d6"})
+	w.equal("with metadata", query(tko.KindDeployment, values(by, "*"), values("k", "v")), []string{"d5", "d6"})
+	w.equal("metadata alone", query(tko.KindDeployment, nil, values("k", "v")), []string{"d1", "d3", "d5", "d6"})
+	w.equal("metadata of the same key", query(tko.KindDeployment, nil, values(by, "helm")), []string{"d7"})
+	w.equal("another kind", query(tko.KindSite, values(by, "helm"), nil), []string{"s1"})
+	w.equal("none", query(tko.KindDeployment, values(by, "argo"), nil), []string{})
+	w.equal("read", w.one(deploymentKey("d5")).Metadata.Labels, map[string]string{by: "helm"})
+
+	w.commit(deployment("d5", inherited("k", "v"), labelled(by, "flux"), expect(1)), deployment("d6", own("k", "v"), expect(1)))
+	w.equal("changed", query(tko.KindDeployment, values(by, "flux"), nil), []string{"d5"})
+	w.equal("no longer", query(tko.KindDeployment, values(by, "helm"), nil), []string{})
+	w.commit(deleted(deploymentKey("d5")))
+	w.equal("deleted", query(tko.KindDeployment, values(by, "*"), nil), []string{})
+
+	// More values than are merged, and than are looked up at once.
+	const many = 1200
+	for i := range many {
+		w.commit(site(fmt.Sprintf("m%04d", i), own("k", "v"), labelled("n", fmt.Sprintf("x%04d", i))))
+	}
+	w.equal("many values", len(query(tko.KindSite, values("n", "x*"), nil)), many)
+	w.equal("some of many", query(tko.KindSite, values("n", "*0007", by, "*"), nil), []string{})
+	w.equal("one of many", query(tko.KindSite, values("n", "*0007"), values("k", "*")), []string{"m0007"})
+}
+
+func originsAreFound(w *world) {
+	w.commit(deployment("d1", origin("kept/a")), deployment("d2", origin("kept/b")), site("s", origin("kept/a")))
+	query := catalog.Query{Kind: tko.KindDeployment, Limit: -1, Origin: "kept/a"}
+	w.equal("by origin", w.ids(query), []string{"d1"})
+	query.Origin = "kept/c"
+	w.equal("none", w.ids(query), []string{})
+	query.Origin, query.IDs = "kept/b", patterns("d1")
+	w.equal("and another filter", w.ids(query), []string{})
+	query.IDs = patterns("d*")
+	w.equal("and one that fits", w.ids(query), []string{"d2"})
+	w.commit(deleted(deploymentKey("d2")))
+	w.equal("deleted", w.ids(query), []string{})
 }
 
 func patterns(texts ...string) []tko.Pattern {

@@ -1,0 +1,154 @@
+package kubeapi
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// Metadata is shown as labels, escaped as names are. A label whose key or value
+// is no such escape is kept as it was written: verbatim. It is also metadata under
+// its literal text, unless its key has a prefix, as those of Helm and others have.
+// Plugins have no metadata, so that all of their labels are verbatim.
+
+// labelsOf are the labels of a record. Metadata that can't be one is left out.
+func labelsOf(r catalog.Record) map[string]string {
+	if r.Metadata == nil || len(r.Metadata.Effective)+len(r.Metadata.Labels) == 0 {
+		return nil
+	}
+	labels := make(map[string]string, len(r.Metadata.Effective))
+	for key, value := range r.Metadata.Effective {
+		if k, v, ok := labelOf(key, value); ok && !spelled(r, key) {
+			labels[k] = v
+		}
+	}
+	for label, value := range r.Metadata.Labels {
+		if r.Kind == tko.KindPlugin || tko.HasLabelPrefix(label) || spelled(r, label) {
+			labels[label] = value
+		}
+	}
+	return labels
+}
+
+// spelled says whether metadata is shown verbatim. If it was changed since
+// elsewhere, it isn't.
+func spelled(r catalog.Record, key string) bool {
+	label, ok := r.Metadata.Labels[key]
+	value, there := r.Metadata.Effective[key]
+	return ok && there && label == value && !tko.HasLabelPrefix(key)
+}
+
+func labelOf(key, value string) (k, v string, ok bool) {
+	k, err := tko.KubeName(key)
+	if err == nil && value != "" {
+		v, err = tko.KubeName(value)
+	}
+	return k, v, err == nil
+}
+
+// givenLabels is what the labels of an object ask for.
+type givenLabels struct {
+	metadata map[string]string
+	verbatim map[string]string
+	gone     []string // keys of metadata that were labels, and aren't any more
+}
+
+// fromLabels reads labels that are written in place of a record's. Metadata of
+// the record that can't be a label stays.
+func (k *kind) fromLabels(labels map[string]string, before catalog.Record) (given givenLabels, wrong field.ErrorList) {
+	given = givenLabels{metadata: make(map[string]string, len(labels)), verbatim: map[string]string{}}
+	shown := labelsOf(before)
+	if before.Metadata != nil {
+		for key, value := range before.Metadata.Effective {
+			if _, _, ok := labelOf(key, value); !ok && !spelled(before, key) {
+				given.metadata[key] = value
+			}
+		}
+	}
+	from := map[string]string{} // metadata key: label
+	for _, label := range slices.Sorted(maps.Keys(labels)) {
+		text := labels[label]
+		key, value, escaped := tko.FromLabel(label, text)
+		if k.kind == tko.KindPlugin || !escaped {
+			if err := checkLabel(label, text); len(err) > 0 {
+				wrong = append(wrong, err...)
+				continue
+			}
+			given.verbatim[label] = text
+		}
+		if k.kind == tko.KindPlugin || key == "" {
+			continue
+		}
+		if other, twice := from[key]; twice {
+			if was, ok := shown[other]; ok && was == labels[other] { // the new spelling is in place of the one that was shown
+				delete(given.verbatim, other)
+			} else if was, ok := shown[label]; ok && was == text {
+				delete(given.verbatim, label)
+				continue
+			} else {
+				wrong = append(wrong, field.Invalid(labelPath(label), text, "the label "+other+" is the same metadata: give one of them"))
+				continue
+			}
+		}
+		from[key] = label
+		given.metadata[key] = value
+	}
+	if before.Metadata != nil {
+		for key := range before.Metadata.Effective {
+			if _, ok := given.metadata[key]; !ok {
+				given.gone = append(given.gone, key)
+			}
+		}
+	}
+	return given, wrong
+}
+
+// checkLabel says what is wrong with a label that is no escaped metadata.
+func checkLabel(label, value string) field.ErrorList {
+	if wrong := metav1validation.ValidateLabelName(label, labelPath(label)); len(wrong) > 0 {
+		return wrong
+	}
+	return metav1validation.ValidateLabels(map[string]string{label: value}, labelPath(label))
+}
+
+func labelPath(label string) *field.Path { return field.NewPath("metadata", "labels").Key(label) }
+
+// The annotation with which a deployment keeps the name that it is given.
+const (
+	nameAnnotation = "tko.nephio.org/name"
+	keepName       = "Keep"
+)
+
+// keepsName says whether an object shall be known by the name that it has.
+func (k *kind) keepsName(o object) (bool, error) {
+	value, ok := o.GetAnnotations()[nameAnnotation]
+	if k.kind != tko.KindDeployment || !ok {
+		return false, nil
+	}
+	if value != keepName {
+		return false, &fieldsError{field.ErrorList{field.NotSupported(field.NewPath("metadata", "annotations").Key(nameAnnotation), value, []string{keepName})}}
+	}
+	return true, nil
+}
+
+// givenName is the name that a new deployment keeps.
+func givenName(o object, generate func(base string) string) (string, error) {
+	path, name := field.NewPath("metadata", "name"), o.GetName()
+	if name == "" && o.GetGenerateName() != "" {
+		name = generate(o.GetGenerateName())
+	}
+	if name == "" {
+		return "", &fieldsError{field.ErrorList{field.Required(path, "the annotation "+nameAnnotation+" keeps it")}}
+	}
+	if wrong := apivalidation.NameIsDNSSubdomain(name, false); len(wrong) > 0 {
+		return "", &fieldsError{field.ErrorList{field.Invalid(path, name, strings.Join(wrong, "; "))}}
+	}
+	return name, nil
+}

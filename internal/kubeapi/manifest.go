@@ -1,0 +1,153 @@
+package kubeapi
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A deployment that keeps its name is managed by a manifest, which is applied
+// again and again. What the manifest gives is merged into the template, and
+// prepared: so the package differs from it. Applied again, the same manifest
+// changes nothing, and a changed one changes what it has changed.
+
+// A givenResource is a resource of the manifest that was applied last.
+type givenResource struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name,omitempty"`
+	// Digest is that of the resource; "" if it was changed since otherwise than by
+	// a manifest.
+	Digest string `json:"digest,omitempty"`
+}
+
+func (g givenResource) identity() krm.Identity {
+	return krm.Identity{GVK: krm.ParseGVK(g.APIVersion, g.Kind), Name: g.Name}
+}
+
+// givenOf is what a manifest gives.
+func givenOf(pkg krm.Package) ([]givenResource, error) {
+	var given []givenResource
+	for _, r := range pkg {
+		digest, err := resourceDigest(r)
+		if err != nil {
+			return nil, err
+		}
+		given = append(given, givenResource{APIVersion: r.Text("apiVersion"), Kind: r.Text("kind"), Name: r.Identity().Name, Digest: digest})
+	}
+	return given, nil
+}
+
+func resourceDigest(r krm.Resource) (string, error) {
+	digest, _, err := krm.DigestOf(krm.Package{r})
+	if err != nil {
+		return "", tko.Errorf(tko.ErrInvalid, "%s can't be stored: %w", r.Identity(), err)
+	}
+	return hex.EncodeToString(digest[:]), nil
+}
+
+// manifest makes the package of a deployment that keeps its name from what is
+// written, and returns what is remembered of that.
+func (s *storage) manifest(ctx context.Context, put *catalog.Put, before catalog.Record) ([]givenResource, error) {
+	if put.Name != "" {
+		return givenOf(put.Package)
+	}
+	if before.KeptName() == "" {
+		return nil, nil
+	}
+	var was attached
+	if raw := before.Attached(); len(raw) > 0 {
+		if err := json.Unmarshal(raw, &was); err != nil {
+			return nil, fmt.Errorf("read what Kubernetes keeps with %s %q: %w", before.Kind, before.ID, err)
+		}
+	}
+	current, err := before.Resources()
+	if err != nil {
+		return nil, fmt.Errorf("%w", err)
+	}
+	if own, err := put.Package.Deployment(); err != nil || own != nil {
+		return edited(was.Given, current, put.Package), nil
+	}
+	if err := put.Package.Check(); err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "invalid package: %w", err)
+	}
+	given, err := givenOf(put.Package)
+	if err != nil {
+		return nil, err
+	}
+	put.Package, err = s.applied(ctx, was.Given, given, current, put.Package, put.Template)
+	return given, err
+}
+
+// edited is what is remembered of a manifest once the package itself is written.
+func edited(given []givenResource, current, written krm.Package) []givenResource {
+	digests := func(pkg krm.Package) map[krm.Identity]string {
+		all := make(map[krm.Identity]string, len(pkg))
+		for _, r := range pkg {
+			all[r.Identity()], _ = resourceDigest(r) // what can't be stored is refused later
+		}
+		return all
+	}
+	is, was := digests(written), digests(current)
+	given = slices.Clone(given)
+	for i, g := range given {
+		if id := g.identity(); is[id] != was[id] {
+			given[i].Digest = ""
+		}
+	}
+	return given
+}
+
+// applied is the current package with what differs between two manifests changed.
+// What a manifest no longer gives is again as the template gives it.
+func (s *storage) applied(ctx context.Context, was, given []givenResource, current, manifest krm.Package, template string) (krm.Package, error) {
+	var changed krm.Package
+	for i, g := range given {
+		if !slices.Contains(was, g) {
+			changed = append(changed, manifest[i])
+		}
+	}
+	gone := map[krm.Identity]bool{}
+	for _, g := range was {
+		if id := g.identity(); !slices.ContainsFunc(given, func(g givenResource) bool { return g.identity() == id }) {
+			gone[id] = true
+		}
+	}
+	if len(changed)+len(gone) == 0 {
+		return current, nil
+	}
+	if len(gone) > 0 && template != "" {
+		r, err := s.catalog.Record(ctx, catalog.Fields{Package: true}, catalog.Key{Kind: tko.KindTemplate, ID: template})
+		if err != nil {
+			return nil, err
+		}
+		base, err := r.Resources()
+		if err != nil {
+			return nil, fmt.Errorf("%w", err)
+		}
+		for _, r := range base {
+			if gone[r.Identity()] {
+				changed = append(changed, r)
+			}
+		}
+	}
+	kept := slices.DeleteFunc(slices.Clone(current), func(r krm.Resource) bool { return gone[r.Identity()] })
+	pkg, err := krm.Merge(kept, changed)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "can't merge the package: %w", err)
+	}
+	own, err := pkg.Deployment()
+	if err != nil || own == nil {
+		return pkg, err
+	}
+	i := slices.IndexFunc(pkg, func(r krm.Resource) bool { return r.Identity() == own.Identity() })
+	pkg[i] = own.Clone()
+	pkg[i].SetAnnotation(krm.AnnotationPrepared, "false") // what is new may need it
+	return pkg, nil
+}

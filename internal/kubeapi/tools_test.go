@@ -1,0 +1,592 @@
+package kubeapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+func site(name string, labels obj, resources ...any) obj {
+	return obj{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Site", "metadata": obj{"name": name, "labels": labels}, "spec": obj{"package": obj{"resources": resources}}}
+}
+
+// gathered is a resource that says metadata.
+func gathered(kind string, spec obj) obj {
+	return obj{"apiVersion": "metadata.nephio.org/v1alpha1", "kind": kind, "metadata": obj{"name": "m"}, "spec": spec}
+}
+
+func TestLabelsStayAsTheyAreWritten(t *testing.T) {
+	w := newWorld(t)
+	labels := obj{
+		"app.kubernetes.io/managed-by": "Helm", "region": "eu-west-1", "team_a": "x", "ver": "v1_2", "kustomize.toolkit.fluxcd.io/name": "apps-0041",
+		"Site.cloud": "GCP", "a-002fb": "x-0020y", "empty_one": "",
+	}
+	created := w.must("POST", "sites", site("s", labels))
+	shown := func(o obj, want obj) {
+		t.Helper()
+		if diff := cmp.Diff(any(map[string]any(want)), o.at("metadata.labels")); diff != "" {
+			t.Errorf("labels: %s", diff)
+		}
+	}
+	shown(created, labels)
+	shown(w.must("GET", "sites/s", nil), labels)
+	shown(w.must("GET", "sites", nil).items()[0], labels)
+	stored, err := w.Site(t.Context(), "s", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"region": "eu-west-1", "team_a": "x", "ver": "v1_2", "Site.cloud": "GCP", "a/b": "x y", "empty_one": ""}
+	if diff := cmp.Diff(want, stored.Metadata); diff != "" {
+		t.Errorf("what has no prefix is metadata, too: %s", diff)
+	}
+
+	// The second apply changes nothing, in whichever way.
+	applied := w.must("PATCH", "sites/s?fieldManager=helm&force=true", site("s", labels), "Content-Type", apply)
+	again := w.must("PATCH", "sites/s?fieldManager=helm&force=true", site("s", labels), "Content-Type", apply)
+	put := w.must("PUT", "sites/s", again)
+	if v := applied.text("metadata.resourceVersion"); v != again.text("metadata.resourceVersion") || v != put.text("metadata.resourceVersion") {
+		t.Errorf("applied at %s, again at %s and %s", v, again.text("metadata.resourceVersion"), put.text("metadata.resourceVersion"))
+	}
+
+	// Selecting.
+	w.must("POST", "sites", site("other", obj{"app.kubernetes.io/managed-by": "Flux", "region": "eu-west-2", "team_a": "y"}))
+	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "plain", Metadata: map[string]string{"region": "eu-west-1", "app.kubernetes.io/managed-by": "Helm"}}); err != nil {
+		t.Fatal(err)
+	}
+	for selector, want := range map[string]string{
+		"app.kubernetes.io/managed-by=Helm":                   "s",
+		"app.kubernetes.io/managed-by":                        "other s",
+		"!app.kubernetes.io/managed-by":                       "plain",
+		"app.kubernetes.io/managed-by!=Helm":                  "other plain",
+		"app.kubernetes.io/managed-by in (Helm,Flux)":         "other s",
+		"kustomize.toolkit.fluxcd.io/name=apps-0041":          "s",
+		"app.kubernetes.io/managed-by=Helm,Site.cloud":        "s",
+		"region=eu-west-1":                                    "plain s", // the same metadata
+		"region=eu-002dwest-002d1":                            "plain s",
+		"region=eu-002a":                                      "other plain s",
+		"region in (eu-west-1,eu-002dwest-002d2)":             "other plain s",
+		"region notin (eu-west-1)":                            "other",
+		"team_a=x":                                            "s",
+		"team_a":                                              "other s",
+		"team-005fa=x":                                        "s",
+		"ver=v1_2,team_a=x,app.kubernetes.io/managed-by=Helm": "s",
+		"app.kubernetes.io-002fmanaged-002dby=Helm":           "plain",
+	} {
+		if got := strings.Join(w.must("GET", "sites?labelSelector="+escape(selector), nil).names(), " "); got != want {
+			t.Errorf("-l %s: %q, want %q", selector, got, want)
+		}
+	}
+	w.fails(422, "the same metadata", "POST", "sites", site("twice", obj{"team_a": "x", "team-005fa": "y"}))
+	w.fails(422, "metadata.labels", "POST", "sites", site("wrong", obj{"a b": "x"}))
+	w.fails(422, "metadata.labels", "POST", "sites", site("wrong", obj{"app.kubernetes.io/name": "a b"}))
+
+	// Removing.
+	removed := w.must("PATCH", "sites/s", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null,"region":null,"team_a":null,"empty_one":null,"ver":null,"a-002fb":null}}}`, "Content-Type", merge)
+	shown(removed, obj{"kustomize.toolkit.fluxcd.io/name": "apps-0041", "Site.cloud": "GCP"})
+	if stored, err = w.Site(t.Context(), "s", 0); err != nil || !cmp.Equal(stored.Metadata, map[string]string{"Site.cloud": "GCP"}) {
+		t.Errorf("metadata %v, %v", stored.Metadata, err)
+	}
+	if got := w.must("GET", "sites?labelSelector=app.kubernetes.io/managed-by%3DHelm", nil).names(); len(got) != 0 {
+		t.Errorf("selected by what was removed: %v", got)
+	}
+
+	// What others change is shown; labels that are no metadata are left alone.
+	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "other", Metadata: map[string]string{"region": "us-east-1", "team_a": "y"}}); err != nil {
+		t.Fatal(err)
+	}
+	shown(w.must("GET", "sites/other", nil), obj{"app.kubernetes.io/managed-by": "Flux", "region": "us-002deast-002d1", "team_a": "y"})
+	shown(w.must("PATCH", "sites/plain", `{"metadata":{"labels":{"region":"eu-west-3"}}}`, "Content-Type", merge),
+		obj{"region": "eu-west-3", "app.kubernetes.io-002fmanaged-002dby": "Helm"})
+
+	// Plugins have labels, and no metadata.
+	plugin := obj{
+		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Plugin", "metadata": obj{"name": "validate-007cp", "labels": obj{"app.kubernetes.io/managed-by": "Helm", "tier": "a"}},
+		"spec": obj{"arguments": []any{"true"}},
+	}
+	w.must("POST", "plugins", plugin)
+	shown(w.must("GET", "plugins/validate-007cp", nil), obj{"app.kubernetes.io/managed-by": "Helm", "tier": "a"})
+	for _, selector := range []string{"tier=a", "tier", "app.kubernetes.io/managed-by=Helm"} {
+		if got := w.must("GET", "plugins?labelSelector="+escape(selector), nil).names(); len(got) != 1 {
+			t.Errorf("-l %s: %v", selector, got)
+		}
+	}
+}
+
+func escape(selector string) string {
+	return strings.NewReplacer("=", "%3D", " ", "+", "!", "%21", ",", "%2C").Replace(selector)
+}
+
+// A label that a template or package gave is gone when it is removed, until it is
+// given again.
+func TestRemovedLabelsAreGone(t *testing.T) {
+	w := newWorld(t)
+	w.must("POST", "templates", template("t", obj{"from": "template", "both": "template"}))
+	o := site("s", obj{"both": "passed", "team_a": "x"}, gathered("Site", obj{"cloud": "GCP", "zone": "a"}))
+	w.must("POST", "sites", o.set("spec.templateId", "t"))
+	labels := func(want obj) {
+		t.Helper()
+		if diff := cmp.Diff(any(map[string]any(want)), w.must("GET", "sites/s", nil).at("metadata.labels")); diff != "" {
+			t.Error(diff)
+		}
+	}
+	labels(obj{"from": "template", "both": "passed", "team_a": "x", "Site.cloud": "GCP", "Site.zone": "a"})
+	w.must("PATCH", "sites/s", `{"metadata":{"labels":{"from":null,"both":null,"Site.cloud":null}}}`, "Content-Type", merge)
+	labels(obj{"team_a": "x", "Site.zone": "a"})
+	stored, err := w.Site(t.Context(), "s", 0)
+	if err != nil || !cmp.Equal(stored.Metadata, map[string]string{"team_a": "x", "Site.zone": "a"}) {
+		t.Errorf("%v, %v", stored.Metadata, err)
+	}
+	if got := w.must("GET", "sites?labelSelector=Site.cloud", nil).names(); len(got) != 0 {
+		t.Errorf("selected by what was removed: %v", got)
+	}
+	again := w.must("PUT", "sites/s", w.must("GET", "sites/s", nil))
+	if again.at("metadata.generation") != 2.0 {
+		t.Errorf("written as it was read: generation %v", again.at("metadata.generation"))
+	}
+	w.must("PATCH", "sites/s", `{"metadata":{"labels":{"Site.cloud":"AWS"}}}`, "Content-Type", merge)
+	labels(obj{"team_a": "x", "Site.zone": "a", "Site.cloud": "AWS"})
+
+	// A manifest that replaces all doesn't mean to take away what it never had.
+	w.must("PUT", "sites/s", o.set("spec.templateId", "t"))
+	labels(obj{"both": "passed", "team_a": "x", "Site.cloud": "GCP", "Site.zone": "a"})
+}
+
+func TestDeploymentsKeepTheirNames(t *testing.T) {
+	w := newWorld(t)
+	w.must("POST", "sites", site("lagos", nil))
+	keep := deployment(obj{"siteId": "lagos"}).set("metadata", obj{"name": "my-app.v1", "annotations": obj{"tko.nephio.org/name": "Keep"}})
+	created := w.must("POST", "deployments", keep)
+	id := created.text("spec.deploymentId")
+	if created.text("metadata.name") != "my-app.v1" || len(id) != 27 {
+		t.Errorf("created as %v, %q", created["metadata"], id)
+	}
+	if d, err := w.Deployment(t.Context(), tko.DeploymentID(id), 0); err != nil || d.Origin != "" || string(d.Stamp.UID) != created.text("metadata.uid") {
+		t.Errorf("%+v, %v", d, err)
+	}
+	w.fails(409, "already exists", "POST", "deployments", keep)
+	w.fails(409, "already exists", "POST", "deployments?dryRun=All", keep)
+	w.fails(404, "not found", "GET", "deployments/"+id, nil) // which is no name of its
+	w.fails(404, "not found", "DELETE", "deployments/"+id, nil)
+	w.fails(404, "not found", "GET", "deployments/my-app", nil)
+
+	// Apply creates it, from the client and on the server, and again changes nothing.
+	const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+	client := keep.set("metadata.name", "client").set("metadata.annotations", obj{"tko.nephio.org/name": "Keep", lastApplied: "{}"})
+	w.must("POST", "deployments?fieldManager=kubectl-client-side-apply", client)
+	server := keep.set("metadata.name", "server")
+	first := w.must("PATCH", "deployments/server?fieldManager=x", server, "Content-Type", apply)
+	second := w.must("PATCH", "deployments/server?fieldManager=x", server, "Content-Type", apply)
+	if first.text("metadata.name") != "server" || first.text("metadata.resourceVersion") != second.text("metadata.resourceVersion") {
+		t.Errorf("applied %v and %v", first["metadata"], second["metadata"])
+	}
+	w.must("PATCH", "deployments/server", `{"metadata":{"labels":{"app.kubernetes.io/instance":"i"}}}`, "Content-Type", merge)
+	w.must("PATCH", "deployments/server/status",
+		`{"status":{"conditions":[{"type":"Mine","status":"True","reason":"Fine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "Content-Type", merge)
+
+	// Lists, selectors and watches know it by its name.
+	if got := w.must("GET", "deployments", nil).names(); !cmp.Equal(got, []string{"my-app.v1", "client", "server"}) {
+		t.Errorf("list: %v", got)
+	}
+	for selector, want := range map[string]string{
+		"metadata.name=server": "server", "metadata.name=my-app.v1": "my-app.v1", "metadata.name=ser-002a": "server", "metadata.name=none-such": "", "spec.deploymentId=" + id: "my-app.v1",
+	} {
+		if got := strings.Join(w.must("GET", "deployments?fieldSelector="+selector, nil).names(), " "); got != want {
+			t.Errorf("%s: %q", selector, got)
+		}
+	}
+	next := w.watch("deployments?watch=1&fieldSelector=metadata.name=server")
+	if e := next(); e.Type != "ADDED" || e.Object.text("metadata.name") != "server" {
+		t.Errorf("watched %v", e)
+	}
+
+	// Wrong or without.
+	w.fails(422, "metadata.name", "POST", "deployments", keep.set("metadata.name", "My_App"))
+	w.fails(422, "form of an ID", "POST", "deployments", keep.set("metadata.name", "3mqrzoudiezflczddr0hmn0m9vr"))
+	w.fails(422, "Keep", "POST", "deployments", keep.set("metadata.annotations", obj{"tko.nephio.org/name": "keep"}))
+	generated := w.must("POST", "deployments", keep.set("metadata", obj{"generateName": "gen-", "annotations": obj{"tko.nephio.org/name": "Keep"}}))
+	if !strings.HasPrefix(generated.text("metadata.name"), "gen-") {
+		t.Errorf("generated %v", generated["metadata"])
+	}
+
+	// It goes by its name, and leaves the name to another one.
+	w.must("DELETE", "deployments/my-app.v1", nil)
+	w.fails(404, "not found", "GET", "deployments/my-app.v1", nil)
+	if again := w.must("POST", "deployments", keep); again.text("spec.deploymentId") == id || again.text("metadata.uid") == created.text("metadata.uid") {
+		t.Errorf("another one: %v", again["metadata"])
+	}
+}
+
+// A manifest that is applied again changes nothing of what was made of it, and a
+// changed one only what it has changed.
+func TestAppliedManifestsChangeWhatTheySay(t *testing.T) {
+	w := newWorld(t)
+	w.must("POST", "templates", template("t", nil, configMap("base", obj{"k": "template"}), configMap("both", obj{"k": "template"})))
+	w.must("POST", "sites", site("s", nil))
+	applied := func(resources ...any) obj {
+		t.Helper()
+		return w.must("PATCH", "deployments/web?fieldManager=helm&force=true", obj{
+			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Deployment", "metadata": obj{"name": "web", "annotations": obj{"tko.nephio.org/name": "Keep"}},
+			"spec": obj{"templateId": "t", "siteId": "s", "package": obj{"resources": resources}},
+		}, "Content-Type", apply)
+	}
+	values := func(o obj) map[string]any {
+		t.Helper()
+		all := map[string]any{"prepared": o.at("status.prepared")}
+		resources, _ := o.at("spec.package.resources").([]any)
+		for _, r := range resources {
+			m, _ := r.(map[string]any)
+			if o := obj(m); o.text("kind") == "ConfigMap" {
+				all[o.text("metadata.name")] = o.at("data.k")
+			}
+		}
+		return all
+	}
+	same := func(o obj, want map[string]any) {
+		t.Helper()
+		if diff := cmp.Diff(want, values(o)); diff != "" {
+			t.Error(diff)
+		}
+	}
+	both, own := configMap("both", obj{"k": "mine"}), configMap("own", obj{"k": "mine"})
+	first := applied(both, own)
+	same(first, map[string]any{"prepared": false, "base": "template", "both": "mine", "own": "mine"})
+	w.prepare(first.text("spec.deploymentId"))
+	prepared := w.must("GET", "deployments/web", nil)
+	if again := applied(both, own); again.text("metadata.resourceVersion") != prepared.text("metadata.resourceVersion") || again.at("status.prepared") != true {
+		t.Errorf("applied again: %v", again["status"])
+	}
+	w.must("PATCH", "deployments/web", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", merge)
+	same(applied(both, configMap("own", obj{"k": "changed"})), map[string]any{"prepared": false, "base": "template", "both": "mine", "own": "changed"})
+	w.prepare(first.text("spec.deploymentId"))
+	same(applied(configMap("own", obj{"k": "changed"})), map[string]any{"prepared": false, "base": "template", "both": "template", "own": "changed"})
+	same(applied(), map[string]any{"prepared": false, "base": "template", "both": "template"})
+
+	// What was edited by hand is applied anew.
+	applied(own)
+	o := w.must("GET", "deployments/web", nil)
+	resources, _ := o.at("spec.package.resources").([]any)
+	for i, r := range resources {
+		m, _ := r.(map[string]any)
+		if obj(m).text("metadata.name") == "own" {
+			resources[i] = configMap("own", obj{"k": "by hand"})
+		}
+	}
+	same(w.must("PUT", "deployments/web", o.set("spec.package.resources", resources)), map[string]any{"prepared": false, "base": "template", "both": "template", "own": "by hand"})
+	same(applied(own), map[string]any{"prepared": false, "base": "template", "both": "template", "own": "mine"})
+	w.fails(422, "", "PATCH", "deployments/web?fieldManager=helm&force=true", obj{
+		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Deployment", "metadata": obj{"name": "web"}, "spec": obj{"package": obj{"resources": []any{own, own}}},
+	}, "Content-Type", apply)
+}
+
+func TestDiscardedNamesWarn(t *testing.T) {
+	w := newWorld(t)
+	warnings := func(o obj) []string {
+		t.Helper()
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+group+"deployments", strings.NewReader(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := w.client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusCreated {
+			t.Errorf("status %s", response.Status)
+		}
+		return response.Header.Values("Warning")
+	}
+	if got := warnings(deployment(nil).set("metadata.name", "given")); len(got) != 1 || !strings.Contains(got[0], "given") || !strings.Contains(got[0], "tko.nephio.org/name: Keep") {
+		t.Errorf("warnings: %q", got)
+	}
+	if got := warnings(deployment(nil).set("metadata", obj{"name": "kept", "annotations": obj{"tko.nephio.org/name": "Keep"}})); len(got) != 0 {
+		t.Errorf("warnings: %q", got)
+	}
+}
+
+// IDs are checked the same on every way in, and what is stored all the same can
+// be read and deleted.
+func TestIDsAreCheckedOnEveryWayIn(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"py-002f-00e4", "py-0020x", "nf-002a", "a-0023b"} {
+		w.fails(422, "use only", "POST", "sites", site(name, nil))
+		w.fails(422, "use only", "POST", "templates", obj{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Template", "metadata": obj{"name": name}})
+		w.fails(422, "use only", "PATCH", "sites/"+name+"?fieldManager=x", site(name, nil), "Content-Type", apply)
+		if _, err := w.PutEntity(t.Context(), tko.Put{Kind: tko.KindSite, ID: "py/ä"}); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("a site is put: %v", err)
+		}
+	}
+	w.fails(404, "not found", "GET", "sites/py-002f-00e4", nil)
+	w.fails(404, "not found", "DELETE", "sites/py-002f-00e4", nil)
+	for _, name := range []string{"a-b", "my-site", "-", "a-002F"} {
+		for _, resource := range []string{"templates/", "sites/", "deployments/", "plugins/"} {
+			w.fails(404, "not found", "GET", resource+name, nil)
+			w.fails(404, "not found", "DELETE", resource+name, nil)
+			w.fails(404, "not found", "PATCH", resource+name, `{}`, "Content-Type", merge)
+		}
+	}
+
+	old := func() {
+		t.Helper()
+		for _, id := range []string{"py/ä", "a b*"} {
+			digest, encoded, err := krm.DigestOf(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}, UID: "uid-" + id, Metadata: &catalog.Metadata{}, Digest: digest, Package: encoded}
+			if _, err := w.store.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: r}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	old()
+	if got := w.must("GET", "sites", nil).names(); !cmp.Equal(got, []string{"a-0020b-002a", "py-002f-00e4"}) {
+		t.Errorf("listed %v", got)
+	}
+	w.must("GET", "sites/py-002f-00e4", nil)
+	w.must("DELETE", "sites/py-002f-00e4", nil)
+	w.must("DELETE", "sites/a-0020b-002a", nil)
+	old()
+	for _, id := range []tko.SiteID{"py/ä", "a b*"} {
+		if s, err := w.Site(t.Context(), id, 0); err != nil || s.ID != id {
+			t.Errorf("read %v, %v", s, err)
+		}
+		if err := w.SetConditions(t.Context(), tko.KindSite, string(id), []tko.Condition{{Type: "x", Status: tko.ConditionTrue}}); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.DeleteSite(t.Context(), id); err != nil {
+			t.Errorf("delete %q: %v", id, err)
+		}
+		if _, err := w.Site(t.Context(), id, 0); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("what nothing can have: %v", err)
+		}
+	}
+}
+
+func TestReadyMeansAllOfIt(t *testing.T) {
+	w := newWorld(t)
+	w.must("POST", "sites", site("lagos", nil))
+	created := w.must("POST", "deployments", deployment(obj{"siteId": "lagos"}))
+	name := created.text("metadata.name")
+	ready := func(path, status, reason string) obj {
+		t.Helper()
+		list, _ := w.must("GET", path, nil).at("status.conditions").([]any)
+		for _, c := range list {
+			condition, _ := c.(map[string]any)
+			if condition["type"] == "Ready" {
+				if condition["status"] != status || condition["reason"] != reason {
+					t.Errorf("ready: %v, want %s %s", condition, status, reason)
+				}
+				return condition
+			}
+		}
+		if status != "" {
+			t.Errorf("%s has no condition Ready", path)
+		}
+		return nil
+	}
+	say := func(typ, status string, revision int64) {
+		t.Helper()
+		err := w.SetConditions(t.Context(), tko.KindDeployment, name, []tko.Condition{{Type: typ, Status: status, Reason: "R" + status, ObservedRevision: revision}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := "deployments/" + name
+	ready(path, "False", "NotPrepared")
+	w.prepare(name)
+	ready(path, "False", "NotApproved")
+	w.must("PATCH", path+"/approval", `{"status":{"approved":true}}`, "Content-Type", merge)
+	ready(path, "False", "NotScheduled")
+	say(tko.ConditionScheduled, "False", 3)
+	ready(path, "False", "RFalse")
+	say(tko.ConditionScheduled, "True", 3)
+	ready(path, "True", "Ready")
+	say(tko.ConditionHealthy, "Unknown", 3)
+	ready(path, "Unknown", "RUnknown")
+	say(tko.ConditionHealthy, "True", 3)
+	if c := ready(path, "True", "Ready"); c["observedGeneration"] != 3.0 {
+		t.Errorf("observed %v", c)
+	}
+
+	// It is nobody's to write.
+	w.must("PUT", path+"/status", w.must("GET", path, nil))
+	w.fails(422, "follows from the other conditions", "PATCH", path+"/status",
+		`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Mine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "Content-Type", merge)
+	w.must("PATCH", path, `{"metadata":{"labels":{"v":"2"}}}`, "Content-Type", merge)
+	ready(path, "Unknown", "Reconciling") // the site has yet to see this one
+	say(tko.ConditionScheduled, "True", 4)
+	say(tko.ConditionHealthy, "True", 4)
+	ready(path, "True", "Ready")
+	w.must("PATCH", path, `{"spec":{"siteId":null}}`, "Content-Type", merge)
+	ready(path, "False", "NoSite")
+
+	ready("sites/lagos", "", "")
+	for status, want := range map[string]string{"True": "Ready", "False": "Broken"} {
+		condition := tko.Condition{Type: tko.ConditionScheduled, Status: status, Reason: "Broken"}
+		if err := w.SetConditions(t.Context(), tko.KindSite, "lagos", []tko.Condition{condition}); err != nil {
+			t.Fatal(err)
+		}
+		ready("sites/lagos", status, want)
+	}
+}
+
+func TestBookmarksComeThoughNothingChanges(t *testing.T) {
+	w := newWorld(t, func(o *kubeapi.Options) { o.Bookmarks = 10 * time.Millisecond })
+	w.must("POST", "templates", template("a", nil))
+	next := w.watch("templates?watch=1&allowWatchBookmarks=true")
+	if e := next(); e.Type != "ADDED" {
+		t.Fatalf("%v", e)
+	}
+	for range 3 {
+		if e := next(); e.Type != "BOOKMARK" || e.Object.text("metadata.resourceVersion") == "" {
+			t.Fatalf("%v", e)
+		}
+	}
+}
+
+// Bookmarks come while changes don't end, too.
+func TestBookmarksComeAmongChanges(t *testing.T) {
+	w := newWorld(t, func(o *kubeapi.Options) { o.Bookmarks = time.Nanosecond })
+	next := w.watch("templates?watch=1&allowWatchBookmarks=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ctx.Err() == nil; i++ {
+			_, _ = w.RegisterTemplate(ctx, tko.Template{ID: tko.TemplateID(fmt.Sprint(i))})
+		}
+	}()
+	for seen := map[string]bool{}; !seen["ADDED"] || !seen["BOOKMARK"]; {
+		seen[next().Type] = true
+	}
+	stop()
+	<-done
+}
+
+func TestSecretsAreRedacted(t *testing.T) {
+	var trusted atomic.Bool
+	asked := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.GetSubresource() == "secrets" && (a.GetVerb() != "get" || a.GetAPIGroup() != "tko.nephio.org" || !trusted.Load()) {
+			return authorizer.DecisionNoOpinion, "", nil
+		}
+		return authorizer.DecisionAllow, "", nil
+	})
+	w := newWorld(t, func(o *kubeapi.Options) { o.Authorizer = asked })
+	secret := obj{"apiVersion": "v1", "kind": "Secret", "metadata": obj{"name": "s"}, "data": obj{"password": "aHVudGVyMg=="}, "stringData": obj{"token": "hunter3"}}
+	listed := obj{"apiVersion": "v1", "kind": "List", "metadata": obj{"name": "l"}, "items": []any{
+		obj{"apiVersion": "v1", "kind": "Secret", "metadata": obj{"name": "inner"}, "stringData": obj{"token": "hunter4"}},
+	}}
+	const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+	o := site("s", nil, secret, configMap("c", obj{"k": "v"}), listed)
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o = o.set("metadata.annotations", obj{lastApplied: string(text) + "\n"})
+	leaks := func(what string, o obj) {
+		t.Helper()
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, value := range []string{"hunter", "aHVudGVyMg"} {
+			if !trusted.Load() && strings.Contains(string(text), value) {
+				t.Errorf("%s shows %s: %s", what, value, text)
+			}
+		}
+	}
+	stored := func() krm.Package {
+		t.Helper()
+		s, err := w.Site(t.Context(), "s", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Package
+	}
+	next := w.watch("sites?watch=1")
+	leaks("create", w.must("POST", "sites", o))
+	before := stored()
+	leaks("watch", next().Object)
+	leaks("watch from the beginning", w.watch("sites?watch=1")().Object)
+	leaks("watch by name", w.watch("sites?watch=1&fieldSelector=metadata.name=s")().Object)
+	leaks("list", w.must("GET", "sites", nil))
+	leaks("pages", w.must("GET", "sites?limit=1", nil))
+	table := "application/json;as=Table;g=meta.k8s.io;v=v1"
+	for _, include := range []string{"Object", "Metadata", "None"} {
+		leaks("table", w.must("GET", "sites?includeObject="+include, nil, "Accept", table))
+		leaks("table", w.must("GET", "sites/s?includeObject="+include, nil, "Accept", table))
+	}
+	leaks("metadata", w.must("GET", "sites", nil, "Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"))
+	leaks("metadata", w.must("GET", "sites/s", nil, "Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"))
+	leaks("status", w.must("GET", "sites/s/status", nil))
+	read := w.must("GET", "sites/s", nil)
+	leaks("get", read)
+	if resources, _ := read.at("spec.package.resources").([]any); !cmp.Equal(resources[1], any(map[string]any(configMap("c", map[string]any{"k": "v"})))) && len(resources) != 3 {
+		t.Errorf("what is no Secret is shown: %v", resources)
+	}
+
+	// What is written back keeps the values, and what can't is refused.
+	same := w.must("PUT", "sites/s", read)
+	if same.text("metadata.resourceVersion") != read.text("metadata.resourceVersion") {
+		t.Error("written back as it was read, it isn't changed")
+	}
+	leaks("update", w.must("PUT", "sites/s", read.set("metadata.labels.a", "b")))
+	leaks("patch", w.must("PATCH", "sites/s", `{"metadata":{"labels":{"a":"c"}}}`, "Content-Type", merge))
+	leaks("apply", w.must("PATCH", "sites/s?fieldManager=x&force=true", obj{
+		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Site", "metadata": obj{"name": "s", "labels": obj{"z": "y"}},
+	}, "Content-Type", apply))
+	leaks("patch of the status", w.must("PATCH", "sites/s/status",
+		`{"status":{"conditions":[{"type":"Mine","status":"True","reason":"Fine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "Content-Type", merge))
+	copied := `[{"op":"copy","from":"/spec/package/resources/0/data/password","path":"/spec/package/resources/1/data/stolen"}]`
+	leaks("copy", w.must("PATCH", "sites/s?dryRun=All", copied, "Content-Type", "application/json-patch+json"))
+	w.fails(422, "", "PATCH", "sites/s", `[{"op":"test","path":"/spec/package/resources/0/data/password","value":"aHVudGVyMg=="}]`, "Content-Type", "application/json-patch+json")
+	if diff := cmp.Diff(before, stored()); diff != "" {
+		t.Errorf("the package is as it was: %s", diff)
+	}
+	trusted.Store(true)
+	if got := w.must("GET", "sites/s", nil); got.text("metadata.annotations."+"note") != "" || !strings.Contains(fmt.Sprint(got.at("metadata.annotations")), "hunter3") {
+		t.Errorf("what was applied is kept whole: %v", got["metadata"])
+	}
+	trusted.Store(false)
+	resources, _ := read.at("spec.package.resources").([]any)
+	w.fails(422, "spec.package.resources[0]", "POST", "sites", site("elsewhere", nil, resources...))
+	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "registered", Package: before.WithoutSecrets()}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "redacted") {
+		t.Errorf("registered redacted: %v", err)
+	}
+	leaks("delete of all, tried", w.must("DELETE", "sites?dryRun=All", nil))
+	trusted.Store(true)
+	if shown, err := json.Marshal(w.must("GET", "sites/s", nil)); err != nil || strings.Count(string(shown), "aHVudGVyMg") != 2 {
+		t.Errorf("who may sees it: %s, %v", shown, err)
+	}
+	if e := w.watch("sites?watch=1")(); !strings.Contains(fmt.Sprint(e.Object), "hunter4") {
+		t.Errorf("who may sees it: %v", e)
+	}
+	trusted.Store(false)
+	leaks("delete", w.must("DELETE", "sites/s", nil))
+	for e := next(); ; e = next() {
+		leaks("watch", e.Object)
+		if e.Type == "DELETED" {
+			break
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package krm
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+)
+
+// Redacted stands in a Secret for a value that its reader may not see: as it is
+// in stringData, as base64 in data.
+const Redacted = "[redacted by TKO]"
+
+var redactedData = base64.StdEncoding.EncodeToString([]byte(Redacted))
+
+// lastApplied is the annotation in which kubectl keeps all that was applied,
+// values of Secrets included.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// MayHoldSecrets is a fast test of an encoded package or other text: false means
+// that it holds no Secret.
+func MayHoldSecrets(encoded []byte) bool { return bytes.Contains(encoded, []byte("Secret")) }
+
+// MayBeRedacted is a fast test of an encoded package: false means that none of
+// its values is redacted.
+func MayBeRedacted(encoded []byte) bool {
+	return bytes.Contains(encoded, []byte(Redacted)) || bytes.Contains(encoded, []byte(redactedData))
+}
+
+// WithoutSecrets returns the package with every value of its Secrets redacted,
+// wherever in a resource a Secret is (a List, a manifest in a field). The package
+// stays as it is; what holds no Secret is shared with it.
+func (p Package) WithoutSecrets() Package {
+	redacted := make(Package, len(p))
+	for i, r := range p {
+		redacted[i] = r
+		if tree, changed := redactTree(map[string]any(r)); changed {
+			redacted[i], _ = tree.(map[string]any)
+		}
+	}
+	return redacted
+}
+
+// WithSecretsOf returns the package with the values that are redacted in it taken
+// from the same Secrets of another package, and whether there were any.
+// A redacted value that the other package doesn't have stays: see
+// [Package.CheckSecrets].
+func (p Package) WithSecretsOf(before Package) (restored Package, found bool) {
+	byIdentity := make(map[Identity]Resource, len(before))
+	for _, r := range before {
+		byIdentity[r.Identity()] = r
+	}
+	restored = make(Package, len(p))
+	for i, r := range p {
+		restored[i] = r
+		if old, ok := byIdentity[r.Identity()]; ok {
+			if tree, changed := restoreTree(map[string]any(r), map[string]any(old), false); changed {
+				restored[i], _ = tree.(map[string]any)
+				found = true
+			}
+		}
+	}
+	return restored, found
+}
+
+// CheckSecrets returns an ErrInvalid if a Secret has a value that was redacted:
+// stored, it would replace the value itself.
+func (p Package) CheckSecrets() error {
+	for i, r := range p {
+		if where := findRedacted(map[string]any(r), ""); where != "" {
+			return Errors{&Error{Index: i + 1, Resource: r.Identity(), Path: where, Reason: "the value was redacted for a reader without the right to see it: " +
+				"write the value itself, or leave it redacted in the Secret that it was read from"}}
+		}
+	}
+	return nil
+}
+
+// RedactJSON returns a JSON text with the values of all Secrets in it redacted,
+// and any other text as it is.
+func RedactJSON(text string) string {
+	if !strings.Contains(text, "Secret") {
+		return text
+	}
+	var tree any
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	if decoder.Decode(&tree) != nil {
+		return text
+	}
+	tree, changed := redactTree(tree)
+	if !changed {
+		return text
+	}
+	encoded, err := json.Marshal(tree)
+	if err != nil {
+		return text
+	}
+	if strings.HasSuffix(text, "\n") {
+		encoded = append(encoded, '\n')
+	}
+	return string(encoded)
+}
+
+// secretFields are those of a Secret that hold values, and what a redacted
+// value is there.
+var secretFields = map[string]string{"data": redactedData, "stringData": Redacted}
+
+// redactTree returns a value with the Secrets in it redacted, and whether there
+// are any. The value itself stays as it is.
+func redactTree(value any) (redacted any, changed bool) {
+	switch value := value.(type) {
+	case map[string]any:
+		if isSecret(value) {
+			return redactSecret(value), true
+		}
+		var copied map[string]any
+		for key, child := range value {
+			inner, changed := redactTree(child)
+			if !changed {
+				continue
+			}
+			if copied == nil {
+				copied = maps.Clone(value)
+			}
+			copied[key] = inner
+		}
+		if copied != nil {
+			return copied, true
+		}
+	case []any:
+		var copied []any
+		for i, child := range value {
+			inner, changed := redactTree(child)
+			if !changed {
+				continue
+			}
+			if copied == nil {
+				copied = append(copied, value...)
+			}
+			copied[i] = inner
+		}
+		if copied != nil {
+			return copied, true
+		}
+	}
+	return value, false
+}
+
+func redactSecret(secret map[string]any) map[string]any {
+	redacted := maps.Clone(secret)
+	for field, marker := range secretFields {
+		switch values := secret[field].(type) {
+		case nil:
+		case map[string]any:
+			hidden := make(map[string]any, len(values))
+			for key := range values {
+				hidden[key] = marker
+			}
+			redacted[field] = hidden
+		default:
+			redacted[field] = marker
+		}
+	}
+	metadata, _ := secret["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	hidden := maps.Clone(annotations)
+	for key, value := range annotations {
+		if text, ok := value.(string); ok {
+			hidden[key] = RedactJSON(text)
+		}
+		if key == lastApplied {
+			hidden[key] = Redacted
+		}
+	}
+	if len(hidden) > 0 {
+		metadata = maps.Clone(metadata)
+		metadata["annotations"] = hidden
+		redacted["metadata"] = metadata
+	}
+	return redacted
+}
+
+// restoreTree returns a value with what is redacted in it taken from the value
+// that was at the same place before, and whether there was anything.
+func restoreTree(value, before any, inSecret bool) (restored any, changed bool) {
+	switch value := value.(type) {
+	case map[string]any:
+		old, ok := before.(map[string]any)
+		if !ok || isSecret(value) != isSecret(old) || isSecret(value) && nameOf(value) != nameOf(old) {
+			return value, false
+		}
+		inSecret = inSecret || isSecret(value)
+		var copied map[string]any
+		for key, child := range value {
+			was, ok := old[key]
+			if !ok {
+				continue
+			}
+			inner, changed := restoreTree(child, was, inSecret)
+			if !changed {
+				continue
+			}
+			if copied == nil {
+				copied = maps.Clone(value)
+			}
+			copied[key] = inner
+		}
+		if copied != nil {
+			return copied, true
+		}
+	case []any:
+		old, ok := before.([]any)
+		if !ok {
+			return value, false
+		}
+		var copied []any
+		for i, child := range value {
+			if i == len(old) {
+				break
+			}
+			inner, changed := restoreTree(child, old[i], inSecret)
+			if !changed {
+				continue
+			}
+			if copied == nil {
+				copied = append(copied, value...)
+			}
+			copied[i] = inner
+		}
+		if copied != nil {
+			return copied, true
+		}
+	case string:
+		if inSecret && isRedacted(value) && before != any(value) {
+			return before, true
+		}
+	}
+	return value, false
+}
+
+func isRedacted(text string) bool { return text == Redacted || text == redactedData }
+
+func nameOf(m map[string]any) string {
+	metadata, _ := m["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	namespace, _ := metadata["namespace"].(string)
+	return namespace + "/" + name
+}
+
+// findRedacted returns where a Secret in a value has a redacted value, or "".
+func findRedacted(value any, path string) string {
+	switch value := value.(type) {
+	case map[string]any:
+		if isSecret(value) {
+			return redactedIn(value, path)
+		}
+		for key, child := range value {
+			if where := findRedacted(child, under(path, key)); where != "" {
+				return where
+			}
+		}
+	case []any:
+		for i, child := range value {
+			if where := findRedacted(child, fmt.Sprintf("%s[%d]", path, i)); where != "" {
+				return where
+			}
+		}
+	}
+	return ""
+}
+
+func redactedIn(secret map[string]any, path string) string {
+	for field := range secretFields {
+		switch values := secret[field].(type) {
+		case string:
+			if isRedacted(values) {
+				return under(path, field)
+			}
+		case map[string]any:
+			for key, value := range values {
+				if text, ok := value.(string); ok && isRedacted(text) {
+					return under(under(path, field), key)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func under(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
