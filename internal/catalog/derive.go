@@ -112,13 +112,13 @@ func metadataAfter(before map[string]string, pkg krm.Package, inherited, passed 
 	if len(effective) > maxMetadata {
 		return nil, tko.Errorf(tko.ErrInvalid, "there are %d metadata keys: use at most %d", len(effective), maxMetadata)
 	}
-	if n := metadataBytes(effective); n > max(maxMetadataBytes, metadataBytes(before)) {
-		return nil, tko.Errorf(tko.ErrInvalid, "the metadata has %d bytes, keys and values together: use at most %d, and put what is larger into the package", n, maxMetadataBytes)
-	}
 	for key, value := range effective {
 		if err := checkMetadata(key, value); err != nil {
 			return nil, err
 		}
+	}
+	if n := metadataBytes(effective); n > max(maxMetadataBytes, metadataBytes(before)) {
+		return nil, tko.Errorf(tko.ErrInvalid, "the metadata has %d bytes, keys and values together: use at most %d, and put what is larger into the package", n, maxMetadataBytes)
 	}
 	return &Metadata{Effective: effective, Inherited: maps.Clone(inherited), Passed: maps.Clone(passed)}, nil
 }

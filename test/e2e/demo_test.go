@@ -78,9 +78,9 @@ func checkDemoFiles(t *testing.T, repository, state string) {
 			t.Errorf("git grep %s %v: %v\n%s", text, paths, err, out)
 		}
 	}
-	grep("fd00:5c:1:", "north/central/*_n6.yaml")  // the Python plugin's addresses, with the prefix that the topology merges in
-	grep("fd00:5c::", "north/edge-1/*_n4.yaml")    // and with its own
-	grep("namespace: north-core", "north/edge-1/") // the Go plugin's namespace
+	grep("fd00:5c:1:", "north/central/*_n6.yaml")   // the Python plugin's addresses, with the prefix that the topology merges in
+	grep("fd00:5c::", "north/edge-1/*_smf-n4.yaml") // and with its own
+	grep("namespace: north-core", "north/edge-1/")  // the Go plugin's namespace
 	inventory, err := os.ReadFile(filepath.Join(state, "inventory", "north--edge-1.json"))
 	if err != nil || !strings.Contains(string(inventory), "Deployment north-core/smf") {
 		t.Errorf("the schedule plugin's file: %v\n%s", err, inventory)

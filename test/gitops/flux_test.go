@@ -181,6 +181,7 @@ func TestFlux(t *testing.T) {
 	_ = l.Close()
 	certificate, key := c.ServingCertificate(t)
 	server := process.StartServer(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--flux-kubeconfig="+c.Kubeconfig, "--retry=100ms", "--retry-max=1s",
+		"--remote-addresses=127.0.0.0/8", // where the artifacts are
 		"--events-addr="+p.web.URL+"/", "--kubernetes=localhost:"+strconv.Itoa(address.Port), "--kubernetes-cert="+certificate, "--kubernetes-key="+key, "--kubernetes-kubeconfig="+c.Kubeconfig)
 	// The aggregated API claims v1alpha1 of the group, the CRD is another version of it.
 	c.RegisterAPIService(t, "tko.nephio.org", "v1alpha1", address.Port, c.CA())

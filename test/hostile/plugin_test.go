@@ -44,11 +44,32 @@ func (b badPlugin) arguments() []string {
 	return []string{"/bin/sh", "-c", b.script}
 }
 
-// busy reports whether a plugin that exceeds another limit reached the time
-// limit first, because the machine was busy. The test then runs it again: a
-// time-out never passes for another limit.
+// busy reports whether a plugin that should end otherwise reached the time limit,
+// because the machine was busy. The test then runs it again: a time-out never
+// passes for another limit.
 func (b badPlugin) busy(message string) bool {
 	return strings.Contains(message, "did not end within") && !b.explains(message)
+}
+
+// hangs reports whether a plugin ends by the time limit.
+func (b badPlugin) hangs() bool { return strings.Contains(b.reason, "did not end within") }
+
+const (
+	hangLimit  = "3s" // the time limit for plugins that hang
+	otherLimit = "2m" // the same for plugins that reach another limit long before
+)
+
+// byLimit runs check with the bad plugins that hang and a short time limit, and
+// with the others and a long one.
+func byLimit(t *testing.T, check func(t *testing.T, timeout, nap string, tests map[string]badPlugin)) {
+	for timeout, hangs := range map[string]bool{hangLimit: true, otherLimit: false} {
+		t.Run("time limit "+timeout, func(t *testing.T) {
+			nap := newNap()
+			tests := badPlugins(t, nap)
+			maps.DeleteFunc(tests, func(_ string, b badPlugin) bool { return b.hangs() != hangs })
+			check(t, timeout, nap, tests)
+		})
+	}
 }
 
 func (b badPlugin) explains(message string) bool {
@@ -67,7 +88,7 @@ func badPlugins(t *testing.T, nap string) map[string]badPlugin {
 		"floods stderr":         {why: "only the end is kept", script: "exec yes the disk is full >&2", reason: "did not end within 3s, stderr: .*the disk is full"},
 		"writes 10 GB":          {why: "whatever it is", script: "exec head -c 10000000000 /dev/zero", reason: "more than 67108864 bytes to stdout"},
 		"logs without end":      {why: "most of it is left out", script: `log=$(sed -n 's/^logFile: //p'); exec yes >"$log"`, reason: "did not end within 3s"},
-		"eats memory":           {why: "it is others', too", script: "head -c 10000000000 /dev/zero | tail >&2; " + nap, reason: "bytes of memory"},
+		"eats memory":           {why: "it is others', too", script: "head -c 10000000000 /dev/zero | tail >&2 || exit 1; " + nap, reason: "bytes of memory|memory exhausted"},
 		"eats memory together":  {why: "each has what it may have", script: "for i in 1 2 3 4 5 6 7 8; do { head -c 50000000 /dev/zero; " + nap + "; } | tail & done; " + nap, reason: "more than 268435456 bytes of memory"},
 		"forks and forks":       {why: "so many processes are no plugin", script: "i=0; while [ $i -lt 3000 ]; do setsid " + nap + " & i=$((i+1)); done; wait", reason: "more than 256 processes"},
 		"leaves its session":    {why: "it must go nevertheless", script: "(setsid env -i " + nap + " &); setsid " + nap + " & exec " + nap, reason: "did not end within 3s"},
@@ -150,9 +171,12 @@ func naps(t *testing.T, nap string) []string {
 // whether it is valid.
 func TestBadValidatePlugin(t *testing.T) {
 	t.Parallel()
-	nap := newNap()
-	w := newWorld(t, "--roles=data", "--store=sqlite::memory:", "--plugin-timeout=3s", "--plugin-memory=268435456")
-	for name, test := range badPlugins(t, nap) {
+	byLimit(t, badValidatePlugins)
+}
+
+func badValidatePlugins(t *testing.T, timeout, nap string, tests map[string]badPlugin) {
+	w := newWorld(t, "--roles=data", "--store=sqlite::memory:", "--plugin-timeout="+timeout, "--plugin-memory=268435456")
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			w.registerPlugin(t, tko.PluginValidate, name, test.arguments())
 			pkg := parse(t, target(name))
@@ -192,10 +216,12 @@ func TestBadValidatePlugin(t *testing.T) {
 // go on; once they are mended, the deployment is prepared by itself.
 func TestBadPreparePlugin(t *testing.T) {
 	t.Parallel()
-	nap := newNap()
+	byLimit(t, badPreparePlugins)
+}
+
+func badPreparePlugins(t *testing.T, timeout, nap string, tests map[string]badPlugin) {
 	resources := func(text string) string { return answering("prepared: true\npackage:\n" + text) }
-	tests := badPlugins(t, nap)
-	maps.Copy(tests, map[string]badPlugin{
+	more := map[string]badPlugin{
 		"answers maybe":           {why: "it is no boolean", script: answering("prepared: maybe"), reason: "prepared is a string, not a boolean"},
 		"answers no package":      {why: "nothing would be left", script: answering("prepared: true"), reason: "package is missing, not a list"},
 		"answers a text":          {why: "it is no resource", script: resources("- hello"), reason: `package\[0\] is a string, not a map`},
@@ -212,10 +238,13 @@ func TestBadPreparePlugin(t *testing.T) {
 			script: resources("- {apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}, spec: {siteId: nowhere}}"),
 			reason: `site "nowhere"`,
 		},
-	})
+	}
+	if timeout != hangLimit {
+		maps.Copy(tests, more)
+	}
 	// A first failure comes back after ten minutes: so that what happens before
 	// does because of something.
-	w := newWorld(t, "--roles=data,preparer", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--plugin-timeout=3s", "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m")
+	w := newWorld(t, "--roles=data,preparer", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--plugin-timeout="+timeout, "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m")
 	ctx := patient(t)
 	deployments := map[string]tko.DeploymentID{}
 	for name, test := range tests {
@@ -373,9 +402,11 @@ printf 'error: "%s"' "found: $(cat found | tr '\n' ' ')"`
 // other sites go on; once they are mended, they get the deployments.
 func TestBadSchedulePlugin(t *testing.T) {
 	t.Parallel()
-	nap := newNap()
-	tests := badPlugins(t, nap)
-	w := newWorld(t, "--store=sqlite::memory:", "--plugin-schedule-timeout=3s", "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m", "--git-cache="+t.TempDir())
+	byLimit(t, badSchedulePlugins)
+}
+
+func badSchedulePlugins(t *testing.T, timeout, nap string, tests map[string]badPlugin) {
+	w := newWorld(t, "--store=sqlite::memory:", "--plugin-schedule-timeout="+timeout, "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m", "--git-cache="+t.TempDir())
 	ctx := patient(t)
 	good := `cat >/dev/null; echo 'error: ""'`
 	w.registerPlugin(t, tko.PluginSchedule, "good", []string{"/bin/sh", "-c", good})

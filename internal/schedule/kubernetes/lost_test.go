@@ -283,7 +283,10 @@ func TestChangesAreNeverLost(t *testing.T) {
 							}
 							do(s, name)
 							synctest.Wait()
-							if s.refuse == nil { // then it is seen long before the watch ends
+							s.mu.Lock()
+							refused := s.refuse != nil
+							s.mu.Unlock()
+							if !refused { // then it is seen long before the watch ends
 								time.AfterFunc(watchTime/2, func() { s.check(t, n, point) })
 							}
 						}

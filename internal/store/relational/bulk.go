@@ -423,7 +423,8 @@ func compareKeys(a, b catalog.Key) int {
 	return compareText(a.ID, b.ID)
 }
 
-// Descendants tells the IDs of the descendants of deployments.
+// Descendants calls tell with the IDs of the descendants of deployments: again
+// if the connection is lost on the way.
 func (s *Store) Descendants(ctx context.Context, ids []string, tell func(id string)) error {
 	if len(ids) == 0 {
 		return ctx.Err()
@@ -437,16 +438,18 @@ func (s *Store) Descendants(ctx context.Context, ids []string, tell func(id stri
 	for _, id := range ids {
 		asked[id] = true
 	}
-	return fault("look for descendants", s.db.Run(ctx, Statement{
-		SQL:     trees + "SELECT d.id FROM d",
-		Columns: treesColumns, Rows: treesRows(ids),
-		Scan: func(from Row) error {
-			var id string
-			err := from.Scan(&id)
-			if err == nil && !asked[id] {
-				tell(id)
-			}
-			return err
-		},
-	}))
+	return s.retry(ctx, func() error {
+		return fault("look for descendants", s.db.Run(ctx, Statement{
+			SQL:     trees + "SELECT d.id FROM d",
+			Columns: treesColumns, Rows: treesRows(ids),
+			Scan: func(from Row) error {
+				var id string
+				err := from.Scan(&id)
+				if err == nil && !asked[id] {
+					tell(id)
+				}
+				return err
+			},
+		}))
+	})
 }
