@@ -2,6 +2,7 @@ package krm_test
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -14,9 +15,7 @@ func secret(name string, fields map[string]any) map[string]any {
 	s := map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": name, "annotations": map[string]any{
 		"kubectl.kubernetes.io/last-applied-configuration": `{"stringData":{"p":"hunter2"}}`, "note": "kept",
 	}}}
-	for key, value := range fields {
-		s[key] = value
-	}
+	maps.Copy(s, fields)
 	return s
 }
 

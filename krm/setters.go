@@ -126,6 +126,7 @@ func (s *setterFinder) mapping(node *yaml.Node, at string, depth int) {
 			s.sequence(value, field, depth+1)
 		case yaml.ScalarNode:
 			s.scalar(value, field)
+		default: // an alias: what it stands for has its setters where it is written
 		}
 	}
 }
@@ -143,6 +144,7 @@ func (s *setterFinder) sequence(node *yaml.Node, at string, depth int) {
 			s.sequence(item, field, depth+1)
 		case yaml.ScalarNode:
 			s.scalar(item, field)
+		default: // as in a mapping
 		}
 	}
 }

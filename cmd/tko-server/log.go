@@ -54,7 +54,7 @@ func logGRPC(log *slog.Logger) {
 type grpcLog struct{}
 
 func (grpcLog) write(level slog.Level, text string) {
-	grpcOutput.Load().Log(context.Background(), level, strings.TrimSpace(text))
+	grpcOutput.Load().Log(context.Background(), level, strings.TrimSpace(text)) //nolint:sloglint // the message is what gRPC says
 }
 
 func (grpcLog) enabled(level slog.Level) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,7 +70,7 @@ func TestChildrenStopWhenTheirCallerGoes(t *testing.T) {
 	before := w.head()
 	children := make([]tko.NewChild, 10_000)
 	for i := range children {
-		children[i] = tko.NewChild{Origin: fmt.Sprint(i)}
+		children[i] = tko.NewChild{Origin: strconv.Itoa(i)}
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
 	cancel()
@@ -245,7 +246,7 @@ func TestWaitsForWorkShareWhatTheyFind(t *testing.T) {
 	until(t, "all wait", func() bool { return store.looks.Load() >= waiting })
 	begun := store.looks.Load()
 	for n := range writes {
-		if _, err := service.RegisterTemplate(ctx, tko.Template{ID: "t", Metadata: map[string]string{"n": fmt.Sprint(n)}}); err != nil {
+		if _, err := service.RegisterTemplate(ctx, tko.Template{ID: "t", Metadata: map[string]string{"n": strconv.Itoa(n)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -152,19 +152,16 @@ func (p *progress) interrupted(err error) error {
 
 // deleteAll deletes records, step by step, until all are gone.
 func (s *Service) deleteAll(ctx context.Context, keys []Key, done *progress) error {
-	writes := make([]Write, len(keys))
-	for i, key := range keys {
-		writes[i] = deletion(ctx, key)
-	}
-	for len(writes) > 0 {
+	for len(keys) > 0 {
+		writes := make([]Write, len(keys))
+		for i, key := range keys {
+			writes[i] = deletion(ctx, key)
+		}
 		more, err := s.deleteStep(ctx, writes, done)
 		if err != nil {
 			return err
 		}
-		writes = nil
-		for _, key := range more {
-			writes = append(writes, deletion(ctx, key))
-		}
+		keys = more
 		s.report(ctx, done)
 	}
 	return nil

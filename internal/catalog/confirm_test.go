@@ -124,7 +124,7 @@ func TestOneWordDeletesTheFleet(t *testing.T) {
 			fill: func(w *world) { w.sites("s", 11) },
 			run: func(ctx context.Context, w *world) error {
 				var ids []string
-				for _, s := range all(w.t, w.Sites(w.ctx, tko.SiteSelect{}, tko.ListOptions{})) {
+				for _, s := range all(w.t, w.Sites(ctx, tko.SiteSelect{}, tko.ListOptions{})) {
 					ids = append(ids, string(s.ID))
 				}
 				_, err := w.RemoveRecords(ctx, tko.KindSite, ids, catalog.Requirement{}, false)

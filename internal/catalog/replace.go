@@ -56,7 +56,7 @@ func (s *Service) withReplaced(ctx context.Context, writes []Write) ([]Write, er
 			}
 			deletion := deletion(ctx, old.Key)
 			deletion.Expect, deletion.Alone = old.Revision, true
-			deletion.Record.Author.Why = fmt.Sprintf("replaced by deployment %s", writes[i].Record.ID)
+			deletion.Record.Author.Why = "replaced by deployment " + writes[i].Record.ID
 			all = append(append(all, moves...), deletion)
 		}
 	}

@@ -200,7 +200,7 @@ func distinct(order []string, templates map[string]templateCRDs) []tko.CRD {
 				crds = append(crds, crd)
 			}
 			if ids := crds[i].Templates; len(ids) == 0 || ids[len(ids)-1] != tko.TemplateID(id) {
-				crds[i].Templates = append(ids, tko.TemplateID(id))
+				crds[i].Templates = append(crds[i].Templates, tko.TemplateID(id))
 			}
 		}
 	}
@@ -237,7 +237,7 @@ func (s *Service) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg k
 	}
 	for _, crd := range rules.crds {
 		kind := groupKind{crd.Group, crd.Kind}
-		if different[kind] != nil && !(len(crd.Templates) == 1 && crd.Templates[0] == id) {
+		if different[kind] != nil && (len(crd.Templates) != 1 || crd.Templates[0] != id) {
 			different[kind][crd.Digest] = true
 		}
 	}

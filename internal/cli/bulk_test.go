@@ -34,32 +34,44 @@ func TestTerminalAsksBeforeManyAreDeleted(t *testing.T) {
 		code  int
 	}{
 		"yes": {
-			[]string{"template", "purge", "--all"}, "y\n", []string{"purge templates [] map[] true", "purge templates [] map[] false confirmed 2"},
+			[]string{"template", "purge", "--all"},
+			"y\n",
+			[]string{"purge templates [] map[] true", "purge templates [] map[] false confirmed 2"},
 			"This would delete 2 templates. Go on? [y/N] deleted 2 templates\n", 0,
 		},
 		"no": {
-			[]string{"template", "purge", "--id", "x"}, "\n", []string{"purge templates [x] map[] true"},
+			[]string{"template", "purge", "--id", "x"},
+			"\n",
+			[]string{"purge templates [x] map[] true"},
 			"This would delete 2 templates. Go on? [y/N] tko: not confirmed: nothing was changed\n", exitOther,
 		},
 		"end of input": {
-			[]string{"plugin", "purge", "--all"}, "", []string{"purge plugins [] true"},
+			[]string{"plugin", "purge", "--all"},
+			"",
+			[]string{"purge plugins [] true"},
 			"This would delete 1 plugin. Go on? [y/N] tko: not confirmed: nothing was changed\n", exitOther,
 		},
 		"confirmed": {
-			[]string{"template", "purge", "--all", "--confirm=2"}, "", []string{"purge templates [] map[] false confirmed 2"},
+			[]string{"template", "purge", "--all", "--confirm=2"},
+			"",
+			[]string{"purge templates [] map[] false confirmed 2"},
 			"deleted 2 templates\n", 0,
 		},
 		"nothing": {
-			[]string{"site", "purge", "--all"}, "", []string{"purge sites [] [] map[] true", "purge sites [] [] map[] false"},
+			[]string{"site", "purge", "--all"},
+			"",
+			[]string{"purge sites [] [] map[] true", "purge sites [] [] map[] false"},
 			"deleted 0 sites\n", 0,
 		},
 		"approval": {
-			[]string{"deployment", "approve", "--all"}, "yes\n",
+			[]string{"deployment", "approve", "--all"},
+			"yes\n",
 			[]string{`approve all "" map[] [] map[] [] map[] ? ? true`, `approve all "" map[] [] map[] [] map[] ? ? false confirmed 5`},
 			"This would approve 5 deployments. Go on? [y/N] approved 5 deployments\n", 0,
 		},
 		"deletion with descendants": {
-			[]string{"deployment", "delete", "D1"}, "y\n",
+			[]string{"deployment", "delete", "D1"},
+			"y\n",
 			[]string{"deployment D1 0", `purge deployments "D1" map[] [] map[] [] map[] ? ? true`, "delete deployment D1 confirmed 3"},
 			"This would delete 3 deployments. Go on? [y/N] deleted 4 deployments, of which 3 are descendants\n", 0,
 		},

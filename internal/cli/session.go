@@ -42,11 +42,16 @@ type (
 		PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error)
 	}
 	deployments interface {
+		approvals
 		CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.DeploymentID, error)
 		Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 		Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error]
 		DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error)
 		PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error)
+	}
+	approvals interface {
+		ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
+		ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error)
 	}
 	modifications interface {
 		StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error)
@@ -54,8 +59,6 @@ type (
 		CancelModification(ctx context.Context, token string) error
 		Modifications(ctx context.Context) ([]tko.OpenModification, error)
 		BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error)
-		ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
-		ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error)
 	}
 	plugins interface {
 		RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func TestMessagesOfVeryManyPartsAreRefused(t *testing.T) {
 	}
 	many := map[string]string{}
 	for i := range 60_000 {
-		many[fmt.Sprint(i)] = ""
+		many[strconv.Itoa(i)] = ""
 	}
 	for name, test := range map[string]struct {
 		call  func(ctx context.Context) error

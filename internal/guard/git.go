@@ -41,11 +41,12 @@ func init() { // nothing reads the table of schemes meanwhile
 		client.InstallProtocol(gitPrefix+scheme, githttp.NewClient(&http.Client{Timeout: gitTimeout, Transport: gitTransport{}}))
 	}
 	proxy.RegisterDialerType(gitPrefix+"ssh", func(u *url.URL, _ proxy.Dialer) (proxy.Dialer, error) {
-		g, ok := guards.Load(u.Host)
+		loaded, _ := guards.Load(u.Host)
+		g, ok := loaded.(*Guard)
 		if !ok {
 			return nil, tko.Errorf(tko.ErrDenied, "the connection has no guard")
 		}
-		return sshDialer{g.(*Guard)}, nil //nolint:forcetypeassert // nothing else is in it
+		return sshDialer{g}, nil
 	})
 }
 
@@ -113,8 +114,9 @@ func (gitTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // An sshDialer makes guarded connections for ssh.
 type sshDialer struct{ guard *Guard }
 
+// Dial is the library's other way to dial.
 func (d sshDialer) Dial(network, address string) (net.Conn, error) {
-	return d.DialContext(context.Background(), network, address) //nolint:contextcheck // the library's other way to dial
+	return d.DialContext(context.Background(), network, address)
 }
 
 func (d sshDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {

@@ -72,7 +72,7 @@ func (s *storage) manifest(ctx context.Context, put *catalog.Put, before catalog
 		return nil, fmt.Errorf("%w", err)
 	}
 	if own, err := put.Package.Deployment(); err != nil || own != nil {
-		return edited(was.Given, current, put.Package), nil
+		return edited(was.Given, current, put.Package), nil //nolint:nilerr // what is wrong with the package is said when it is written
 	}
 	if err := put.Package.Check(); err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "invalid package: %w", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,7 +117,7 @@ func TestEventsAreBounded(t *testing.T) {
 	cluster := fake.NewClientset()
 	posts(t, w, cluster)
 	for i := range 200 {
-		if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "s", Metadata: map[string]string{"n": fmt.Sprint(i)}}); err != nil {
+		if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "s", Metadata: map[string]string{"n": strconv.Itoa(i)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -245,7 +245,7 @@ func (k *kind) byName(value string) (func(*catalog.Query), func(catalog.Record) 
 		return byDeploymentName(value, text, err == nil)
 	}
 	if err != nil {
-		return nil, func(catalog.Record) bool { return false }, nil
+		return nil, func(catalog.Record) bool { return false }, nil //nolint:nilerr // no record has such a name, which is no mistake
 	}
 	return byID(text)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -174,7 +175,7 @@ func TestDeploymentsKeepTheirNames(t *testing.T) {
 	if created.text("metadata.name") != "my-app.v1" || len(id) != 27 {
 		t.Errorf("created as %v, %q", created["metadata"], id)
 	}
-	if d, err := w.Deployment(t.Context(), tko.DeploymentID(id), 0); err != nil || d.Origin != "" || string(d.Stamp.UID) != created.text("metadata.uid") {
+	if d, err := w.Deployment(t.Context(), tko.DeploymentID(id), 0); err != nil || d.Origin != "" || d.Stamp.UID != created.text("metadata.uid") {
 		t.Errorf("%+v, %v", d, err)
 	}
 	w.fails(409, "already exists", "POST", "deployments", keep)
@@ -473,7 +474,7 @@ func TestBookmarksComeAmongChanges(t *testing.T) {
 	go func() {
 		defer close(done)
 		for i := 0; ctx.Err() == nil; i++ {
-			_, _ = w.RegisterTemplate(ctx, tko.Template{ID: tko.TemplateID(fmt.Sprint(i))})
+			_, _ = w.RegisterTemplate(ctx, tko.Template{ID: tko.TemplateID(strconv.Itoa(i))})
 		}
 	}()
 	for seen := map[string]bool{}; !seen["ADDED"] || !seen["BOOKMARK"]; {

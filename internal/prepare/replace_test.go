@@ -2,7 +2,6 @@ package prepare_test
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -262,7 +261,7 @@ func TestOnceLeavesAnEditedChildAndSaysSo(t *testing.T) {
 	if diff := cmp.Diff(at("leaf at north-1", "leaf:v2 at north-2"), m.children(id)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	want := fmt.Sprintf("Unknown EvaluatedOnce: %s", `topology.nephio.org/v1alpha1 Placement "placement" doesn't want 1 of its deployments any more, and spec.update is Once: they stay; delete them, or set spec.update: deployment-00002 (leaf at north-1, last written by ann@laptop)`)
+	want := `Unknown EvaluatedOnce: topology.nephio.org/v1alpha1 Placement "placement" doesn't want 1 of its deployments any more, and spec.update is Once: they stay; delete them, or set spec.update: deployment-00002 (leaf at north-1, last written by ann@laptop)`
 	if got := m.condition(id, tko.ConditionPlaced); got != want {
 		t.Errorf("says %s", got)
 	}

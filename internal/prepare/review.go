@@ -137,7 +137,7 @@ func onceCondition(pkg krm.Package) tko.Condition {
 	if len(edited) > 0 {
 		c.Status, c.Reason = tko.ConditionFalse, ReasonNoEffect
 	}
-	if texts := append(edited, left...); len(texts) > 0 {
+	if texts := slices.Concat(edited, left); len(texts) > 0 {
 		c.Message = bounded(strings.Join(texts, "; "))
 	}
 	return c

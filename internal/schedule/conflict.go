@@ -62,7 +62,7 @@ func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[
 		}{{cluster, false}, {namespaced, true}} {
 			for _, r := range part.resources {
 				gvk := r.GVK()
-				if r.StaysHome() && !(charts && gvk.Group == "workload.nephio.org" && gvk.Kind == "HelmChart") {
+				if r.StaysHome() && (!charts || gvk.Group != "workload.nephio.org" || gvk.Kind != "HelmChart") {
 					continue
 				}
 				o := object{group: gvk.Group, kind: gvk.Kind, name: r.Text("metadata", "name")}

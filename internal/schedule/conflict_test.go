@@ -19,12 +19,12 @@ import (
 )
 
 // object is a resource with a value.
-func object(apiVersion, kind, namespace, name, value string) krm.Resource {
+func object(kind, namespace, name, value string) krm.Resource {
 	metadata := map[string]any{"name": name}
 	if namespace != "" {
 		metadata["namespace"] = namespace
 	}
-	r := krm.Resource{"apiVersion": apiVersion, "kind": kind, "metadata": metadata}
+	r := krm.Resource{"apiVersion": "v1", "kind": kind, "metadata": metadata}
 	if kind == "ConfigMap" {
 		r["data"] = map[string]any{"key": value}
 	} else if value != "" {
@@ -75,10 +75,10 @@ func checkBoth(t *testing.T, r *records) {
 func TestTwoDeploymentsWithTheSameObjectAreAConflictInGit(t *testing.T) {
 	t.Parallel()
 	repo := filepath.Join(t.TempDir(), "lagos.git")
-	namespace := object("v1", "Namespace", "", "core", "")
+	namespace := object("Namespace", "", "core", "")
 	r := world([]tko.Site{site("lagos", repository(repo))}, []tko.Deployment{
-		withPackage(deployment("a", "lagos"), namespace, object("v1", "ConfigMap", "core", "upf", "1")),
-		withPackage(deployment("c", "lagos"), namespace, object("v1", "ConfigMap", "core", "smf", "1")),
+		withPackage(deployment("a", "lagos"), namespace, object("ConfigMap", "core", "upf", "1")),
+		withPackage(deployment("c", "lagos"), namespace, object("ConfigMap", "core", "smf", "1")),
 	})
 	s := schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir()})
 	files := func() []string {
@@ -94,7 +94,7 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInGit(t *testing.T) {
 	}
 
 	// The same content is no excuse: one of the two would be pruned with the other.
-	r.deployments["b"] = withPackage(deployment("b", "lagos"), object("v1", "ConfigMap", "core", "upf", "1"))
+	r.deployments["b"] = withPackage(deployment("b", "lagos"), object("ConfigMap", "core", "upf", "1"))
 	if got := s.Look(t.Context(), "lagos"); got.Outcome != tko.WorkDone {
 		t.Errorf("a change of records is needed, and it is tried again: %v", got)
 	}
@@ -121,8 +121,8 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInGit(t *testing.T) {
 func TestTwoDeploymentsWithTheSameObjectAreAConflictForPlugins(t *testing.T) {
 	t.Parallel()
 	r := world([]tko.Site{site("lagos", trigger("e"))}, []tko.Deployment{
-		withPackage(deployment("a", "lagos"), object("v1", "ConfigMap", "core", "upf", "1")),
-		withPackage(deployment("b", "lagos"), object("v1", "ConfigMap", "core", "upf", "2")),
+		withPackage(deployment("a", "lagos"), object("ConfigMap", "core", "upf", "1")),
+		withPackage(deployment("b", "lagos"), object("ConfigMap", "core", "upf", "2")),
 	}, plugin("p", edge))
 	run := &runner{}
 	schedule.New(r, run, schedule.Options{}).Look(t.Context(), "lagos")
@@ -152,8 +152,8 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInKubernetes(t *testing.T) {
 	}
 	c.Kubectl(t, "create", "namespace", namespace)
 	r := world([]tko.Site{site("lagos", cluster)}, []tko.Deployment{
-		withPackage(deployment("a", "lagos"), object("v1", "ConfigMap", namespace, "upf", "1")),
-		withPackage(deployment("c", "lagos"), object("v1", "ConfigMap", namespace, "smf", "1")),
+		withPackage(deployment("a", "lagos"), object("ConfigMap", namespace, "upf", "1")),
+		withPackage(deployment("c", "lagos"), object("ConfigMap", namespace, "smf", "1")),
 	})
 	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: kubernetes.Options{Kubeconfigs: dir, Interval: time.Hour}})
 	defer s.Close()
@@ -168,7 +168,7 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInKubernetes(t *testing.T) {
 		t.Fatalf("-want +got:\n%s\n%v", diff, r.said())
 	}
 	// The second one names no namespace: it is the site's.
-	r.deployments["b"] = withPackage(deployment("b", "lagos"), object("v1", "ConfigMap", "", "upf", "2"), object("v1", "ConfigMap", "", "nrf", "2"))
+	r.deployments["b"] = withPackage(deployment("b", "lagos"), object("ConfigMap", "", "upf", "2"), object("ConfigMap", "", "nrf", "2"))
 	s.Look(t.Context(), "lagos")
 	said := r.said()
 	if said["a"] != "False Conflict @1" || said["b"] != "False Conflict @1" || said["lagos"] != "False Conflict @1" || said["c"] != "True Applied @1" {

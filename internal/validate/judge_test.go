@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -12,7 +13,6 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/validate"
-	"github.com/tko-orchestrator/tko/krm"
 )
 
 // crdOf is a CRD of things whose spec has these properties.
@@ -222,7 +222,7 @@ func TestManyDefinitions(t *testing.T) {
 	v := newValidator(t, validate.Options{})
 	var crds []tko.CRD
 	for i := range 300 {
-		crds = append(crds, registered(t, crdOf(fmt.Sprintf("{size: {type: integer, minimum: %d}, big%d: {description: %s, type: string}}", 300-i, i, strings.Repeat("x", 10_000))), tko.TemplateID(fmt.Sprint(i)))...)
+		crds = append(crds, registered(t, crdOf(fmt.Sprintf("{size: {type: integer, minimum: %d}, big%d: {description: %s, type: string}}", 300-i, i, strings.Repeat("x", 10_000))), tko.TemplateID(strconv.Itoa(i)))...)
 	}
 	kept := 0
 	for _, c := range crds {
@@ -260,7 +260,7 @@ func TestCRDOfAnotherVersionJudgesNothing(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
 	crds := registered(t, strings.Replace(crdOf("{size: {type: integer}}"), "name: v1", "name: v2", 1), "op")
-	if err := v.Validate(t.Context(), tko.Validation{Package: krm.Package(decode(t, aThing("{size: five}"))), CRDs: crds}); err != nil {
+	if err := v.Validate(t.Context(), tko.Validation{Package: decode(t, aThing("{size: five}")), CRDs: crds}); err != nil {
 		t.Error(err)
 	}
 }

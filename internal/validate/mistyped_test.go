@@ -37,7 +37,7 @@ func TestMistypedKindsAreRefused(t *testing.T) {
 	for id, want := range map[string]string{
 		"topology.nephio.org/v1alpha1 Placment":             "do you mean Placement?",
 		"topology.nephio.org/v1alpha1 placement":            "do you mean Placement?",
-		"topology.nephio.org/v1alpha1 Tempalte":             "do you mean Template?",
+		"topology.nephio.org/v1alpha1 Tempalte":             "do you mean Template?", //nolint:misspell // it is mistyped on purpose
 		"topology.nephio.org/v1 Placement":                  "write topology.nephio.org/v1alpha1",
 		"topology.nephio.org/v1alpha1 Rollout":              "use Placement, Site, Sites, TOSCA, Template",
 		"deployment.nephio.org/v1alpha1 Deploymnet":         "do you mean Deployment?",

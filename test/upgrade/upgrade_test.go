@@ -57,7 +57,7 @@ func (w *world) awaitTemplates(id tko.DeploymentID, want map[string]int) {
 
 func TestUpgradeReplacesChildInOneStep(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "Deployment upf")
+	w := newWorld(t)
 	w.template("workload/upf:v1", workload("v1"))
 	w.template("workload/upf:v2", workload("v2"))
 	id := w.deploy(topology("update: Apply", "workload/upf:v1"))
@@ -80,7 +80,7 @@ func TestUpgradeByPreparingAgainReplacesChildInOneStep(t *testing.T) {
 	for _, update := range []string{"update: Apply", "update: Once"} {
 		t.Run(update, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, "Deployment upf")
+			w := newWorld(t)
 			w.template("workload/upf:v1", workload("v1"))
 			w.template("workload/upf:v2", workload("v2"))
 			id := w.deploy(topology(update, "workload/upf:v1"))
@@ -107,7 +107,7 @@ func again(edit func(krm.Package) krm.Package) func(krm.Package) krm.Package {
 
 func TestEditOfPlacementEvaluatedOnceSaysThatItHasNoEffect(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "Deployment upf")
+	w := newWorld(t)
 	w.template("workload/upf:v1", workload("v1"))
 	w.template("workload/upf:v2", workload("v2"))
 	id := w.deploy(topology("update: Once", "workload/upf:v1"))
@@ -129,7 +129,7 @@ func TestEditOfPlacementEvaluatedOnceSaysThatItHasNoEffect(t *testing.T) {
 // and the template is changed again.
 func TestUpgradeWaitsUntilTheNewChildIsPreparedAndApproved(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "Deployment upf")
+	w := newWorld(t)
 	w.template("workload/upf:v1", workload("v1", manual))
 	w.template("workload/upf:v2", workload("v2", gated))
 	w.template("workload/upf:v3", workload("v3", gated, manual))
@@ -159,7 +159,7 @@ func TestUpgradeWaitsUntilTheNewChildIsPreparedAndApproved(t *testing.T) {
 	w.awaitTemplates(id, map[string]int{"workload/upf:v1": sites, "workload/upf:v4": sites})
 	w.edit(id, use("upf", "workload/upf:v3"))
 	w.awaitTemplates(id, map[string]int{"workload/upf:v1": sites, "workload/upf:v3": sites})
-	w.gate.set(true)
+	w.gate.open()
 	w.await("prepared children of v3", func() bool {
 		n := 0
 		for _, d := range w.children(id) {
@@ -179,7 +179,7 @@ func TestUpgradeWaitsUntilTheNewChildIsPreparedAndApproved(t *testing.T) {
 // Back to what runs: what would have replaced it goes, and replaces nothing.
 func TestUpgradeTakenBackLeavesTheOldChildrenAlone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "Deployment upf")
+	w := newWorld(t)
 	w.template("workload/upf:v1", workload("v1"))
 	w.template("workload/upf:v2", workload("v2", gated))
 	id := w.deploy(topology("update: Apply", "workload/upf:v1"))
@@ -189,7 +189,7 @@ func TestUpgradeTakenBackLeavesTheOldChildrenAlone(t *testing.T) {
 	w.awaitTemplates(id, map[string]int{"workload/upf:v1": sites, "workload/upf:v2": sites})
 	w.edit(id, use("upf", "workload/upf:v1"))
 	w.awaitTemplates(id, map[string]int{"workload/upf:v1": sites})
-	w.gate.set(true)
+	w.gate.open()
 	w.awaitPlaced(id, "True UpToDate")
 	if diff := cmp.Diff(ids(before), ids(w.children(id))); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
@@ -200,8 +200,8 @@ func TestUpgradeTakenBackLeavesTheOldChildrenAlone(t *testing.T) {
 // The preparer ends at any point, and another one goes on.
 func TestUpgradeSurvivesPreparersThatEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "Deployment upf")
-	w.gate.set(true)
+	w := newWorld(t)
+	w.gate.open()
 	want := []string{"v1"}
 	w.template("workload/upf:v1", workload("v1"))
 	id := w.deploy(topology("update: Apply", "workload/upf:v1"))
@@ -224,7 +224,7 @@ func TestUpgradeSurvivesPreparersThatEnd(t *testing.T) {
 
 func TestRenamesInPlacementReplaceChildrenInOneStep(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "Deployment upf")
+	w := newWorld(t)
 	w.template("workload/upf:v1", workload("v1"))
 	w.template("workload/upf:v2", workload("v2"))
 	id := w.deploy(topology("update: Apply", "workload/upf:v1"))
@@ -261,7 +261,7 @@ func TestRenamesInPlacementReplaceChildrenInOneStep(t *testing.T) {
 // A site goes from one ring to the other: each has its entry.
 func TestSiteThatChangesItsEntryIsUpgradedInOneStep(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "Deployment upf")
+	w := newWorld(t)
 	w.template("workload/upf:v1", workload("v1"))
 	w.template("workload/upf:v2", workload("v2"))
 	w.template("workload/smf:v1", "{apiVersion: v1, kind: ConfigMap, metadata: {name: smf}}")
@@ -307,7 +307,7 @@ func TestUpgradeOfNestedTopologyReplacesItsChildrenInOneStep(t *testing.T) {
 	for _, update := range []string{"update: Apply", "update: Once"} {
 		t.Run(update, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, "Deployment upf")
+			w := newWorld(t)
 			w.template("workload/upf:v1", workload("v1"))
 			w.template("workload/upf:v2", workload("v2", gated))
 			w.template("topology/inner:v1", topology(update, "workload/upf:v1"))
@@ -337,7 +337,7 @@ spec: {templates: [{template: inner, sites: [first]}], update: Apply}
 				return d.Template == "topology/inner:v2" && maps.Equal(w.templates(d.ID), map[string]int{"workload/upf:v1": sites, "workload/upf:v2": sites})
 			})
 			w.everywhere("v1")
-			w.gate.set(true)
+			w.gate.open()
 			w.everywhere("v2")
 			w.awaitTemplates(inner().ID, map[string]int{"workload/upf:v2": sites})
 			w.edit(id, use("inner", "topology/inner:v1")) // and back
@@ -354,7 +354,7 @@ spec: {templates: [{template: inner, sites: [first]}], update: Apply}
 // A replacement is not a deletion, and Propose asks for it.
 func TestReplacementIsProposedAndIsNotADeletionForTheBudget(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "Deployment upf")
+	w := newWorld(t)
 	w.template("workload/upf:v1", workload("v1"))
 	w.template("workload/upf:v2", workload("v2"))
 	id := w.deploy(topology("update: Propose, budget: {create: 2, delete: 0}", "workload/upf:v1"))
@@ -375,7 +375,7 @@ func TestReplacementIsProposedAndIsNotADeletionForTheBudget(t *testing.T) {
 // What a user changed isn't thrown away without asking.
 func TestReplacementOfAnEditedChildIsProposed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "Deployment upf")
+	w := newWorld(t)
 	w.template("workload/upf:v1", workload("v1"))
 	w.template("workload/upf:v2", workload("v2"))
 	id := w.deploy(topology("update: Apply", "workload/upf:v1"))

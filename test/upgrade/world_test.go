@@ -34,6 +34,10 @@ const limit = 5 * time.Minute
 
 const sites = 5
 
+// object is what every site should have exactly once, when it has it, as "KIND
+// NAME".
+const object = "Deployment upf"
+
 // A world is a whole TKO with five sites, each with a git repository.
 type world struct {
 	t     *testing.T
@@ -44,29 +48,28 @@ type world struct {
 	gate    gate
 	prepare func() // stops the preparer
 
-	mu     sync.Mutex
-	object string           // that every site should have exactly once, when it has it
-	ready  map[string]bool  // sites that have it
-	wrong  map[string]error // what was seen that must not be
+	mu    sync.Mutex
+	ready map[string]bool  // sites that have the object
+	wrong map[string]error // what was seen that must not be
 }
 
 // A gate is a prepare plugin that waits until it is opened.
 type gate struct {
-	mu   sync.Mutex
-	open bool
+	mu     sync.Mutex
+	opened bool
 }
 
-func (g *gate) set(open bool) {
+func (g *gate) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.open = open
+	g.opened = true
 }
 
 // Prepare runs the plugin.
 func (g *gate) Prepare(_ context.Context, _ tko.Plugin, target krm.Identity, _ tko.DeploymentID, pkg krm.Package, _ ...func(string)) (bool, krm.Package, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.open {
+	if !g.opened {
 		return false, nil, nil
 	}
 	out := pkg.Clone()
@@ -83,11 +86,10 @@ func (noPlugins) Schedule(context.Context, tko.Plugin, krm.Identity, tko.SiteID,
 
 func siteID(i int) tko.SiteID { return tko.SiteID(fmt.Sprintf("north/edge-%d", i)) }
 
-// newWorld starts one. object is what every site should have exactly once, as
-// "KIND NAME".
-func newWorld(t *testing.T, object string) *world {
+// newWorld starts one.
+func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, object: object, ready: map[string]bool{}, wrong: map[string]error{}}
+	w := &world{t: t, ready: map[string]bool{}, wrong: map[string]error{}}
 	store, err := sqlite.OpenMemory(t.Context())
 	w.must(err)
 	t.Cleanup(func() { _ = store.Close() })
@@ -190,7 +192,7 @@ func (w *world) placed(ctx context.Context) (map[tko.SiteID][]tko.Deployment, er
 func (w *world) count(deployments []tko.Deployment) int {
 	n := 0
 	for _, d := range deployments {
-		if slices.ContainsFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind+" "+r.Name() == w.object }) {
+		if slices.ContainsFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind+" "+r.Name() == object }) {
 			n++
 		}
 	}
@@ -203,7 +205,7 @@ func (w *world) watch(ctx context.Context) error {
 	for ctx.Err() == nil {
 		found, err := w.placed(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the test has ended, and watching with it
 		}
 		if err != nil {
 			return err
@@ -216,7 +218,7 @@ func (w *world) watch(ctx context.Context) error {
 				w.ready[string(id)] = true
 			case n > 1 || w.ready[string(id)]:
 				if w.wrong[string(id)] == nil {
-					w.wrong[string(id)] = fmt.Errorf("site %q should run %d of %s: %v", id, n, w.object, ids(found[id]))
+					w.wrong[string(id)] = fmt.Errorf("site %q should run %d of %s: %v", id, n, object, ids(found[id]))
 				}
 			}
 		}
@@ -245,10 +247,10 @@ func (w *world) check(want ...string) {
 	w.mu.Unlock()
 	for i, repo := range w.repos {
 		var images []string
-		for _, commit := range strings.Fields(gittest.Run(w.t, repo, "rev-list", "--reverse", "main")) {
+		for commit := range strings.FieldsSeq(gittest.Run(w.t, repo, "rev-list", "--reverse", "main")) {
 			n, image := w.in(repo, commit)
 			if n > 1 || n == 0 && len(images) > 0 {
-				w.t.Errorf("commit %s of site %d has %d of %s:\n%s", commit, i, n, w.object, gittest.Run(w.t, repo, "ls-tree", "-r", "--name-only", commit))
+				w.t.Errorf("commit %s of site %d has %d of %s:\n%s", commit, i, n, object, gittest.Run(w.t, repo, "ls-tree", "-r", "--name-only", commit))
 			}
 			if n == 1 && (len(images) == 0 || images[len(images)-1] != image) {
 				images = append(images, image)
@@ -262,8 +264,8 @@ func (w *world) check(want ...string) {
 
 // in returns how often a commit has the object, and what the last one says.
 func (w *world) in(repo, commit string) (n int, value string) {
-	kind, name, _ := strings.Cut(w.object, " ")
-	for _, file := range strings.Fields(gittest.Run(w.t, repo, "ls-tree", "-r", "--name-only", commit)) {
+	kind, name, _ := strings.Cut(object, " ")
+	for file := range strings.FieldsSeq(gittest.Run(w.t, repo, "ls-tree", "-r", "--name-only", commit)) {
 		if base := filepath.Base(file); strings.HasPrefix(base, kind+".") && strings.HasSuffix(base, "_"+name+".yaml") {
 			n++
 			for line := range strings.SplitSeq(gittest.Run(w.t, repo, "show", commit+":"+file), "\n") {

@@ -62,7 +62,7 @@ func applySetter(r krm.Resource, s krm.Setter, values map[string]string) error {
 		}
 		place.set(items)
 	default:
-		value, err := setterText(s.Pattern, names, current, values)
+		value, err := setterText(s.Pattern, current, values)
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func setterList(text string) ([]any, error) {
 
 // setterText is a pattern with its names replaced: by their values, or else by
 // what the current value has in their place.
-func setterText(pattern string, names [][]string, current any, values map[string]string) (string, error) {
+func setterText(pattern string, current any, values map[string]string) (string, error) {
 	was, err := plain(current)
 	if err != nil {
 		return "", err

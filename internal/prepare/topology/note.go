@@ -2,6 +2,7 @@ package topology
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -131,7 +132,7 @@ func inputsOf(pkg krm.Package, placement krm.Resource) string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("%x", sum[:8])
+	return hex.EncodeToString(sum[:8])
 }
 
 // items is a list in a resource; empty if it is none.

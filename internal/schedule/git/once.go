@@ -14,7 +14,9 @@ type written map[string]bool
 // again says whether a resource is one of those, and was written before.
 func (w written) again(r krm.Resource) bool {
 	gvk := r.GVK()
-	if !(gvk.Group == "" && gvk.Kind == "Namespace" || gvk.Group == "apiextensions.k8s.io" && gvk.Kind == "CustomResourceDefinition") {
+	namespace := gvk.Group == "" && gvk.Kind == "Namespace"
+	definition := gvk.Group == "apiextensions.k8s.io" && gvk.Kind == "CustomResourceDefinition"
+	if !namespace && !definition {
 		return false
 	}
 	name := fileName(r.Identity())

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -136,7 +137,7 @@ func (s *shelf) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfac
 		end := time.After(time.Duration(*o.TimeoutSeconds) * time.Second)
 		for {
 			s.mu.Lock()
-			changes := append(initial, s.events[next:]...)
+			changes := slices.Concat(initial, s.events[next:])
 			initial, next = nil, len(s.events)
 			s.mu.Unlock()
 			for _, c := range changes {
