@@ -69,7 +69,7 @@ func tooMany(data []byte, in protoreflect.MessageDescriptor, left *int, path []s
 		if field == nil || field.Message() == nil {
 			continue
 		}
-		here := append(path, string(field.Name()))
+		here := append(path, string(field.Name())) //nolint:gocritic // siblings reuse the place: only one path is ever in use
 		if *left--; *left < 0 {
 			return here
 		}
