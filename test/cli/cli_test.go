@@ -30,7 +30,8 @@ func TestCommand(t *testing.T) {
 	bin := filepath.Dir(process.Build(t, "tko"))
 	for _, script := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
-			server := process.StartServer(t, "--store=sqlite::memory:")
+			t.Parallel()
+			server := process.StartServer(t, append([]string{"--store=sqlite::memory:"}, serverFlags(t, script)...)...)
 			testscript.Run(t, testscript.Params{
 				Files:         []string{script},
 				UpdateScripts: *update,
@@ -45,6 +46,22 @@ func TestCommand(t *testing.T) {
 			})
 		})
 	}
+}
+
+// serverFlags returns the flags of the server that a script needs: its first
+// line may list them.
+func serverFlags(t *testing.T, script string) []string {
+	t.Helper()
+	text, err := os.ReadFile(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	flags, _ := strings.CutPrefix(first, "# server: ")
+	if flags == first {
+		return nil
+	}
+	return strings.Fields(flags)
 }
 
 // The client is for laptops: it has nothing in it of what only servers need.
