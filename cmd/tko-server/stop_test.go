@@ -40,7 +40,7 @@ func TestStoppingDoesNotWaitForWhatNeverEnds(t *testing.T) {
 
 		failed := errors.New("failed")
 		if err := endWithin(t.Context(), time.Second, slog.New(slog.DiscardHandler), func() error { time.Sleep(time.Minute); return failed }); !errors.Is(err, failed) {
-			t.Errorf("%v, want what it ended with: nobody told it to stop", err)
+			t.Errorf("%v, want the error that it ended with: it was not stopped", err)
 		}
 	})
 }

@@ -122,8 +122,8 @@ func (s *Service) validDraft(ctx context.Context, on *grounds, d draft, parent t
 const MaxChildren = 10_000
 
 // CreateChildren makes children of a deployment, all or none, each exactly
-// once: when there is a child of the same parent and origin, that one is
-// answered, as it is. What a new child replaces goes when the child is prepared
+// once: if the parent has a child of the same origin, the ID of that child is
+// returned, and it stays as it is. A new child replaces deployments when it is prepared
 // and approved, in the same transaction. The IDs are in the order of the children, those of new
 // ones ascending. If a revision is given, a parent that isn't there or isn't at
 // it is an ErrConflict. Unknown templates and sites, and parents if no revision

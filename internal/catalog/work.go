@@ -59,8 +59,8 @@ type lull struct {
 // claim claims once. One that has waited asks the store only if no other has
 // since the signal was given: they take turns.
 func (s *Service) claim(ctx context.Context, claim tko.ClaimWork, signal <-chan struct{}, waited bool) ([]tko.WorkItem, time.Time, error) {
-	// Not cut off half way: a claim whose answer nobody gets would keep its
-	// items from everybody until the lease runs out.
+	// Not cut off half way: a claim whose response is lost would keep its
+	// items from all workers until the lease runs out.
 	uncut := context.WithoutCancel(ctx)
 	if !waited {
 		return s.store.ClaimWork(uncut, claim)

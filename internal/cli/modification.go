@@ -33,9 +33,8 @@ func (a *app) modList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the modifications that are under way",
-		Long: `List the modifications that are under way: the deployments that nobody else can
-modify now, by whom, and until when. The tokens are not shown: they are their
-holders'.`,
+		Long: `List the modifications that are under way: the deployments that no other client can
+modify now, who modifies them, and until when. Tokens are not shown.`,
 		Example:           "  tko deployment mod list",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -117,7 +117,7 @@ func TestWatcherThatNeverReadsLosesItsStreamAndGoesOnWhereItWas(t *testing.T) {
 	}
 	// It ends while it reads nothing, and is held little for until it does.
 	before := int64(-1)
-	until(t, "no more is told", func() bool {
+	until(t, "no more is sent", func() bool {
 		time.Sleep(time.Second)
 		now := told.Load()
 		same := now == before

@@ -150,7 +150,7 @@ func GitError(err error) error {
 		}
 	}
 	if status, ok := errors.AsType[*githttp.Err](err); ok && status.Response != nil {
-		return fmt.Errorf("the server answers %s", Status(status.Response.StatusCode))
+		return fmt.Errorf("the server responded %s", Status(status.Response.StatusCode))
 	}
 	if slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }) {
 		return err
@@ -180,7 +180,7 @@ func GitError(err error) error {
 // registry responded.
 func RegistryError(err error) error {
 	if response, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
-		return fmt.Errorf("the registry answers %s", Status(response.StatusCode))
+		return fmt.Errorf("the registry responded %s", Status(response.StatusCode))
 	}
 	return err
 }

@@ -228,9 +228,9 @@ func (f *Fetcher) check(response *http.Response) error {
 	case code == http.StatusNotFound || code == http.StatusGone:
 		return tko.Errorf(tko.ErrNotFound, "the artifact is not kept any more")
 	case code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout:
-		return &transientError{fmt.Errorf("get the artifact: the server answers %s", response.Status)}
+		return &transientError{fmt.Errorf("get the artifact: the server responded %s", response.Status)}
 	case code != http.StatusOK:
-		return tko.Errorf(tko.ErrInvalid, "get the artifact: the server answers %s", response.Status)
+		return tko.Errorf(tko.ErrInvalid, "get the artifact: the server responded %s", response.Status)
 	case response.ContentLength > f.options.Download:
 		return f.tooLong()
 	}
