@@ -111,6 +111,14 @@ func TestOneWordDeletesTheFleet(t *testing.T) {
 				return err
 			}, counts: 12, of: 12,
 		},
+		"deletion of one deployment with children at a revision": {
+			why:  "a client that names a revision deletes as much",
+			fill: func(w *world) { w.many(11, tko.NewDeployment{Parent: w.create(tko.NewDeployment{})}) },
+			run: func(ctx context.Context, w *world) error {
+				_, err := w.DeleteDeploymentAt(ctx, w.first(), 1)
+				return err
+			}, counts: 12, of: 12,
+		},
 		"removal of one deployment with children": {
 			why:  "GitOps and the Kubernetes API remove so",
 			fill: func(w *world) { w.many(11, tko.NewDeployment{Parent: w.create(tko.NewDeployment{})}) },
@@ -199,6 +207,10 @@ func TestConfirmedCountBoundsWhatIsDeleted(t *testing.T) {
 		},
 		"deletion": func(ctx context.Context, w *world, top tko.DeploymentID) error {
 			_, err := w.DeleteDeployment(ctx, top)
+			return err
+		},
+		"deletion at a revision": func(ctx context.Context, w *world, top tko.DeploymentID) error {
+			_, err := w.DeleteDeploymentAt(ctx, top, 1)
 			return err
 		},
 		"removal": func(ctx context.Context, w *world, top tko.DeploymentID) error {
