@@ -270,23 +270,25 @@ func (s *Service) CheckPosition(ctx context.Context, position int64) error {
 // ErrGone as from CheckPosition; of changes that are too old but still in the
 // log, what is no longer kept is the record: it has only a Key then.
 func (s *Service) Events(ctx context.Context, kind tko.Kind, after int64) (events []Event, upTo int64, wait <-chan struct{}, err error) {
-	changes, wait, err := s.recent.after(ctx, after)
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	upTo = after
 	var mine []tko.Change
-	for _, c := range changes {
-		if c.Kind == kind {
-			if len(mine) == eventBatch {
-				break
-			}
-			mine = append(mine, c)
+	for upTo = after; len(mine) == 0; {
+		var changes []tko.Change
+		changes, wait, err = s.recent.after(ctx, upTo)
+		if err != nil {
+			return nil, 0, nil, err
 		}
-		upTo = c.Position
-	}
-	if len(mine) == 0 {
-		return nil, upTo, wait, nil
+		if len(changes) == 0 {
+			return nil, upTo, wait, nil // only now does wait cover all that follows upTo
+		}
+		for _, c := range changes {
+			if c.Kind == kind {
+				if len(mine) == eventBatch {
+					break
+				}
+				mine = append(mine, c)
+			}
+			upTo = c.Position
+		}
 	}
 	var keys []Key
 	now := map[string]Record{}

@@ -191,3 +191,19 @@ func TestWatcherThatLeavesDisturbsNobody(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A caller that is sent cached changes of other kinds must not wait for a signal
+// that is newer than the changes it has seen.
+func TestEventsOfOneKindArriveAfterCachedChangesOfAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", "")
+	if _, _, _, err := w.Events(w.ctx, tko.KindTemplate, 0); err != nil {
+		t.Fatal(err) // it fills the cache
+	}
+	w.site("s", "")
+	events, _, _, err := w.Events(w.ctx, tko.KindSite, 0)
+	if err != nil || len(events) != 1 || events[0].ID != "s" {
+		t.Fatalf("events %v, error %v, want the site's", events, err)
+	}
+}

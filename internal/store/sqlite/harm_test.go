@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,7 +72,7 @@ func TestFullDiskIsUnavailable(t *testing.T) {
 func TestRemovedFileIsNoticed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	var log bytes.Buffer
+	var log safeBuffer // the store's own loops log, too
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func TestRemovedFileIsNoticed(t *testing.T) {
 		t.Errorf("a write with another file there: %v, want an ErrUnavailable", err)
 	}
 	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), path) {
-		t.Errorf("it was logged %d times, want once with the path:\n%s", n, &log)
+		t.Errorf("it was logged %d times, want once with the path:\n%s", n, log.String())
 	}
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
@@ -105,4 +106,22 @@ func TestRemovedFileIsNoticed(t *testing.T) {
 	if err := write("d"); err != nil {
 		t.Errorf("once the file is back: %v", err)
 	}
+}
+
+// A safeBuffer is a buffer that a log writes while a test reads.
+type safeBuffer struct {
+	mutex sync.Mutex
+	bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.Buffer.String()
 }
