@@ -37,7 +37,7 @@ func (p *packageFlag) emptyFlag(f *pflag.FlagSet) {
 // by none.
 func (p *packageFlag) purpose(ctx context.Context) (context.Context, error) {
 	if !p.empty {
-		return tko.WithKeepPackage(ctx), nil
+		return tko.WithPackageRequired(ctx), nil
 	}
 	if p.given() {
 		return nil, tko.Errorf(errUsage, "--empty says that there is no package, and --url and --stdin say where it is: use one")

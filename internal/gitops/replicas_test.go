@@ -327,7 +327,7 @@ func TestUnchangedAsksNothing(t *testing.T) {
 	}
 	eventually(t, "looked at", func() bool {
 		s, err := c.Source(ctx, "fleet")
-		return err == nil && !s.Called
+		return err == nil && !s.Enqueued
 	})
 	<-c.looked
 	// The first look that is called for after something was applied compares that
@@ -393,7 +393,7 @@ func TestReplicaThatHearsNothing(t *testing.T) {
 	}
 	deaf, good := &told{t: t, revision: "1", asks: make(chan struct{}, 1)}, &told{t: t, revision: "2"}
 	w := start(t, c, gitops.Options{Worker: "deaf", Sources: []gitops.Spec{asked(deaf, "1")}})
-	w.until("fleet", "applied", func(s tko.Source) bool { return s.Status.Applied == "1" && !s.Called })
+	w.until("fleet", "applied", func(s tko.Source) bool { return s.Status.Applied == "1" && !s.Enqueued })
 	<-deaf.asks
 
 	gate := make(chan struct{})

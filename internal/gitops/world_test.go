@@ -238,7 +238,7 @@ func (w *world) sync(name, revision string) tko.Source {
 	}
 	return w.until(name, "at "+revision, func(s tko.Source) bool {
 		c := ready(s)
-		return s.Status.Applied == revision && c.Status == tko.ConditionTrue && !s.Called
+		return s.Status.Applied == revision && c.Status == tko.ConditionTrue && !s.Enqueued
 	})
 }
 
