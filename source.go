@@ -44,16 +44,16 @@ func IsSiteSource(name string) bool { return strings.HasPrefix(name, siteSource)
 
 // SourceStatus is what a source shows of itself.
 type SourceStatus struct {
-	Kind      string       `json:"kind,omitempty"` // git, GitRepository, OCIRepository, Bucket, ExternalArtifact
-	URL       string       `json:"url,omitempty"`  // without credentials
-	Ref       string       `json:"ref,omitempty"`
-	Path      string       `json:"path,omitempty"`
-	Attempted string       `json:"attempted,omitempty"` // the revision that was tried last
-	Applied   string       `json:"applied,omitempty"`   // the newest revision that is applied whole
-	PendingRemoval      string       `json:"asks,omitempty"`      // digest of a removal that waits for approval
-	Holder    string       `json:"holder,omitempty"`    // who worked on it last
-	Messages  []string     `json:"messages,omitempty"`  // beside the conditions: what is left alone, and why
-	Items     []SourceItem `json:"items,omitempty"`     // the inventory
+	Kind           string       `json:"kind,omitempty"` // git, GitRepository, OCIRepository, Bucket, ExternalArtifact
+	URL            string       `json:"url,omitempty"`  // without credentials
+	Ref            string       `json:"ref,omitempty"`
+	Path           string       `json:"path,omitempty"`
+	Attempted      string       `json:"attempted,omitempty"` // the revision that was tried last
+	Applied        string       `json:"applied,omitempty"`   // the newest revision that is applied whole
+	PendingRemoval string       `json:"asks,omitempty"`      // digest of a removal that waits for approval
+	Holder         string       `json:"holder,omitempty"`    // who worked on it last
+	Messages       []string     `json:"messages,omitempty"`  // beside the conditions: what is left alone, and why
+	Items          []SourceItem `json:"items,omitempty"`     // the inventory
 	// Operations are the last ones, the newest first.
 	Operations []SourceOperation `json:"operations,omitempty"`
 	Conditions []Condition       `json:"conditions,omitempty"` // Ready, Reconciling, Stalled

@@ -190,7 +190,9 @@ func TestRemovalsBeyondTheBudgetWait(t *testing.T) {
 	if err := w.EnqueueSources(t.Context(), []string{"x"}, false, s.Status.PendingRemoval); err != nil {
 		t.Fatal(err)
 	}
-	w.until("x", "pruned", func(s tko.Source) bool { return s.Status.PendingRemoval == "" && s.Status.Applied == s.Status.Attempted })
+	w.until("x", "pruned", func(s tko.Source) bool {
+		return s.Status.PendingRemoval == "" && s.Status.Applied == s.Status.Attempted
+	})
 	if got := w.entities(); len(got) != 4 {
 		t.Fatalf("left are %v", got)
 	}

@@ -20,9 +20,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
-	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 // A paused client is that of a process that stands still in the middle of a
@@ -216,7 +216,7 @@ func TestHooks(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var called []string
-			h := gitops.Hooks(func() (config.Secret, error) { return "secret", nil }, func() []string { return []string{"fleet", "flux-system/fleet"} },
+			h := gitops.Hooks(func() (secret.Text, error) { return "secret", nil }, func() []string { return []string{"fleet", "flux-system/fleet"} },
 				func(_ context.Context, names ...string) error {
 					called = append(called, names...)
 					return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
-	"github.com/tko-orchestrator/tko/internal/source/gittest"
+	"github.com/tko-orchestrator/tko/internal/location/gittest"
 )
 
 // patience is how long a test waits for what should happen soon.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/expression"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/expression"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
 	"github.com/tko-orchestrator/tko/krm"
 )
