@@ -165,6 +165,34 @@ type OpenModification struct {
 	Author     Author // started it
 }
 
+// A Put is the whole of an entity, as it shall be. Of its metadata, what was
+// passed before and isn't said any more goes.
+type Put struct {
+	Kind     Kind
+	ID       string // "type|name" for plugins; "" for a deployment that is known by its origin
+	Parent   DeploymentID
+	Template TemplateID
+	Site     SiteID
+	Metadata map[string]string
+	Package  krm.Package // of a new deployment: merged into the template's
+	Plugin   Plugin
+	// Origin names a deployment for ever, in place of its ID: the same origin is
+	// the same deployment. At most 200 characters.
+	Origin string
+	DryRun bool // derive and validate, and write nothing
+	// FromTemplate says that the package of a deployment that is there was made from
+	// its template as that is now.
+	FromTemplate bool
+}
+
+// A PutResult is what became of a Put.
+type PutResult struct {
+	ID       string
+	Revision int64
+	Created  bool
+	Changed  bool // it was not so already; with DryRun: isn't
+}
+
 // Deleted says how many entities went, or would go.
 type Deleted struct {
 	Count       int // all, descendants included

@@ -1,6 +1,9 @@
 package tko
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // The queues of work.
 const (
@@ -47,4 +50,19 @@ type FinishedWork struct {
 	Outcome WorkOutcome
 	Error   string        // of WorkFailed
 	Retry   time.Duration // of WorkLater; of WorkFailed in place of the back-off, if not 0
+}
+
+type claimKey struct{}
+
+// WithClaim makes changes that are made with the context depend on a claim of
+// work: once it is somebody else's, or is over, they are refused with an
+// ErrConflict.
+func WithClaim(ctx context.Context, item WorkItem) context.Context {
+	return context.WithValue(ctx, claimKey{}, item)
+}
+
+// ClaimOf is the claim that changes made with the context depend on.
+func ClaimOf(ctx context.Context) (item WorkItem, ok bool) {
+	item, ok = ctx.Value(claimKey{}).(WorkItem)
+	return item, ok
 }

@@ -175,7 +175,7 @@ func (s *Service) deleteStep(ctx context.Context, writes []Write, done *progress
 	}
 	left := max(0, done.most-done.count)
 	for i := range writes {
-		writes[i].Most = &left
+		writes[i].DeleteLimit = &left
 	}
 	outcomes, err := s.commit(ctx, writes...)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 
 // An ExceededError says that deletions would take more records than they may.
 // Nothing was written.
-type ExceededError struct{ Most int }
+type ExceededError struct{ Limit int }
 
 func (e *ExceededError) Error() string {
-	return fmt.Sprintf("more than %d records would be deleted", e.Most)
+	return fmt.Sprintf("more than %d records would be deleted", e.Limit)
 }
 
 // Is makes it an ErrInvalid.

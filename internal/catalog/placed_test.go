@@ -79,7 +79,7 @@ func TestWakes(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, _ := catalog.Wakes(test.before, test.after)
+			got, _ := catalog.QueuesToWake(test.before, test.after)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("%s: %s", test.why, diff)
 			}

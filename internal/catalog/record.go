@@ -294,8 +294,8 @@ func (s *Service) requireAll(ctx context.Context, keys []Key) error {
 		return err
 	}
 	for _, r := range records {
-		if r.Revision == 0 || r.Leaving() {
-			return explain(&MissingError{Key: r.Key, Leaving: r.Revision != 0})
+		if r.Revision == 0 || r.Deleting() {
+			return explain(&MissingError{Key: r.Key, Deleting: r.Revision != 0})
 		}
 	}
 	return nil

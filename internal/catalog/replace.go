@@ -55,7 +55,7 @@ func (s *Service) withReplaced(ctx context.Context, writes []Write) ([]Write, er
 				written[move.Record.Key] = true
 			}
 			deletion := deletion(ctx, old.Key)
-			deletion.Expect, deletion.Alone = old.Revision, true
+			deletion.Expect, deletion.SingleStep = old.Revision, true
 			deletion.Record.Author.Why = "replaced by deployment " + writes[i].Record.ID
 			all = append(append(all, moves...), deletion)
 		}
@@ -80,7 +80,7 @@ func (s *Service) replaced(ctx context.Context, r Record) ([]Record, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(records, func(old Record) bool {
-		return old.Revision == 0 || old.ID == r.ID || old.Parent != r.Parent || old.Site != r.Site || old.Leaving()
+		return old.Revision == 0 || old.ID == r.ID || old.Parent != r.Parent || old.Site != r.Site || old.Deleting()
 	}), nil
 }
 

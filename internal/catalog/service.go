@@ -165,13 +165,13 @@ func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error
 // explain puts a refusal of the store into the user's words.
 func explain(err error) error {
 	if exceeded, ok := errors.AsType[*ExceededError](err); ok {
-		return tko.Errorf(tko.ErrInvalid, "more came in since this was counted, and no more than %d may be deleted: look again at what is selected: %w", exceeded.Most, err)
+		return tko.Errorf(tko.ErrInvalid, "more came in since this was counted, and no more than %d may be deleted: look again at what is selected: %w", exceeded.Limit, err)
 	}
 	missing, ok := errors.AsType[*MissingError](err)
 	if !ok {
 		return err
 	}
-	if missing.Leaving {
+	if missing.Deleting {
 		return tko.Errorf(tko.ErrInvalid, "%s %q is being deleted: wait until it is gone, or name another; delete it again if that was interrupted", missing.Key.Kind, missing.Key.ID)
 	}
 	if missing.Key.Kind == tko.KindDeployment {

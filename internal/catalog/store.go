@@ -86,7 +86,7 @@ type Record struct {
 }
 
 // Leaving says that a deletion of the record has begun and isn't at its end.
-func (r *Record) Leaving() bool {
+func (r *Record) Deleting() bool {
 	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
 		return c.Type == tko.ConditionDeleting && c.Status == tko.ConditionTrue
 	})
@@ -193,25 +193,25 @@ type Write struct {
 	// Requires must exist, too, and not be leaving: their IDs are what the
 	// record refers to. A *MissingError names the first that doesn't, or is.
 	Requires []Key
-	// Alone is of OpDeleted: the record goes in this commit, or nothing is
+	// SingleStep is of OpDeleted: the record goes in this commit, or nothing is
 	// written. ErrConflict if others depend on it that this call doesn't move or
 	// delete before.
-	Alone bool
+	SingleStep bool
 	// Parent's revision, if not 0: ErrConflict if the parent (Record.Parent)
 	// is at another one, or leaving.
 	ParentRevision int64
 	// Epoch, if not nil, is the one as of which the record was validated, and
-	// MadeFrom are records that it was made from, as they were. A *StaleError
+	// ReadSet are records that it was made from, as they were. A *StaleError
 	// says that one of them has moved on.
-	Epoch    *int64
-	MadeFrom []Version
+	Epoch   *int64
+	ReadSet []Version
 	// Claim, if not nil, is of work that must still be the caller's: ErrConflict
 	// if it isn't. As long as the commit goes on, nobody else claims it.
 	Claim *tko.WorkItem
-	// Most, if not nil, is how many records this deletion and those before it in
+	// DeleteLimit, if not nil, is how many records this deletion and those before it in
 	// the same call of Commit may delete, at most, descendants included. An
 	// *ExceededError if they would delete more.
-	Most *int
+	DeleteLimit *int
 }
 
 // A Version is a record as it was.
@@ -238,12 +238,12 @@ const (
 // A MissingError says that a record that a write refers to doesn't exist, or
 // is about to go.
 type MissingError struct {
-	Key     Key
-	Leaving bool // a deletion of it has begun
+	Key      Key
+	Deleting bool // a deletion of it has begun
 }
 
 func (e *MissingError) Error() string {
-	if e.Leaving {
+	if e.Deleting {
 		return string(e.Key.Kind) + " " + e.Key.ID + " is being deleted"
 	}
 	return string(e.Key.Kind) + " " + e.Key.ID + " does not exist"
@@ -288,7 +288,7 @@ type Writer interface {
 	// until it is. The record goes last, in a commit that leaves nothing that
 	// refers to it. Between two commits of a deletion everything is as
 	// if less had referred to the record, and the record says that it is
-	// leaving ([Record.Leaving]): nothing new can refer to it. Whoever deletes it again
+	// leaving ([Record.Deleting]): nothing new can refer to it. Whoever deletes it again
 	// goes on where the last one stopped.
 	Commit(ctx context.Context, writes ...Write) ([]Outcome, error)
 }
@@ -470,11 +470,11 @@ func placed(r Record) string {
 	return ""
 }
 
-// Wakes says what queues a change stirs up as a whole, because items that
+// QueuesToWake says what queues a change stirs up as a whole, because items that
 // failed or wait in it may go better now: stores make the items of these
 // queues due within [WakeDelay]. A schedule plugin also calls for a look at
 // every site, which is the second result.
-func Wakes(before, after Record) (queues []string, allSites bool) {
+func QueuesToWake(before, after Record) (queues []string, allSites bool) {
 	switch max(before.Kind, after.Kind) {
 	case tko.KindSite:
 		return []string{tko.QueuePrepare}, false // by its metadata it may match now, or no longer
@@ -495,7 +495,7 @@ func Wakes(before, after Record) (queues []string, allSites bool) {
 	return nil, false
 }
 
-// WakeDelay is how soon work is due that was stirred up (see [Wakes]): late
+// WakeDelay is how soon work is due that was stirred up (see [QueuesToWake]): late
 // enough for many changes in a row to be one stir.
 const WakeDelay = time.Second
 

@@ -1,11 +1,8 @@
 package tko
 
 import (
-	"context"
 	"strings"
 	"time"
-
-	"github.com/tko-orchestrator/tko/krm"
 )
 
 // A Source is somewhere that entities come from: a git repository, or an
@@ -86,46 +83,3 @@ const (
 	ConditionReconciling = "Reconciling" // only while it is
 	ConditionStalled     = "Stalled"     // only while it is
 )
-
-// A Put is the whole of an entity, as it shall be. Of its metadata, what was
-// passed before and isn't said any more goes.
-type Put struct {
-	Kind     Kind
-	ID       string // "type|name" for plugins; "" for a deployment that is known by its origin
-	Parent   DeploymentID
-	Template TemplateID
-	Site     SiteID
-	Metadata map[string]string
-	Package  krm.Package // of a new deployment: merged into the template's
-	Plugin   Plugin
-	// Origin names a deployment for ever, in place of its ID: the same origin is
-	// the same deployment. At most 200 characters.
-	Origin string
-	DryRun bool // derive and validate, and write nothing
-	// FromTemplate says that the package of a deployment that is there was made from
-	// its template as that is now.
-	FromTemplate bool
-}
-
-// A PutResult is what became of a Put.
-type PutResult struct {
-	ID       string
-	Revision int64
-	Created  bool
-	Changed  bool // it was not so already; with DryRun: isn't
-}
-
-type claimKey struct{}
-
-// WithClaim makes changes that are made with the context depend on a claim of
-// work: once it is somebody else's, or is over, they are refused with an
-// ErrConflict.
-func WithClaim(ctx context.Context, item WorkItem) context.Context {
-	return context.WithValue(ctx, claimKey{}, item)
-}
-
-// ClaimOf is the claim that changes made with the context depend on.
-func ClaimOf(ctx context.Context) (item WorkItem, ok bool) {
-	item, ok = ctx.Value(claimKey{}).(WorkItem)
-	return item, ok
-}

@@ -37,7 +37,7 @@ func isStale(err error) bool {
 // write puts the grounds on which a write rests into it.
 func (g *grounds) write(w Write) Write {
 	if g != nil {
-		w.Epoch, w.MadeFrom = g.epoch, g.madeFrom
+		w.Epoch, w.ReadSet = g.epoch, g.madeFrom
 	}
 	return w
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/kubename"
 )
 
 // keptNames begins the origins of deployments that are known by a name: no other
@@ -27,7 +28,7 @@ func NameOrigin(name string) string { return keptNames + name }
 // newName is the origin of a new deployment with a name: an *ExistsError if there
 // is one.
 func (s *Service) newName(ctx context.Context, name string) (origin string, err error) {
-	if err := tko.CheckKubernetesName(name); err != nil {
+	if err := kubename.Check(name); err != nil {
 		return "", err
 	}
 	if isDeploymentID(name) {
@@ -43,7 +44,7 @@ func (s *Service) newName(ctx context.Context, name string) (origin string, err 
 // Named is the key of the deployment of a name; without an ID if there is none.
 func (s *Service) Named(ctx context.Context, name string) (Key, error) {
 	key := Key{Kind: tko.KindDeployment}
-	if tko.CheckKubernetesName(name) != nil {
+	if kubename.Check(name) != nil {
 		return key, nil
 	}
 	for r, err := range s.store.List(ctx, Query{Kind: key.Kind, Origin: NameOrigin(name), Limit: 1}) {
