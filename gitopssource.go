@@ -5,81 +5,81 @@ import (
 	"time"
 )
 
-// A Source is somewhere that entities come from: a git repository, or an
-// artifact of Flux, with what is known of it. It is written by whoever holds
-// the claim of its work (queue [QueueGitOps], key Name).
+// A Source is a GitOps source: a git repository, or an artifact of Flux, that
+// entities come from, with its status. The worker that holds the claim of its
+// work (queue [QueueGitOps], key Name) writes it.
 type Source struct {
 	Name   string
 	Status SourceStatus
-	// State is what the controller keeps for itself. Lists leave it out.
+	// State is opaque data of the controller. Lists leave it out.
 	State []byte
-	// Approved is the digest of what somebody approved last: see
-	// SourceStatus.Asks. Read only.
+	// Approved is the digest of the removal that a user approved last: see
+	// [SourceStatus.PendingRemoval]. Read only.
 	Approved string
-	// Enqueued says that a look at it is due, was called for, or goes on: what is
-	// known of it is older than the last call. Only of sources of GitOps; read
-	// only.
+	// Enqueued reports whether a reconciliation of the source is requested, due
+	// or in progress, so that its status is older than the last request. Only
+	// GitOps sources have it. Read only.
 	Enqueued bool
 
-	Version int64     // counts the saves, from 1; read only
-	Updated time.Time // of the newest save; read only
+	Version int64     // number of saves, from 1; read only
+	Updated time.Time // time of the newest save; read only
 }
 
-// SiteSource is the name of the source that isn't one of GitOps: it keeps what
-// a target of the meta-scheduler has made for a site elsewhere, where there is no
-// place for that. The name is that of the resource of the site's package. It
-// is written with the claim of the site's work (queue [QueueSchedule]), and is in
-// no list.
+// SiteSource returns the name under which a target of the meta-scheduler stores
+// the state of the services that it made for a site, if the target system has
+// no place for that state. name is the name of the resource in the site's
+// package. The holder of the claim of the site's work (queue [QueueSchedule])
+// writes it. No list contains it.
 func SiteSource(site SiteID, name string) string {
 	return siteSource + string(site) + ":" + name
 }
 
 const siteSource = "site:"
 
-// IsSiteSource says whether a source is a [SiteSource].
+// IsSiteSource reports whether name was made by [SiteSource].
 func IsSiteSource(name string) bool { return strings.HasPrefix(name, siteSource) }
 
-// SourceStatus is what a source shows of itself.
+// A SourceStatus is the status of a GitOps source.
 type SourceStatus struct {
 	Kind           string       `json:"kind,omitempty"` // git, GitRepository, OCIRepository, Bucket, ExternalArtifact
 	URL            string       `json:"url,omitempty"`  // without credentials
 	Ref            string       `json:"ref,omitempty"`
 	Path           string       `json:"path,omitempty"`
 	Attempted      string       `json:"attempted,omitempty"` // the revision that was tried last
-	Applied        string       `json:"applied,omitempty"`   // the newest revision that is applied whole
+	Applied        string       `json:"applied,omitempty"`   // the newest revision that is applied completely
 	PendingRemoval string       `json:"asks,omitempty"`      // digest of a removal that waits for approval
-	Holder         string       `json:"holder,omitempty"`    // who worked on it last
-	Messages       []string     `json:"messages,omitempty"`  // beside the conditions: what is left alone, and why
+	Holder         string       `json:"holder,omitempty"`    // the worker that reconciled it last
+	Messages       []string     `json:"messages,omitempty"`  // in addition to the conditions: what is ignored, and why
 	Items          []SourceItem `json:"items,omitempty"`     // the inventory
-	// Operations are the last ones, the newest first.
+	// Operations are the most recent operations, the newest first.
 	Operations []SourceOperation `json:"operations,omitempty"`
 	Conditions []Condition       `json:"conditions,omitempty"` // Ready, Reconciling, Stalled
 }
 
-// A SourceItem is something that a source owns.
+// A SourceItem is an entry of the inventory of a source.
 type SourceItem struct {
 	Kind     string `json:"kind"`               // template, site, deployment, plugin, or an OSM kind
 	Name     string `json:"name"`               // in the source
-	ID       string `json:"id,omitempty"`       // elsewhere; a deployment's
-	Digest   string `json:"digest,omitempty"`   // of what was applied
-	Revision int64  `json:"revision,omitempty"` // of the entity, after that
-	Pending  bool   `json:"pending,omitempty"`  // was about to be created
-	Status   string `json:"status,omitempty"`   // what is known of it elsewhere
+	ID       string `json:"id,omitempty"`       // a deployment's ID, or the ID in the target system
+	Digest   string `json:"digest,omitempty"`   // of the applied content
+	Revision int64  `json:"revision,omitempty"` // of the entity, after the source was applied
+	Pending  bool   `json:"pending,omitempty"`  // its creation began, and its result is not recorded
+	Status   string `json:"status,omitempty"`   // its status in the target system
 }
 
-// A SourceOperation is something that was done for a source.
+// A SourceOperation is an operation that the controller performed for a source.
 type SourceOperation struct {
 	Time     time.Time `json:"time"`
 	Revision string    `json:"revision,omitempty"` // of the source
-	Verb     string    `json:"verb"`               // create, update, delete, adopt, and OSM's
+	Verb     string    `json:"verb"`               // create, update, delete or adopt, and those of OSM
 	Kind     string    `json:"kind"`
 	Name     string    `json:"name"`
 	Error    string    `json:"error,omitempty"`
 }
 
-// Conditions of sources, beside [ConditionReady].
+// Conditions of sources.
 const (
 	ConditionReady       = "Ready"
-	ConditionReconciling = "Reconciling" // only while it is
-	ConditionStalled     = "Stalled"     // only while it is
+	ConditionReconciling = "Reconciling" // present only while it is true
+	ConditionStalled     = "Stalled"     // present only while it is true
 )

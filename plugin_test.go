@@ -52,7 +52,7 @@ func TestPluginCheck(t *testing.T) {
 		"kpt oci, half one":    {why: "nor does it here", plugin: kpt("oci://a/b@sha256:0123", ""), want: "its 64 digits"},
 		"kpt option":           {why: "it is no option of the engine", plugin: kpt("--privileged", ""), want: "is no image"},
 		"kpt blank":            {why: "nor two arguments", plugin: kpt("image -v /:/host", ""), want: "is no image"},
-		"kpt NUL":              {why: "no program can be given one", plugin: kpt("exec:a\x00b", ""), want: "NUL"},
+		"kpt NUL":              {why: "a program cannot receive a NUL", plugin: kpt("exec:a\x00b", ""), want: "NUL"},
 		"kpt exec nothing":     {why: "which program?", plugin: kpt("exec:", ""), want: "exec:PATH"},
 		"kpt wasm nothing":     {why: "which module?", plugin: kpt("wasm:", ""), want: "wasm:PATH"},
 		"kpt oci nothing":      {why: "which artifact?", plugin: kpt("oci://", ""), want: "no OCI artifact"},
