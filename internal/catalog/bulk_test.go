@@ -112,7 +112,7 @@ func TestInterruptedDeletionsSayWhatWasDone(t *testing.T) {
 			before := w.head()
 			err := test.run(ctx, w, top)
 			wantError(t, err, context.Canceled, test.done)
-			if !strings.Contains(err.Error(), "the same again goes on") || w.head() == before || commits != 2 {
+			if !strings.Contains(err.Error(), "repeat the request") || w.head() == before || commits != 2 {
 				t.Errorf("after %d commits the error is %v", commits, err)
 			}
 			w.Service = whole

@@ -9,51 +9,51 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// keptChanges is how many of the newest changes are kept for all watchers.
-const keptChanges = 8192
+// maxCachedChanges is the maximum number of cached changes.
+const maxCachedChanges = 8192
 
-// recent are the newest changes, which all watchers of a service share: what
-// one of them reads is there for the others. Without, each of a thousand
-// watchers would ask the database at every change.
-type recent struct {
-	feed Feed
-	turn chan struct{} // holds one: whoever took it may read and write what follows
+// A changeCache caches the newest changes for all watchers of a service, so
+// that not each of a thousand watchers queries the database at each change.
+type changeCache struct {
+	feed  Feed
+	mutex chan struct{} // has one token, whose holder may use the fields below
 
 	changes []tko.Change    // all after start, up to head
 	start   int64           // position
 	head    int64           // position
-	seen    <-chan struct{} // the feed's signal before it was last read to its end
+	seen    <-chan struct{} // the feed's signal before the feed was last read to its end
 }
 
-func newRecent(feed Feed) *recent {
-	r := &recent{feed: feed, turn: make(chan struct{}, 1)}
-	r.turn <- struct{}{}
+func newChangeCache(feed Feed) *changeCache {
+	r := &changeCache{feed: feed, mutex: make(chan struct{}, 1)}
+	r.mutex <- struct{}{}
 	return r
 }
 
-// after answers changes after a position, not all there may be: none when
-// there are no more, and then what is closed once there may be. The changes
-// must not be changed. The position is one up to which the caller knows all.
-// Errors are those of Feed.
-func (r *recent) after(ctx context.Context, position int64) ([]tko.Change, <-chan struct{}, error) {
+// after returns changes after a position, not necessarily all. If there are
+// none, the returned channel is closed once there may be some. The changes must
+// not be changed. The caller must know all changes up to the position. Errors
+// as for Feed.
+func (r *changeCache) after(ctx context.Context, position int64) ([]tko.Change, <-chan struct{}, error) {
 	select {
-	case <-r.turn:
+	case <-r.mutex:
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
 	wait := r.feed.Signal()
-	changes, missed, err := r.look(ctx, position, wait)
-	r.turn <- struct{}{}
-	if err == nil && missed { // who is that far behind reads alone, and keeps nobody waiting
+	changes, missed, err := r.cached(ctx, position, wait)
+	r.mutex <- struct{}{}
+	if err == nil && missed { // a watcher that far behind reads without blocking the others
 		changes, err = r.feed.Changes(ctx, position, watchBatch)
 	}
 	return changes, wait, err
 }
 
-// look is after, for who has the turn; missed says that not all changes after
-// the position are kept.
-func (r *recent) look(ctx context.Context, position int64, signal <-chan struct{}) (changes []tko.Change, missed bool, err error) {
-	if position-r.head > watchBatch { // nobody watched for a while
+// cached returns the changes after a position from the cache, after filling it.
+// The caller holds the mutex. missed reports that the cache doesn't have all
+// changes after the position.
+func (r *changeCache) cached(ctx context.Context, position int64, signal <-chan struct{}) (changes []tko.Change, missed bool, err error) {
+	if position-r.head > watchBatch { // there was no watcher for a while
 		r.reset(position)
 	}
 	if position < r.start {
@@ -77,22 +77,22 @@ func (r *recent) look(ctx context.Context, position int64, signal <-chan struct{
 	return slices.Clip(r.changes[first:]), false, nil
 }
 
-func (r *recent) reset(position int64) {
+func (r *changeCache) reset(position int64) {
 	r.changes, r.start, r.head, r.seen = nil, position, position, nil
 }
 
-// add keeps changes. Those that others were given stay as they are.
-func (r *recent) add(more []tko.Change) {
+// add caches changes. Slices that were returned before don't change.
+func (r *changeCache) add(more []tko.Change) {
 	if len(more) == 0 {
 		return
 	}
 	r.head = more[len(more)-1].Position
-	if len(r.changes)+len(more) > keptChanges {
-		old := max(0, len(r.changes)-keptChanges/2)
+	if len(r.changes)+len(more) > maxCachedChanges {
+		old := max(0, len(r.changes)-maxCachedChanges/2)
 		if old > 0 {
 			r.start = r.changes[old-1].Position
 		}
-		r.changes = append(make([]tko.Change, 0, keptChanges), r.changes[old:]...)
+		r.changes = append(make([]tko.Change, 0, maxCachedChanges), r.changes[old:]...)
 	}
 	r.changes = append(r.changes, more...)
 }

@@ -8,26 +8,26 @@ import (
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
-// keptNames begins the origins of deployments that are known by a name: no other
-// origin begins so (see originOf).
-const keptNames = "kept/"
+// namedOrigin is the prefix of the origins of deployments that were created
+// with a name. Other origins don't have it (see originOf). It is stored.
+const namedOrigin = "kept/"
 
-// KubernetesName is the name that a deployment was given when it was created, and by
-// which it is known in Kubernetes; "" if it is known by its ID.
+// KubernetesName returns the name that a deployment was created with, and that
+// it has in Kubernetes; "" if its name there is its ID.
 func (r Record) KubernetesName() string {
-	name, ok := strings.CutPrefix(r.Origin, keptNames)
+	name, ok := strings.CutPrefix(r.Origin, namedOrigin)
 	if !ok {
 		return ""
 	}
 	return name
 }
 
-// NameOrigin is the origin of the deployment of a name, to query for it.
-func NameOrigin(name string) string { return keptNames + name }
+// NameOrigin returns the origin of the deployment with a name, for queries.
+func NameOrigin(name string) string { return namedOrigin + name }
 
-// newName is the origin of a new deployment with a name: an *ExistsError if there
-// is one.
-func (s *Service) newName(ctx context.Context, name string) (origin string, err error) {
+// nameOrigin returns the origin of a new deployment with a name. It returns an
+// *ExistsError if the name is taken.
+func (s *Service) nameOrigin(ctx context.Context, name string) (origin string, err error) {
 	if err := kubename.Check(name); err != nil {
 		return "", err
 	}
@@ -41,7 +41,8 @@ func (s *Service) newName(ctx context.Context, name string) (origin string, err 
 	return "", &ExistsError{Key: key, Name: name}
 }
 
-// Named is the key of the deployment of a name; without an ID if there is none.
+// Named returns the key of the deployment with a name; without an ID if there
+// is none.
 func (s *Service) Named(ctx context.Context, name string) (Key, error) {
 	key := Key{Kind: tko.KindDeployment}
 	if kubename.Check(name) != nil {

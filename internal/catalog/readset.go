@@ -9,21 +9,21 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Grounds are what a write was derived from out of memory: nil to derive it
-// from what the store has now. The store refuses the write if they no longer
-// hold, so that memory can be wrong only until then.
-type grounds struct {
+// A readSet records the cached entities that a write was derived from. If it is
+// nil, the write is derived from the store. The store refuses a write whose
+// read set is stale, so a stale cache is never written.
+type readSet struct {
 	epoch    *int64
-	madeFrom []Version
+	versions []Version
 }
 
-// onGrounds derives and commits something from memory, and if that is refused,
-// from what is there: memory never refuses anything.
-func onGrounds(ctx context.Context, do func(*grounds) error) error {
-	on := new(grounds)
-	err := do(on)
+// tryOptimistic derives and commits a write from cached entities and, if that is
+// refused, once more from the store: stale caches never cause an error.
+func tryOptimistic(ctx context.Context, do func(*readSet) error) error {
+	reads := new(readSet)
+	err := do(reads)
 	refused := errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrNotFound)
-	if !refused || on.epoch == nil && on.madeFrom == nil || ctx.Err() != nil {
+	if !refused || reads.epoch == nil && reads.versions == nil || ctx.Err() != nil {
 		return err
 	}
 	return do(nil)
@@ -34,53 +34,53 @@ func isStale(err error) bool {
 	return ok
 }
 
-// write puts the grounds on which a write rests into it.
-func (g *grounds) write(w Write) Write {
-	if g != nil {
-		w.Epoch, w.ReadSet = g.epoch, g.madeFrom
+// write adds the read set to a write.
+func (r *readSet) write(w Write) Write {
+	if r != nil {
+		w.Epoch, w.ReadSet = r.epoch, r.versions
 	}
 	return w
 }
 
-// A baseMemory keeps templates that were started from lately. When it is full
-// it forgets all of them.
-type baseMemory struct {
+// A baseCache caches the templates that entities were made from most recently.
+// When it is full, it is emptied.
+type baseCache struct {
 	mutex sync.Mutex
-	bases map[string]rememberedBase
+	bases map[string]cachedBase
 	size  int
 }
 
-type rememberedBase struct {
+type cachedBase struct {
 	base
 	version Version
 }
 
-// maxBaseMemory is how many bytes of encoded packages are remembered.
-const maxBaseMemory = 16 << 20
+// maxCachedBases is the maximum size of the cached packages, in encoded bytes.
+const maxCachedBases = 16 << 20
 
-func (m *baseMemory) get(id string, on *grounds) (base, bool) {
-	if on == nil {
+func (m *baseCache) get(id string, reads *readSet) (base, bool) {
+	if reads == nil {
 		return base{}, false
 	}
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	b, ok := m.bases[id]
-	if ok && !slices.Contains(on.madeFrom, b.version) {
-		on.madeFrom = append(on.madeFrom, b.version)
+	if ok && !slices.Contains(reads.versions, b.version) {
+		reads.versions = append(reads.versions, b.version)
 	}
 	return b.base, ok
 }
 
-// put remembers a template, unless a newer one is known.
-func (m *baseMemory) put(r Record, b base) {
+// put caches a template, unless a newer version is cached.
+func (m *baseCache) put(r Record, b base) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	old, ok := m.bases[r.ID]
 	if ok && old.version.Position >= r.Position {
 		return
 	}
-	if m.size += len(r.Package); m.bases == nil || m.size > maxBaseMemory {
-		m.bases, m.size = map[string]rememberedBase{}, len(r.Package)
+	if m.size += len(r.Package); m.bases == nil || m.size > maxCachedBases {
+		m.bases, m.size = map[string]cachedBase{}, len(r.Package)
 	}
-	m.bases[r.ID] = rememberedBase{base: b, version: Version{Key: r.Key, Position: r.Position}}
+	m.bases[r.ID] = cachedBase{base: b, version: Version{Key: r.Key, Position: r.Position}}
 }

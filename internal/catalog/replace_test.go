@@ -240,7 +240,7 @@ func TestOldOneEditedMeanwhileNeedsAnApproval(t *testing.T) {
 		t.Errorf("ann's work went without asking: -want +got:\n%s", diff)
 	}
 	c := condition(s.deployment(s.new), tko.ConditionApproved)
-	if want := fmt.Sprintf(`deployment %s, whose place it takes, was changed by "ann" after this one was made: approve this one to have that go`, s.old); c.Status != tko.ConditionFalse || c.Message != want {
+	if want := fmt.Sprintf(`deployment %s, which this one replaces, was changed by "ann" after this one was created: approve this one to replace it nevertheless`, s.old); c.Status != tko.ConditionFalse || c.Message != want {
 		t.Errorf("%+v", c)
 	}
 	if n, err := s.ApproveDeployment(s.ctx, s.new); n != 1 || err != nil {

@@ -357,7 +357,7 @@ func deleteSite(w *world) {
 	left := w.one(deploymentKey("d1")).Conditions
 	w.equal("what ran there was left", left, []tko.Condition{{
 		Type: tko.ConditionScheduled, Status: tko.ConditionUnknown, Reason: tko.ReasonSiteDeleted, LastTransition: left[0].LastTransition, ObservedRevision: 2,
-		Message: `site "s" was deleted: what ran there was left as it was, and nobody looks after it`,
+		Message: `site "s" was deleted: its objects stay where they are, and TKO no longer manages them`,
 	}})
 	w.equal("nothing ran there", w.one(deploymentKey("d2")).Conditions, []tko.Condition(nil))
 	w.equal("work to schedule", w.dueWork(tko.QueueSchedule), []string{"s"})
