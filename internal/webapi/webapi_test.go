@@ -172,7 +172,7 @@ func TestAnswers(t *testing.T) {
 		"a deployment's package": {why: "the same", url: "/api/deployment?id=there", want: "apiVersion: v1\nkind: Thing\nmetadata:\n  name: a\n"},
 		"an earlier revision":    {why: "history can be looked at", url: "/api/site?id=there&revision=2", want: ""},
 		"an unknown site":        {why: "said as any error", url: "/api/site?id=nowhere", status: 404, want: `{"error":"site \"nowhere\": not found"}`},
-		"no ID":                  {why: "the remedy is said", url: "/api/site", status: 400, want: `{"error":"which one is asked for? Say ?id=ID"}`},
+		"no ID":                  {why: "the remedy is said", url: "/api/site", status: 400, want: `{"error":"there is no ID: add ?id=ID"}`},
 		"no number":              {why: "the culprit is named", url: "/api/site/list?offset=many", status: 400, want: `{"error":"offset=\"many\" is not a number, or too large"}`},
 		"a negative offset":      {why: "there is nothing before the first", url: "/api/site/list?offset=-1", status: 400, want: `{"error":"offset=-1 is negative: use 0 to start at the beginning"}`},
 		"a large count":          {why: "bounded", url: "/api/site/list?count=99999999999", status: 400, want: `{"error":"count=\"99999999999\" is not a number, or too large"}`},
