@@ -8,9 +8,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Resources for local tools, and orchestration that nothing at a site watches,
-// never leave; a List is its items.
-func TestLeaving(t *testing.T) {
+// Resources for local tools, and of orchestration groups that no controller at a
+// site handles, are never deployed; a List is deployed as its items.
+func TestLocalResourcesAreNotDeployable(t *testing.T) {
 	t.Parallel()
 	made := func(apiVersion, kind, name string, annotations ...string) krm.Resource {
 		r := krm.Resource{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}

@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestRegisterTwice(t *testing.T) {
+func TestRegisteringTheSameTwiceWritesOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", thing("a", "x: 1"))
@@ -62,7 +62,7 @@ func TestRegisterTwice(t *testing.T) {
 	wantError(t, err, tko.ErrNotFound, "t", "7")
 }
 
-func TestRegisterRefuses(t *testing.T) {
+func TestInvalidRegistrationsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	tests := map[string]struct {
@@ -130,7 +130,7 @@ func TestRegisterRefuses(t *testing.T) {
 			names: "key",
 		},
 		"a plugin of no type": {
-			why: "nobody would run it",
+			why: "no executor would run it",
 			do: func() error {
 				_, err := w.RegisterPlugin(w.ctx, tko.Plugin{Name: "p", Arguments: []string{"x"}})
 				return err
@@ -149,7 +149,7 @@ func TestRegisterRefuses(t *testing.T) {
 	}
 }
 
-func TestTemplatesMayLackWhatIsRequired(t *testing.T) {
+func TestTemplatesMayLackRequiredFields(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", thing("a", "picky: 1")+state("", "nephio.org/approve: Manual"))
@@ -158,7 +158,7 @@ func TestTemplatesMayLackWhatIsRequired(t *testing.T) {
 	}
 }
 
-func TestSiteBasedOnTemplate(t *testing.T) {
+func TestSiteIsMergedIntoItsTemplate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", thing("a", "x: 1")+thing("b", "picky: 1")+facts("tier: edge, vendor: t"), "region", "north", "power", "low")
@@ -182,7 +182,7 @@ func TestSiteBasedOnTemplate(t *testing.T) {
 	}
 	listed := all(t, w.Sites(w.ctx, tko.SiteSelect{Metadata: map[string]string{"NF.tier": "e*"}}, tko.ListOptions{}))
 	if len(listed) != 1 || !cmp.Equal(listed[0].Metadata, s.Metadata) {
-		t.Errorf("the list says %v: get and list agree", listed)
+		t.Errorf("the list returns %v: want the same as get", listed)
 	}
 
 	if _, err := w.DeleteTemplate(w.ctx, "t"); err != nil {
@@ -193,7 +193,7 @@ func TestSiteBasedOnTemplate(t *testing.T) {
 	}
 }
 
-func TestProvisionSite(t *testing.T) {
+func TestSiteIsProvisionedOncePerOrigin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", thing("a", ""), "cloud", "G")
@@ -221,7 +221,7 @@ func TestProvisionSite(t *testing.T) {
 	wantError(t, err, tko.ErrInvalid, `"nowhere"`)
 }
 
-func TestPlugins(t *testing.T) {
+func TestPluginsAreRegisteredReadAndSelected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	trigger := krm.GVK{Group: "g", Version: "v1", Kind: "K"}
@@ -287,7 +287,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-func TestRulesFollowTheCatalog(t *testing.T) {
+func TestNewRulesApplyToLaterValidations(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	crd := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.example.com}\n---\n"
@@ -317,7 +317,7 @@ func TestRulesFollowTheCatalog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := last(); len(v.Plugins) != 1 || v.Plugins[0].Name != "p" || v.Key == before {
-		t.Errorf("plugins %v, key %q after %q: want the validate plugins, and no verdict from before them", v.Plugins, v.Key, before)
+		t.Errorf("plugins %v, key %q after %q: want the validate plugins, and no cached result from before them", v.Plugins, v.Key, before)
 	}
 	for _, id := range []tko.TemplateID{"crds", "same-crds"} {
 		if _, err := w.DeleteTemplate(w.ctx, id); err != nil {

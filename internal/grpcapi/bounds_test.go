@@ -25,7 +25,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// Messages that take little on the wire can take very much in memory.
+// Messages that are small on the wire can need very much memory.
 func TestMessagesOfVeryManyPartsAreRefused(t *testing.T) {
 	t.Parallel()
 	conn, _ := serve(t, &fake{}, grpcapi.Options{})
@@ -77,8 +77,8 @@ func TestMessagesOfVeryManyPartsAreRefused(t *testing.T) {
 	}
 }
 
-// Rows that an earlier version let become large don't end the lists of clients
-// that take what gRPC's clients take by default.
+// Large rows, which an earlier version accepted, don't end the lists of clients
+// with gRPC's default limit.
 func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -152,7 +152,7 @@ func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 		t.Errorf("deployment: left out %v, %v", row.GetStamp().GetLeftOut(), err)
 	}
 
-	// Who takes more gets all of it.
+	// A client that accepts larger rows gets complete ones.
 	more := metadata.AppendToOutgoingContext(ctx, wire.RowSizeKey, "100000000")
 	sites, err = data.ListSites(more, &tkopb.ListSites{Select: &tkopb.SelectSites{SiteIdPatterns: []string{"large"}}}, largeMessages)
 	if err != nil {
@@ -163,8 +163,8 @@ func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 	}
 }
 
-// Templates of very many deployments: their count is whole, and as many IDs are
-// there as fit.
+// Templates of very many deployments have the complete count, and as many IDs as
+// fit into a message.
 func TestIDsOfVeryManyDeploymentsDontBreakLists(t *testing.T) {
 	t.Parallel()
 	ids := make([]tko.DeploymentID, 500_000)
