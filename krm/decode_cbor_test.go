@@ -47,8 +47,8 @@ func TestCBORFromPythonIsDecoded(t *testing.T) {
 		"too-large": {why: "a number that a resource can't hold is refused", wantErr: "resource 1: data.number: the number 9223372036854775808 does not fit"},
 		"too-small": {why: "also below zero", wantErr: "resource 1: data.number: the number -9223372036854775809 does not fit"},
 		"bignum":    {why: "also as a bignum", wantErr: "resource 1: data.number: the number 1180591620717411303424 does not fit"},
-		"nan":       {why: "JSON and YAML 1.2 readers have none", wantErr: "data.number: NaN is no number"},
-		"infinity":  {why: "JSON and YAML 1.2 readers have none", wantErr: "data.number: +Inf is no number"},
+		"nan":       {why: "JSON and YAML 1.2 readers have none", wantErr: "data.number: NaN is not a number"},
+		"infinity":  {why: "JSON and YAML 1.2 readers have none", wantErr: "data.number: +Inf is not a number"},
 		"dates":     {why: "a date is text, as it is in YAML", want: one(dates)},
 		"timestamps": {why: "also where it is a number", want: one(map[string]any{
 			"time": "2024-02-29T12:30:15Z", "micro": "2024-02-29T12:30:15.25Z", "date": "2024-02-29", "old": "1969-12-31",

@@ -128,7 +128,7 @@ func TestAnnotationsAreSetAndRemoved(t *testing.T) {
 	r := krm.Resource{}
 	r.SetAnnotation("none", "")
 	if len(r) != 0 {
-		t.Errorf("taking off what isn't there left %v", r)
+		t.Errorf("removing a missing annotation left %v", r)
 	}
 	r.SetPrepared()
 	r.SetAnnotation("a", "b")

@@ -61,7 +61,7 @@ func TestRedactedSecretsComeBackWhole(t *testing.T) {
 	changed := pkg.WithoutSecrets()
 	changed[1] = secret("s", map[string]any{"stringData": map[string]any{"q": "new"}})
 	if restored, _ := changed.WithSecretsOf(pkg); restored[1].Text("stringData", "q") != "new" {
-		t.Error("what is written anew stays")
+		t.Error("a new value was replaced")
 	}
 }
 

@@ -40,10 +40,10 @@ func TestTooManyConditionsAreRefusedBeforeTheyAreMerged(t *testing.T) {
 	err = w.SetConditions(w.ctx, tko.KindSite, "s", manyConditions(64, 30_000))
 	wantError(t, err, tko.ErrInvalid, `site "s"`, "at most 1048576")
 	if err := w.SetConditions(w.ctx, tko.KindSite, "s", manyConditions(64, 10_000)); err != nil {
-		t.Errorf("what is within the bounds: %v", err)
+		t.Errorf("conditions within the limits: %v", err)
 	}
 	if after := w.head(); after != before+2 { // the deployment, and the last
-		t.Errorf("%d changes were made, want 2: what was refused changes nothing", after-before)
+		t.Errorf("%d changes were made, want 2: refused conditions change nothing", after-before)
 	}
 }
 
@@ -85,8 +85,8 @@ func TestCreateChildrenStopsWhenItsContextEnds(t *testing.T) {
 func TestTooManyPatternsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
-	w.template("first", "")
-	w.site("first", "")
+	w.template("kept", "")
+	w.site("kept", "")
 	ids, metadata := make([]string, 1010), map[string]string{}
 	for i := range ids {
 		ids[i] = fmt.Sprintf("a%d*", i)
@@ -126,7 +126,7 @@ func TestTooManyPatternsAreRefused(t *testing.T) {
 		err := test.list()
 		wantError(t, err, tko.ErrInvalid, test.names...)
 		if len(err.Error()) > 500 {
-			t.Errorf("%s: the error has %d bytes: it should not repeat what was sent", name, len(err.Error()))
+			t.Errorf("%s: the error has %d bytes: it should not repeat the request", name, len(err.Error()))
 		}
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("%s: it took %s to refuse it: %s", name, took, test.why)
@@ -168,7 +168,7 @@ func TestMetadataIsBoundedInTotal(t *testing.T) {
 		t.Error("something was stored")
 	}
 	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "s", Metadata: large(17)}); err != nil {
-		t.Errorf("what is within the bound: %v", err)
+		t.Errorf("metadata within the limit: %v", err)
 	}
 
 	// Metadata that an earlier version stored can still be modified, but can't grow.

@@ -234,7 +234,7 @@ func TestConfirmedCountLimitsTheDeletion(t *testing.T) {
 				_, err := whole.CreateDeployment(w.ctx, tko.NewDeployment{Parent: top})
 				return err
 			})
-			wantError(t, run(tko.WithConfirmation(w.ctx, 4), w, top), tko.ErrInvalid, "more came in", "no more than 4")
+			wantError(t, run(tko.WithConfirmation(w.ctx, 4), w, top), tko.ErrInvalid, "entities were added", "at most 4")
 			if n := w.countDeployments(); n != 5 {
 				t.Errorf("%d deployments are left of 5", n)
 			}

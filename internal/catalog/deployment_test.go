@@ -75,7 +75,7 @@ func TestDeploymentIsMadeFromItsTemplate(t *testing.T) {
 	})
 	d := w.deployment(id)
 	if d.ID != id || d.Parent != parent || d.Template != "t" || d.Site != "s" || d.Prepared || d.Approved || d.Stamp.Revision != 1 || d.Stamp.UID == "" {
-		t.Errorf("%+v: want what was asked for", d)
+		t.Errorf("%+v: want the fields of the request", d)
 	}
 	if id <= parent {
 		t.Error("IDs must sort in the order of creation")
@@ -93,7 +93,7 @@ func TestDeploymentIsMadeFromItsTemplate(t *testing.T) {
 	}
 	for _, v := range w.validator.take() {
 		if v.Complete {
-			t.Error("an unprepared deployment was validated completely: it may lack what is required")
+			t.Error("an unprepared deployment was validated completely, want partially")
 		}
 	}
 	_, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Prepared: true, Merge: pkg(t, thing("b", "picky: 1"))})
@@ -345,7 +345,7 @@ func TestDeletionRemovesReferencesAndDescendants(t *testing.T) {
 		"plugin":          func() (tko.Deleted, error) { return w.DeletePlugin(w.ctx, "validate", "nope") },
 	} {
 		if _, err := remove(); err == nil {
-			t.Errorf("%s: deleted what isn't there", name)
+			t.Errorf("%s: deleted an unknown entity", name)
 		} else {
 			wantError(t, err, tko.ErrNotFound)
 		}
@@ -367,7 +367,7 @@ func TestPurgesDeleteOnlyTheSelected(t *testing.T) {
 		}
 	}
 	if left := all(t, w.Sites(w.ctx, tko.SiteSelect{}, tko.ListOptions{})); len(left) != 1 || left[0].ID != "core" {
-		t.Errorf("%d sites left: want what wasn't selected", len(left))
+		t.Errorf("%d sites left, want those that were not selected", len(left))
 	}
 	if deleted, err := w.PurgeTemplates(w.ctx, tko.TemplateSelect{}, false); err != nil || deleted.Count != 0 {
 		t.Errorf("%+v, %v: a purge that matches nothing is fine", deleted, err)

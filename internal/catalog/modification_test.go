@@ -108,14 +108,14 @@ func TestModificationTokenExpires(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); ; {
 		m, err := w.StartModification(w.ctx, id)
 		if err == nil {
-			wantError(t, func() error { _, _, err := w.EndModification(w.ctx, late.Token, pkg(t, thing("late", ""))); return err }(), tko.ErrBusy, "run out")
+			wantError(t, func() error { _, _, err := w.EndModification(w.ctx, late.Token, pkg(t, thing("late", ""))); return err }(), tko.ErrBusy, "has expired")
 			if m.Token == late.Token {
 				t.Error("a new token must be new")
 			}
 			break
 		}
 		if !errors.Is(err, tko.ErrBusy) || time.Now().After(deadline) {
-			t.Fatalf("%v: want the token to run out", err)
+			t.Fatalf("%v: want the token to expire", err)
 		}
 	}
 	if d := w.deployment(id); named(d.Package, "late") != nil {
@@ -140,7 +140,7 @@ func TestModificationEndsAfterItsSiteAndTemplateAreDeleted(t *testing.T) {
 		t.Fatalf("%v: want the modification to end although its site and template were deleted", err)
 	}
 	if d := w.deployment(id); d.Site != "" || d.Template != "" || named(d.Package, "new") == nil {
-		t.Errorf("%+v: want the new package, and nothing that names what isn't there", d)
+		t.Errorf("%+v: want the new package, without references to deleted entities", d)
 	}
 	m = w.start(id)
 	if _, err := w.DeleteDeployment(w.ctx, id); err != nil {

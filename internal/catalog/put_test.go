@@ -43,7 +43,7 @@ func TestPutEntityWritesOnlyChanges(t *testing.T) {
 	put(try(site), tko.PutResult{ID: "s", Revision: 1, Changed: true})
 	put(site, tko.PutResult{ID: "s", Revision: 2, Changed: true})
 	if s, err := w.Site(w.ctx, "s", 0); err != nil || len(s.Metadata) != 1 {
-		t.Errorf("what isn't said any more goes: %v, %v", s.Metadata, err)
+		t.Errorf("metadata %v, %v: want passed metadata that is missing to be removed", s.Metadata, err)
 	}
 
 	// There is one deployment for each origin.

@@ -114,7 +114,7 @@ func TestRulesOfAnotherServerApply(t *testing.T) {
 	}
 	mine.site("third", thing("c", ""))
 	if asked := mine.validator.take(); len(asked) != 1 || len(asked[0].Plugins) != 1 {
-		t.Errorf("%d validations: what was found out is remembered", len(asked))
+		t.Errorf("%d validations, want the cached rules to be used", len(asked))
 	}
 }
 

@@ -212,7 +212,7 @@ func TestPutConditionsChecksItsRequirement(t *testing.T) {
 		}
 	}
 	if r, err := w.Record(t.Context(), catalog.Fields{}, key); err != nil || r.Position != put.Position {
-		t.Errorf("what was refused was written: %v, %v", r, err)
+		t.Errorf("a refused change was written: %v, %v", r, err)
 	}
 }
 
@@ -253,6 +253,6 @@ func TestPutConditionsRemovesOnlyConditionsWithAttachedData(t *testing.T) {
 	put("B Own ", false, []string{"B"})
 	large := tko.Condition{Type: "A", Status: tko.ConditionTrue, Attached: strings.Repeat("x", 64<<10+1)}
 	if _, err := w.PutConditions(t.Context(), key, []tko.Condition{large}, nil, catalog.Requirement{}, false); !errors.Is(err, tko.ErrInvalid) {
-		t.Errorf("what is attached is bounded: %v", err)
+		t.Errorf("too much attached data: %v, want ErrInvalid", err)
 	}
 }

@@ -24,7 +24,7 @@ func TestRegisteringTheSameTwiceWritesOnce(t *testing.T) {
 	head := w.head()
 	w.template("t", thing("a", "x: 1"))
 	if got := w.head(); got != head {
-		t.Error("registering what is there wrote a change: a script that runs twice must be quiet")
+		t.Error("registering the same again wrote a change")
 	}
 
 	ctx := tko.WithAuthor(w.ctx, tko.Author{Who: "ada", Why: "new version"})
@@ -43,7 +43,7 @@ func TestRegisteringTheSameTwiceWritesOnce(t *testing.T) {
 		t.Error("UID and creation time changed: it is still the same template")
 	}
 	if second.Stamp.Author != (tko.Author{Who: "ada", Why: "new version"}) {
-		t.Errorf("author %v: want who wrote it", second.Stamp.Author)
+		t.Errorf("author %v: want the author of the write", second.Stamp.Author)
 	}
 	if diff := cmp.Diff([]tko.DeploymentID{id}, second.Deployments); diff != "" {
 		t.Errorf("deployments must stay its (-want +got):\n%s", diff)
@@ -189,7 +189,7 @@ func TestSiteIsMergedIntoItsTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, err = w.Site(w.ctx, "s", 0); err != nil || s.Template != "" {
-		t.Errorf("the site is of template %q (%v): nothing names what isn't there", s.Template, err)
+		t.Errorf("the site has the template %q (%v), want none after its deletion", s.Template, err)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestPluginsAreRegisteredReadAndSelected(t *testing.T) {
 	}
 	got, err := w.Plugin(w.ctx, "validate", "free5gc/smf")
 	if err != nil || got.Executor != "command" || !got.Triggered(trigger) || got.Arguments[0] != "smf" {
-		t.Errorf("%v, %v: want what was registered, an empty executor being command", got, err)
+		t.Errorf("%v, %v: want the registered plugin, with the executor command for an empty one", got, err)
 	}
 
 	yes := func(s string) *string { return &s }

@@ -141,7 +141,7 @@ func TestEveryApprovalReplacesInOneCommit(t *testing.T) {
 				t.Errorf("it still replaces %v", d.Replaces)
 			}
 			if d := s.deployment(s.below); d.Parent != s.new {
-				t.Errorf("what was below the old one is below %q", d.Parent)
+				t.Errorf("the parent of the replaced deployment's child is %q, want the replacement", d.Parent)
 			}
 		})
 	}
@@ -292,7 +292,7 @@ func TestDeletionRequiresTheRevision(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if _, err := s.DeleteDeploymentAt(s.ctx, s.new, revision+1); !errors.Is(err, tko.ErrNotFound) {
-		t.Errorf("what is gone: %v", err)
+		t.Errorf("deletion of a deleted deployment: %v", err)
 	}
 	if d, err := s.DeleteDeploymentAt(s.ctx, s.old, 1); err != nil || d != (tko.Deleted{Count: 2, Descendants: 1}) {
 		t.Errorf("%+v, %v", d, err)

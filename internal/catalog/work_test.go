@@ -111,7 +111,7 @@ func TestInvalidWorkRequestsAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) { wantError(t, do(), tko.ErrInvalid) })
 	}
 	if err := w.FinishWork(w.ctx, []tko.FinishedWork{{Item: item, Outcome: tko.WorkDone}}); err != nil {
-		t.Errorf("%v: a claim that is no longer the caller's is passed over", err)
+		t.Errorf("%v: want a claim that has ended to be ignored", err)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestWatchStreamsChangesInOrder(t *testing.T) {
 			break
 		}
 		if c.Author != (tko.Author{Who: "ada", Why: "because"}) || c.Time.IsZero() {
-			t.Errorf("%+v: want who wrote it, why, and when", c)
+			t.Errorf("%+v: want author, reason and time", c)
 		}
 		if seen = append(seen, c.ID); len(seen) == 3 {
 			cancel()

@@ -175,7 +175,7 @@ func TestFaultsInStreamsDontLeak(t *testing.T) {
 		t.Fatal(err)
 	}
 	if row, err := list.Recv(); err != nil || row.GetTemplateId() != "a" {
-		t.Errorf("what came before the panic: %v, %v", row, err)
+		t.Errorf("the row before the panic: %v, %v", row, err)
 	}
 	if _, err := list.Recv(); status.Code(err) != codes.Internal {
 		t.Errorf("got %v", err)
@@ -369,7 +369,7 @@ func TestResponsesReportTheResult(t *testing.T) {
 		t.Errorf("registration returns %v, %v; want revision 4", response, err)
 	}
 	if diff := cmp.Diff(tko.Template{ID: "a"}, registered); diff != "" {
-		t.Errorf("what is the server's own is not ignored (-want +got):\n%s", diff)
+		t.Errorf("want read-only fields to be ignored (-want +got):\n%s", diff)
 	}
 	deleted, err := data.PurgeTemplates(t.Context(), &tkopb.SelectTemplates{TemplateIdPatterns: []string{"a"}, DryRun: true})
 	if err != nil || !deleted.GetDeleted() || deleted.GetCount() != 5 || deleted.GetDescendants() != 2 {

@@ -142,7 +142,7 @@ func TestEntitiesAreServedAsJSONAndPackagesAsYAML(t *testing.T) {
 			want: `[{"id":"t1","metadata":{"a":"<b>"},"deployments":[],"deploymentCount":1,` + stamped + `},` +
 				`{"id":"t2","metadata":{},"deployments":[],"deploymentCount":0,` + stamped + `}]`,
 		},
-		"an unknown answer": {
+				"unknown value of outdated": {
 			why: "a misspelled one must not cost all IDs", url: "/api/site/list?deployments=counts", status: 400,
 			want: `{"error":"deployments=\"counts\" is unknown: use ids or count"}`,
 		},

@@ -134,7 +134,7 @@ func TestMalformedRowsAreRefused(t *testing.T) {
 		proto3 := proto.Unmarshal(latin, new(tkopb.ListedDeployment))
 		got := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(latin)}, &row)
 		if field+1 <= rowUpdated && (got == nil) != (proto3 == nil) {
-			t.Errorf("field %d with what is not UTF-8: %v, as a message: %v", field+1, got, proto3)
+			t.Errorf("field %d with invalid UTF-8: %v, as a message: %v", field+1, got, proto3)
 		}
 	}
 }
