@@ -66,9 +66,9 @@ format: $(BIN)/golangci-lint ## format the code
 	$(BIN)/golangci-lint fmt ./...
 
 .PHONY: lint
-lint: $(BIN)/golangci-lint ## look for mistakes
-	$(GO) vet ./...
+lint: $(BIN)/golangci-lint ## check the code (linters), the words of texts (test/conventions/words.txt) and the imports (docs/architecture.md)
 	$(BIN)/golangci-lint run ./...
+	$(GO) test ./test/conventions
 
 .PHONY: verify
 verify: generate format lint test ## all that CI does: and the work tree must be clean after it
