@@ -37,7 +37,10 @@ type Stamp struct {
 	Updated    time.Time // UTC
 	Author               // of the newest revision
 	Conditions []Condition
-	LeftOut    []string // rows of lists: what the server cut, because it would not fit: see [LeftOutMetadata]
+	// Steps are the steps of the preparation that led to the revision: only in
+	// answers to a request for a revision by its number. See [BoundSteps].
+	Steps   []PreparationStep
+	LeftOut []string // rows of lists: what the server cut, because it would not fit: see [LeftOutMetadata]
 }
 
 // What may be cut in rows of lists (see [Stamp.LeftOut]).
@@ -146,6 +149,7 @@ type DeploymentCommit struct {
 	Revision   int64
 	Package    krm.Package
 	Conditions []Condition
+	Steps      []PreparationStep // see [BoundSteps]
 }
 
 // A Modification is the right to write a deployment, for a while.
@@ -180,6 +184,13 @@ type Condition struct {
 	Message          string
 	LastTransition   time.Time // when Status changed; set by the catalog
 	ObservedRevision int64
+
+	// Attempt is the number of the failed attempt that the condition reports, from
+	// 1; 0 if it reports none.
+	Attempt int `json:",omitempty"`
+	// NextTry is when the next attempt starts at the latest; zero if only a change
+	// of the entity starts one.
+	NextTry time.Time `json:",omitzero"`
 
 	// Attached is what a transport keeps with the condition, as JSON; empty for
 	// all others. It goes when somebody else writes the condition.

@@ -113,7 +113,7 @@ func tokenError(err error, token string) error {
 
 // CommitDeployment replaces a deployment's package, as EndModification does,
 // if it is still at the given revision, and conditions, by type, in the same
-// transaction. It answers the new revision; a package that changes nothing
+// transaction. The revision records the steps of the commit. It answers the new revision; a package that changes nothing
 // keeps the revision. ErrConflict if the deployment moved on, ErrBusy if
 // somebody is modifying it.
 func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (int64, error) {
@@ -147,6 +147,7 @@ func (s *Service) commitOn(ctx context.Context, on *grounds, commit tko.Deployme
 	if err != nil {
 		return 0, err
 	}
+	change.record.Steps = tko.BoundSteps(commit.Steps)
 	if sameContent(current, change.record) {
 		return current.Revision, s.SetConditions(ctx, key.Kind, key.ID, commit.Conditions)
 	}

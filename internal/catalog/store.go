@@ -76,10 +76,11 @@ type Record struct {
 
 	Metadata   *Metadata
 	Digest     Digest
-	Package    []byte          // the encoded package; read only if asked for
-	Plugin     []byte          // plugins: the encoded plugin
-	CRDs       bool            // templates: the package defines custom resources
-	Conditions []tko.Condition // sites, deployments
+	Package    []byte                // the encoded package; read only if asked for
+	Plugin     []byte                // plugins: the encoded plugin
+	CRDs       bool                  // templates: the package defines custom resources
+	Conditions []tko.Condition       // sites, deployments
+	Steps      []tko.PreparationStep // of the revision: written with it, and read by Revision only
 
 	Deployments []string // templates, sites: sorted IDs of their deployments; read only if asked for
 	Count       int      // templates, sites: how many there are; read only if a list is asked for it
