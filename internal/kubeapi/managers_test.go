@@ -173,6 +173,11 @@ func TestMessagesReportAttempts(t *testing.T) {
 	}
 	other := obj{"type": "C", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 	w.must("PUT", "sites/s/status?fieldManager=c", current.set("status.conditions", append([]any{other}, conditions...)))
+	same := fmt.Sprintf("{type: Scheduled, status: 'False', reason: Failed, message: '%s', lastTransitionTime: '%s', observedGeneration: 1}",
+		"boom (attempt 3, next try 2026-03-04T12:00:01Z)", lastTransition(current, tko.ConditionScheduled))
+	if got := w.must("PATCH", "sites/s/status?fieldManager=a", status(same), "Content-Type", apply); !slices.Contains(got.managers(), "a Apply status") {
+		t.Errorf("managers: %q, want a", got.managers())
+	}
 	s, err := w.Site(t.Context(), "s", 0)
 	if err != nil {
 		t.Fatal(err)
