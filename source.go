@@ -2,7 +2,6 @@ package tko
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko/krm"
@@ -20,27 +19,12 @@ type Source struct {
 	// SourceStatus.Asks. Read only.
 	Approved string
 	// Enqueued says that a look at it is due, was called for, or goes on: what is
-	// known of it is older than the last call. Only of sources of GitOps; read
-	// only.
+	// known of it is older than the last call. Read only.
 	Enqueued bool
 
 	Version int64     // counts the saves, from 1; read only
 	Updated time.Time // of the newest save; read only
 }
-
-// SiteSource is the name of the source that isn't one of GitOps: it keeps what
-// a target of the meta-scheduler has made for a site elsewhere, where there is no
-// place for that. The name is that of the resource of the site's package. It
-// is written with the claim of the site's work (queue [QueueSchedule]), and is in
-// no list.
-func SiteSource(site SiteID, name string) string {
-	return siteSource + string(site) + ":" + name
-}
-
-const siteSource = "site:"
-
-// IsSiteSource says whether a source is a [SiteSource].
-func IsSiteSource(name string) bool { return strings.HasPrefix(name, siteSource) }
 
 // SourceStatus is what a source shows of itself.
 type SourceStatus struct {

@@ -5377,6 +5377,232 @@ func (x *ForgetSource) GetClaim() *WorkItem {
 	return nil
 }
 
+type GetTargetState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the resource of the site's package that triggers the target
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTargetState) Reset() {
+	*x = GetTargetState{}
+	mi := &file_tko_tko_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTargetState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTargetState) ProtoMessage() {}
+
+func (x *GetTargetState) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
+func (*GetTargetState) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *GetTargetState) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *GetTargetState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// What a target of the meta-scheduler saves for a site: a record of what it made
+// in a system that has no place for such a record.
+type TargetState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	State         []byte                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // in a form of the target's own; at most 64 MiB
+	Version       int64                  `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // counts the saves, from 1; read only
+	Updated       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated,proto3" json:"updated,omitempty"`  // read only
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TargetState) Reset() {
+	*x = TargetState{}
+	mi := &file_tko_tko_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TargetState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TargetState) ProtoMessage() {}
+
+func (x *TargetState) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
+func (*TargetState) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *TargetState) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *TargetState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TargetState) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *TargetState) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *TargetState) GetUpdated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Updated
+	}
+	return nil
+}
+
+type SaveTargetState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         *TargetState           `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Claim         *WorkItem              `protobuf:"bytes,2,opt,name=claim,proto3" json:"claim,omitempty"` // of the site's work
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveTargetState) Reset() {
+	*x = SaveTargetState{}
+	mi := &file_tko_tko_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveTargetState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveTargetState) ProtoMessage() {}
+
+func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
+func (*SaveTargetState) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *SaveTargetState) GetState() *TargetState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *SaveTargetState) GetClaim() *WorkItem {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+type SaveTargetStateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveTargetStateResponse) Reset() {
+	*x = SaveTargetStateResponse{}
+	mi := &file_tko_tko_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveTargetStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveTargetStateResponse) ProtoMessage() {}
+
+func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
+func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *SaveTargetStateResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 var File_tko_tko_proto protoreflect.FileDescriptor
 
 const file_tko_tko_proto_rawDesc = "" +
@@ -5904,7 +6130,21 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"G\n" +
 	"\fForgetSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
-	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim2\x99\x14\n" +
+	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"<\n" +
+	"\x0eGetTargetState\x12\x16\n" +
+	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x9f\x01\n" +
+	"\vTargetState\x12\x16\n" +
+	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\fR\x05state\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x03R\aversion\x124\n" +
+	"\aupdated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\"^\n" +
+	"\x0fSaveTargetState\x12&\n" +
+	"\x05state\x18\x01 \x01(\v2\x10.tko.TargetStateR\x05state\x12#\n" +
+	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"3\n" +
+	"\x17SaveTargetStateResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion2\x99\x15\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -5952,7 +6192,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\vlistSources\x12\x16.google.protobuf.Empty\x1a\v.tko.Source0\x01\x126\n" +
 	"\n" +
 	"saveSource\x12\x0f.tko.SaveSource\x1a\x17.tko.SaveSourceResponse\x129\n" +
-	"\fforgetSource\x12\x11.tko.ForgetSource\x1a\x16.google.protobuf.EmptyB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\fforgetSource\x12\x11.tko.ForgetSource\x1a\x16.google.protobuf.Empty\x127\n" +
+	"\x0egetTargetState\x12\x13.tko.GetTargetState\x1a\x10.tko.TargetState\x12E\n" +
+	"\x0fsaveTargetState\x12\x14.tko.SaveTargetState\x1a\x1c.tko.SaveTargetStateResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_tko_proto_rawDescOnce sync.Once
@@ -5967,7 +6209,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 87)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6043,192 +6285,203 @@ var file_tko_tko_proto_goTypes = []any{
 	(*SaveSource)(nil),                           // 71: tko.SaveSource
 	(*SaveSourceResponse)(nil),                   // 72: tko.SaveSourceResponse
 	(*ForgetSource)(nil),                         // 73: tko.ForgetSource
-	nil,                                          // 74: tko.Template.MetadataEntry
-	nil,                                          // 75: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 76: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 77: tko.Site.MetadataEntry
-	nil,                                          // 78: tko.ListedSite.MetadataEntry
-	nil,                                          // 79: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 80: tko.Deployment.MetadataEntry
-	nil,                                          // 81: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 82: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 83: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 84: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 85: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 86: tko.Plugin.PropertiesEntry
-	nil,                                          // 87: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 88: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 89: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 90: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 91: google.protobuf.Empty
+	(*GetTargetState)(nil),                       // 74: tko.GetTargetState
+	(*TargetState)(nil),                          // 75: tko.TargetState
+	(*SaveTargetState)(nil),                      // 76: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 77: tko.SaveTargetStateResponse
+	nil,                                          // 78: tko.Template.MetadataEntry
+	nil,                                          // 79: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 80: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 81: tko.Site.MetadataEntry
+	nil,                                          // 82: tko.ListedSite.MetadataEntry
+	nil,                                          // 83: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 84: tko.Deployment.MetadataEntry
+	nil,                                          // 85: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 86: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 87: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 88: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 89: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 90: tko.Plugin.PropertiesEntry
+	nil,                                          // 91: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 92: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 93: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 94: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 95: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	74,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	89,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	78,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	93,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	40,  // 2: tko.Template.stamp:type_name -> tko.Stamp
-	75,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	89,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	79,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	93,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	40,  // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	76,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	80,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	5,   // 7: tko.ListTemplates.window:type_name -> tko.Window
 	10,  // 8: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	77,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	89,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	81,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	93,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	40,  // 11: tko.Site.stamp:type_name -> tko.Stamp
-	78,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	89,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	82,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	93,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	40,  // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
-	79,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	83,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	5,   // 16: tko.ListSites.window:type_name -> tko.Window
 	16,  // 17: tko.ListSites.select:type_name -> tko.SelectSites
-	80,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	89,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	89,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	84,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	93,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	93,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	40,  // 21: tko.Deployment.stamp:type_name -> tko.Stamp
-	81,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	89,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	89,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	85,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	93,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	93,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	40,  // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	82,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	83,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	84,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	85,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	86,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	87,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	88,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	89,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	5,   // 30: tko.ListDeployments.window:type_name -> tko.Window
 	24,  // 31: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	89,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	89,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	89,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	86,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	93,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	93,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	93,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	90,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	36,  // 36: tko.Plugin.triggers:type_name -> tko.GVK
 	40,  // 37: tko.Plugin.stamp:type_name -> tko.Stamp
 	36,  // 38: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	5,   // 39: tko.ListPlugins.window:type_name -> tko.Window
 	38,  // 40: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	89,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	89,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	93,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	93,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	41,  // 43: tko.Stamp.conditions:type_name -> tko.Condition
-	89,  // 44: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	93,  // 44: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
 	24,  // 45: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	41,  // 46: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	47,  // 47: tko.CreateChildren.children:type_name -> tko.Child
-	87,  // 48: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	91,  // 48: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
 	41,  // 49: tko.SetConditions.conditions:type_name -> tko.Condition
-	90,  // 50: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	90,  // 51: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	94,  // 50: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	94,  // 51: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
 	54,  // 52: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
 	54,  // 53: tko.RenewWork.items:type_name -> tko.WorkItem
-	90,  // 54: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	94,  // 54: tko.RenewWork.lease:type_name -> google.protobuf.Duration
 	54,  // 55: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
 	58,  // 56: tko.FinishWork.items:type_name -> tko.FinishedWork
 	54,  // 57: tko.FinishedWork.item:type_name -> tko.WorkItem
 	0,   // 58: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	90,  // 59: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	94,  // 59: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
 	1,   // 60: tko.Change.op:type_name -> tko.Change.Op
-	89,  // 61: tko.Change.time:type_name -> google.protobuf.Timestamp
-	88,  // 62: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	93,  // 61: tko.Change.time:type_name -> google.protobuf.Timestamp
+	92,  // 62: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
 	37,  // 63: tko.PutEntity.plugin:type_name -> tko.Plugin
 	54,  // 64: tko.PutEntity.claim:type_name -> tko.WorkItem
 	54,  // 65: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	89,  // 66: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	93,  // 66: tko.Source.updated:type_name -> google.protobuf.Timestamp
 	68,  // 67: tko.Source.status:type_name -> tko.SourceStatus
 	69,  // 68: tko.SourceStatus.items:type_name -> tko.SourceItem
 	70,  // 69: tko.SourceStatus.operations:type_name -> tko.SourceOperation
 	41,  // 70: tko.SourceStatus.conditions:type_name -> tko.Condition
-	89,  // 71: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	93,  // 71: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
 	67,  // 72: tko.SaveSource.source:type_name -> tko.Source
 	54,  // 73: tko.SaveSource.claim:type_name -> tko.WorkItem
 	54,  // 74: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	91,  // 75: tko.Data.about:input_type -> google.protobuf.Empty
-	7,   // 76: tko.Data.registerTemplate:input_type -> tko.Template
-	6,   // 77: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	9,   // 78: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	11,  // 79: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	10,  // 80: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	13,  // 81: tko.Data.registerSite:input_type -> tko.Site
-	12,  // 82: tko.Data.deleteSite:input_type -> tko.SiteID
-	15,  // 83: tko.Data.getSite:input_type -> tko.GetSite
-	17,  // 84: tko.Data.listSites:input_type -> tko.ListSites
-	16,  // 85: tko.Data.purgeSites:input_type -> tko.SelectSites
-	21,  // 86: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	18,  // 87: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	23,  // 88: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	25,  // 89: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	24,  // 90: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	26,  // 91: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	28,  // 92: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	30,  // 93: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	37,  // 94: tko.Data.registerPlugin:input_type -> tko.Plugin
-	35,  // 95: tko.Data.deletePlugin:input_type -> tko.PluginID
-	35,  // 96: tko.Data.getPlugin:input_type -> tko.PluginID
-	39,  // 97: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	38,  // 98: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	42,  // 99: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	44,  // 100: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	32,  // 101: tko.Data.listModifications:input_type -> tko.ListModifications
-	34,  // 102: tko.Data.breakModification:input_type -> tko.BreakModification
-	46,  // 103: tko.Data.createChildren:input_type -> tko.CreateChildren
-	49,  // 104: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	51,  // 105: tko.Data.setConditions:input_type -> tko.SetConditions
-	52,  // 106: tko.Data.claimWork:input_type -> tko.ClaimWork
-	55,  // 107: tko.Data.renewWork:input_type -> tko.RenewWork
-	57,  // 108: tko.Data.finishWork:input_type -> tko.FinishWork
-	59,  // 109: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	61,  // 110: tko.Data.putEntity:input_type -> tko.PutEntity
-	63,  // 111: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	64,  // 112: tko.Data.callSites:input_type -> tko.CallSites
-	65,  // 113: tko.Data.callSources:input_type -> tko.CallSources
-	66,  // 114: tko.Data.getSource:input_type -> tko.GetSource
-	91,  // 115: tko.Data.listSources:input_type -> google.protobuf.Empty
-	71,  // 116: tko.Data.saveSource:input_type -> tko.SaveSource
-	73,  // 117: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	2,   // 118: tko.Data.about:output_type -> tko.AboutResponse
-	3,   // 119: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	4,   // 120: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	7,   // 121: tko.Data.getTemplate:output_type -> tko.Template
-	8,   // 122: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	4,   // 123: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	3,   // 124: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	4,   // 125: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	13,  // 126: tko.Data.getSite:output_type -> tko.Site
-	14,  // 127: tko.Data.listSites:output_type -> tko.ListedSite
-	4,   // 128: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	22,  // 129: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	4,   // 130: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	19,  // 131: tko.Data.getDeployment:output_type -> tko.Deployment
-	20,  // 132: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	4,   // 133: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	27,  // 134: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	29,  // 135: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	31,  // 136: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	3,   // 137: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	4,   // 138: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	37,  // 139: tko.Data.getPlugin:output_type -> tko.Plugin
-	37,  // 140: tko.Data.listPlugins:output_type -> tko.Plugin
-	4,   // 141: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	43,  // 142: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	45,  // 143: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	33,  // 144: tko.Data.listModifications:output_type -> tko.Modification
-	33,  // 145: tko.Data.breakModification:output_type -> tko.Modification
-	48,  // 146: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	50,  // 147: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	91,  // 148: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	53,  // 149: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	56,  // 150: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	91,  // 151: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	60,  // 152: tko.Data.watchChanges:output_type -> tko.Change
-	62,  // 153: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	4,   // 154: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	91,  // 155: tko.Data.callSites:output_type -> google.protobuf.Empty
-	91,  // 156: tko.Data.callSources:output_type -> google.protobuf.Empty
-	67,  // 157: tko.Data.getSource:output_type -> tko.Source
-	67,  // 158: tko.Data.listSources:output_type -> tko.Source
-	72,  // 159: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	91,  // 160: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	118, // [118:161] is the sub-list for method output_type
-	75,  // [75:118] is the sub-list for method input_type
-	75,  // [75:75] is the sub-list for extension type_name
-	75,  // [75:75] is the sub-list for extension extendee
-	0,   // [0:75] is the sub-list for field type_name
+	93,  // 75: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	75,  // 76: tko.SaveTargetState.state:type_name -> tko.TargetState
+	54,  // 77: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	95,  // 78: tko.Data.about:input_type -> google.protobuf.Empty
+	7,   // 79: tko.Data.registerTemplate:input_type -> tko.Template
+	6,   // 80: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	9,   // 81: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	11,  // 82: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	10,  // 83: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	13,  // 84: tko.Data.registerSite:input_type -> tko.Site
+	12,  // 85: tko.Data.deleteSite:input_type -> tko.SiteID
+	15,  // 86: tko.Data.getSite:input_type -> tko.GetSite
+	17,  // 87: tko.Data.listSites:input_type -> tko.ListSites
+	16,  // 88: tko.Data.purgeSites:input_type -> tko.SelectSites
+	21,  // 89: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	18,  // 90: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	23,  // 91: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	25,  // 92: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	24,  // 93: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	26,  // 94: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	28,  // 95: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	30,  // 96: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	37,  // 97: tko.Data.registerPlugin:input_type -> tko.Plugin
+	35,  // 98: tko.Data.deletePlugin:input_type -> tko.PluginID
+	35,  // 99: tko.Data.getPlugin:input_type -> tko.PluginID
+	39,  // 100: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	38,  // 101: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	42,  // 102: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	44,  // 103: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	32,  // 104: tko.Data.listModifications:input_type -> tko.ListModifications
+	34,  // 105: tko.Data.breakModification:input_type -> tko.BreakModification
+	46,  // 106: tko.Data.createChildren:input_type -> tko.CreateChildren
+	49,  // 107: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	51,  // 108: tko.Data.setConditions:input_type -> tko.SetConditions
+	52,  // 109: tko.Data.claimWork:input_type -> tko.ClaimWork
+	55,  // 110: tko.Data.renewWork:input_type -> tko.RenewWork
+	57,  // 111: tko.Data.finishWork:input_type -> tko.FinishWork
+	59,  // 112: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	61,  // 113: tko.Data.putEntity:input_type -> tko.PutEntity
+	63,  // 114: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	64,  // 115: tko.Data.callSites:input_type -> tko.CallSites
+	65,  // 116: tko.Data.callSources:input_type -> tko.CallSources
+	66,  // 117: tko.Data.getSource:input_type -> tko.GetSource
+	95,  // 118: tko.Data.listSources:input_type -> google.protobuf.Empty
+	71,  // 119: tko.Data.saveSource:input_type -> tko.SaveSource
+	73,  // 120: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	74,  // 121: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	76,  // 122: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	2,   // 123: tko.Data.about:output_type -> tko.AboutResponse
+	3,   // 124: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	4,   // 125: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	7,   // 126: tko.Data.getTemplate:output_type -> tko.Template
+	8,   // 127: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	4,   // 128: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	3,   // 129: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	4,   // 130: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	13,  // 131: tko.Data.getSite:output_type -> tko.Site
+	14,  // 132: tko.Data.listSites:output_type -> tko.ListedSite
+	4,   // 133: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	22,  // 134: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	4,   // 135: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	19,  // 136: tko.Data.getDeployment:output_type -> tko.Deployment
+	20,  // 137: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	4,   // 138: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	27,  // 139: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	29,  // 140: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	31,  // 141: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	3,   // 142: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	4,   // 143: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	37,  // 144: tko.Data.getPlugin:output_type -> tko.Plugin
+	37,  // 145: tko.Data.listPlugins:output_type -> tko.Plugin
+	4,   // 146: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	43,  // 147: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	45,  // 148: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	33,  // 149: tko.Data.listModifications:output_type -> tko.Modification
+	33,  // 150: tko.Data.breakModification:output_type -> tko.Modification
+	48,  // 151: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	50,  // 152: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	95,  // 153: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	53,  // 154: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	56,  // 155: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	95,  // 156: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	60,  // 157: tko.Data.watchChanges:output_type -> tko.Change
+	62,  // 158: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	4,   // 159: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	95,  // 160: tko.Data.callSites:output_type -> google.protobuf.Empty
+	95,  // 161: tko.Data.callSources:output_type -> google.protobuf.Empty
+	67,  // 162: tko.Data.getSource:output_type -> tko.Source
+	67,  // 163: tko.Data.listSources:output_type -> tko.Source
+	72,  // 164: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	95,  // 165: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	75,  // 166: tko.Data.getTargetState:output_type -> tko.TargetState
+	77,  // 167: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	123, // [123:168] is the sub-list for method output_type
+	78,  // [78:123] is the sub-list for method input_type
+	78,  // [78:78] is the sub-list for extension type_name
+	78,  // [78:78] is the sub-list for extension extendee
+	0,   // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -6244,7 +6497,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   87,
+			NumMessages:   91,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

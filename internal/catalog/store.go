@@ -317,6 +317,7 @@ type Tokens interface {
 // Items of the same queue and key fall together.
 type Queue interface {
 	Sources
+	TargetStates
 	// ClaimWork answers up to Max items that are due and that nobody holds a
 	// lease of, oldest first, without waiting, and if there are none, when the
 	// next will be due (zero: not known).
@@ -349,6 +350,17 @@ type Sources interface {
 	ApproveSource(ctx context.Context, name, digest string) error
 	// ForgetSource removes a source, if it is there. Errors as SaveSource.
 	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
+}
+
+// TargetStates hold the states that targets of the meta-scheduler save for
+// sites.
+type TargetStates interface {
+	// TargetState returns one, which belongs to the caller. ErrNotFound if there
+	// is none.
+	TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error)
+	// SaveTargetState writes one, whether or not there is one, and returns its
+	// new version, from 1. ErrConflict if the claim isn't the caller's any more.
+	SaveTargetState(ctx context.Context, s tko.TargetState, claim tko.WorkItem) (version int64, err error)
 }
 
 // A Feed tells what changed.

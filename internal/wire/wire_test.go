@@ -131,6 +131,7 @@ func TestThereAndBack(t *testing.T) {
 			Conditions: stamp1.Conditions,
 		},
 	}, sure(NewSource), sure(Source))
+	there(t, "target state", tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 255}, Version: 3, Updated: moment}, sure(NewTargetState), sure(TargetState))
 	there(t, "put", tko.Put{
 		Kind: tko.KindPlugin, ID: "i", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Package: pkg, Plugin: tko.Plugin{Type: "prepare", Name: "n"},
 		Origin: "o", DryRun: true,

@@ -16,9 +16,9 @@
 // The deployments at the site say what is to be there, with resources of the
 // group osm.nephio.org/v1alpha1: NsInstance, VnfPackage and NsPackage.
 //
-// What was made is kept as a [tko.Source] of the site's own, as OSM has no
-// place for it; see [tko.SiteSource]. It is written with the claim of the
-// site's work, so two meta-schedulers never make something twice.
+// The target records what it made as a [tko.TargetState], as OSM has no place
+// for that. The record is written with the claim of the site's work, so two
+// meta-schedulers never make something twice.
 //
 // Everything that is done in OSM, package internal/osm does. Start reading at
 // [Target.Schedule].

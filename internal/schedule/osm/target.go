@@ -34,13 +34,14 @@ const (
 	ReasonAway       = "Unreachable"      // OSM doesn't answer
 )
 
-// Records keep what was made.
+// Records hold the states that the target saves for sites.
 type Records interface {
-	// Source answers a source with its state, ErrNotFound if there is none.
-	Source(ctx context.Context, name string) (tko.Source, error)
-	// SaveSource writes a source by whoever holds the claim of its work;
-	// ErrConflict if that is somebody else.
-	SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error)
+	// TargetState returns the state that was saved for a site under a name.
+	// ErrNotFound if there is none.
+	TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error)
+	// SaveTargetState writes a state with the claim of the site's work and returns
+	// its new version. ErrConflict if the caller no longer holds the claim.
+	SaveTargetState(ctx context.Context, s tko.TargetState, claim tko.WorkItem) (version int64, err error)
 }
 
 // Options are the settings of a Target. The zero value works.
@@ -87,7 +88,7 @@ type kept struct {
 type look struct {
 	*Target
 	spec    spec
-	source  tko.Source
+	saved   tko.TargetState
 	claim   tko.WorkItem
 	kept    kept
 	desired osm.Desired
@@ -112,7 +113,7 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 		return report.Report{}, fmt.Errorf("%s: nobody holds the claim of the work of site %q", trigger.Identity(), site.ID)
 	}
 	l := &look{Target: t, spec: s, claim: claim, owners: map[string][]tko.DeploymentID{}, invalid: map[tko.DeploymentID]error{}}
-	if err := l.load(ctx, tko.SiteSource(site.ID, trigger.Name())); err != nil {
+	if err := l.load(ctx, site.ID, trigger.Name()); err != nil {
 		return report.Report{}, err
 	}
 	l.read(deployments, held)
@@ -137,17 +138,17 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 }
 
 // load reads what was kept.
-func (l *look) load(ctx context.Context, name string) error {
+func (l *look) load(ctx context.Context, site tko.SiteID, name string) error {
 	var err error
-	l.source, err = l.records.Source(ctx, name)
+	l.saved, err = l.records.TargetState(ctx, site, name)
 	if errors.Is(err, tko.ErrNotFound) {
-		l.source = tko.Source{Name: name}
+		l.saved = tko.TargetState{Site: site, Name: name}
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("reading what is known of OSM: %w", err)
 	}
-	if err := json.Unmarshal(l.source.State, &l.kept); err != nil {
+	if err := json.Unmarshal(l.saved.State, &l.kept); err != nil {
 		return fmt.Errorf("reading what is known of OSM: %w", err)
 	}
 	return nil
@@ -173,10 +174,10 @@ func (l *look) save(ctx context.Context, state osm.State, _ []tko.Deployment) er
 	if err != nil {
 		return err
 	}
-	next := l.source
+	next := l.saved
 	next.State = data
-	if next.Version, err = l.records.SaveSource(ctx, next, l.claim); err == nil {
-		l.source = next
+	if next.Version, err = l.records.SaveTargetState(ctx, next, l.claim); err == nil {
+		l.saved = next
 	}
 	return err
 }
