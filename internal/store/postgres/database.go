@@ -25,7 +25,7 @@ type database struct {
 	idleLimit  bool // it ends transactions that are idle
 
 	dialect relational.Dialect
-	texts   relational.Texts
+	texts   relational.RenderCache
 	readers chan struct{} // of lists; leaves connections to those that are quickly done
 
 	stop func()

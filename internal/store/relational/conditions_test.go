@@ -60,7 +60,7 @@ func TestConditionsAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// Databases have conditions that an earlier TKO wrote.
+// Earlier versions of TKO stored conditions as JSON.
 func TestConditionsOfEarlierVersionsAreRead(t *testing.T) {
 	t.Parallel()
 	got, err := parseConditions(`[{"Type":"Approved","Status":"True","Reason":"Approved","Message":"","LastTransition":"2026-11-21T16:32:04.241142328Z","ObservedRevision":1}]`)
@@ -76,13 +76,13 @@ func TestConditionsOfEarlierVersionsAreRead(t *testing.T) {
 	}
 }
 
-// Whatever is in the database: it is read, or refused.
+// Any text in the database is parsed or refused.
 func FuzzConditions(f *testing.F) {
 	for _, text := range []string{
 		"!", "!P", "!PT=0:", "!PT=0:1;", "!PT=0:1;1", "!PT=9:1;1;", "!?T=0:1;1;", "!PT=0:zz zz;1;", "!PT=0:;x;", "!99999999999999999999:a", "!PT=-1:;1;", "[", "{}", "!==0:0:;;",
 	} {
 		if _, err := parseConditions(text); err == nil && text != "!" {
-			f.Errorf("%q is taken for conditions", text)
+			f.Errorf("%q was parsed as conditions, want an error", text)
 		}
 		f.Add(text)
 	}

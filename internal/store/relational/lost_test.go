@@ -13,13 +13,13 @@ import (
 
 var errConnection = errors.New("the connection is gone")
 
-// A patchy database loses its connection at commits, as it is told.
+// A patchy database loses its connection at commits, as the test configures.
 type patchy struct {
 	Database
 
-	commits int                             // so many so far
-	commit  func(n int) error               // of the commit number n, from 1
-	run     func(ctx context.Context) error // of statements before
+	commits int                             // number of commits so far
+	commit  func(n int) error               // result of the nth commit, from 1
+	run     func(ctx context.Context) error // result of other statements, after the first commit
 	begin   func(ctx context.Context) error
 }
 
@@ -69,15 +69,15 @@ func untilGivenUp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Whoever sent a change whose commit got no answer is told so as long as it
-// isn't found out, whatever keeps us from that; and is told what was found out.
+// While the outcome of a commit is unknown, the client receives an error that says so,
+// whatever prevents TKO from finding out. Otherwise, it receives the outcome.
 func TestLostCommitsAreFoundOutOrSaid(t *testing.T) {
-	refusal := tko.Errorf(tko.ErrConflict, "somebody else has it")
+	refusal := tko.Errorf(tko.ErrConflict, "another caller has it")
 	slow := &AwayError{"too slow", errors.New("statement timeout")}
 	tests := map[string]struct {
 		db     patchy
-		decide error // what the change says when it is run again
-		open   bool  // whether the outcome stays so
+		decide error // result of the change when it is run again
+		open   bool  // the outcome stays unknown
 		want   error
 	}{
 		"lost again and again":                {db: patchy{commit: lose}, open: true},
@@ -116,7 +116,7 @@ func TestLostCommitsAreFoundOutOrSaid(t *testing.T) {
 				case !test.open && !errors.Is(err, test.want):
 					t.Errorf("error is %v, want %v", err, test.want)
 				}
-				// Where nothing hangs, it is said while the caller listens.
+				// Where no statement hangs, the error arrives before the caller's deadline.
 				if test.db.begin == nil && test.db.run == nil && ctx.Err() != nil {
 					t.Error("the answer came after the deadline")
 				}

@@ -288,13 +288,13 @@ const maxPrepared = 200
 
 func (db *database) Dialect() relational.Dialect {
 	return relational.Dialect{
-		Now:    "tko_now()",
-		In:     inDocument,
-		Among:  inDocument,
-		By:     func(index string) string { return " INDEXED BY " + index },
-		List:   func(list []string) any { return document(list) },
-		Ints:   func(list []int64) any { return document(list) },
-		Regexp: func(expression, parameter string) string { return expression + " REGEXP " + parameter },
+		Now:       "tko_now()",
+		In:        inDocument,
+		Among:     inDocument,
+		IndexHint: func(index string) string { return " INDEXED BY " + index },
+		List:      func(list []string) any { return document(list) },
+		Ints:      func(list []int64) any { return document(list) },
+		Regexp:    func(expression, parameter string) string { return expression + " REGEXP " + parameter },
 		Rows: func(columns []relational.Column, first int) string {
 			var b strings.Builder
 			for i, c := range columns {
@@ -429,7 +429,7 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 
 var (
 	dialect = (&database{}).Dialect()
-	texts   relational.Texts
+	texts   relational.RenderCache
 )
 
 type transaction struct {
