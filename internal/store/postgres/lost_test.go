@@ -45,7 +45,7 @@ func TestCommitsWithoutAnAnswerHappenOnce(t *testing.T) {
 			t.Parallel()
 			l := newLossy()
 			store := open(t, l.Start(t, pgtest.DSN(t)))
-			storetest.Lost(t, store, func(what string, call func() error) {
+			storetest.LoseCommits(t, store, func(what string, call func() error) {
 				before := l.lost.Load()
 				l.when.Store(int64(loss))
 				l.times.Store(2)
@@ -97,7 +97,7 @@ func TestTransactionsThatTheDatabaseEndsAreTriedAgain(t *testing.T) {
 		CREATE TRIGGER fail AFTER UPDATE ON head FOR EACH STATEMENT EXECUTE FUNCTION fail();
 		CREATE TRIGGER fail AFTER UPDATE OR DELETE ON work FOR EACH STATEMENT EXECUTE FUNCTION fail();
 		CREATE TRIGGER fail AFTER INSERT OR DELETE ON modification FOR EACH STATEMENT EXECUTE FUNCTION fail();`)
-	storetest.Lost(t, store, func(what string, call func() error) {
+	storetest.LoseCommits(t, store, func(what string, call func() error) {
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -141,7 +141,7 @@ func TestManyClientsAreQueued(t *testing.T) {
 func TestDataOfTheSchemaBefore(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	storetest.RunOlder(t, storetest.Older{
+	storetest.UpgradeOldDatabase(t, storetest.OldDatabase{
 		Open: func(t *testing.T) storetest.Closer {
 			t.Helper()
 			s, err := postgres.Open(t.Context(), dsn, postgres.Options{})

@@ -32,7 +32,7 @@ func TestServerWaitsForItsDatabase(t *testing.T) {
 	log := new(safeBuffer)
 	options := postgres.Options{Wait: 300 * time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))}
 	_, err := postgres.Open(t.Context(), server.DSN(), options)
-	if err == nil || !strings.Contains(err.Error(), "not there within 300ms") || !strings.Contains(log.String(), "waiting for the database") {
+	if err == nil || !strings.Contains(err.Error(), "not available within 300ms") || !strings.Contains(log.String(), "waiting for the database") {
 		t.Errorf("error is %v, the log %s", err, log)
 	}
 	options.Wait = time.Minute
@@ -50,7 +50,7 @@ func TestServerWaitsForItsDatabase(t *testing.T) {
 	if err := <-opened; err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(log.String(), "the database is there") {
+	if !strings.Contains(log.String(), "the database is available") {
 		t.Errorf("the log is %s", log)
 	}
 }

@@ -10,5 +10,5 @@ import (
 
 func TestCollectingTakesNothingThatIsWrittenMeanwhile(t *testing.T) {
 	dsn := pgtest.DSN(t)
-	storetest.Collect(t, func(t *testing.T) catalog.Store { return open(t, dsn) })
+	storetest.CollectWhileWriting(t, func(t *testing.T) catalog.Store { return open(t, dsn) })
 }

@@ -349,7 +349,7 @@ func (g *group) markDeleting(w *catalog.Write, before *row) {
 		return c.Type == tko.ConditionDeleting
 	}), tko.Condition{
 		Type: tko.ConditionDeleting, Status: tko.ConditionTrue, Reason: "DeletionBegan", LastTransition: g.now, ObservedRevision: before.Revision,
-		Message: "what depends on it goes first; if that was interrupted, delete it again",
+		Message: "deleting the records that depend on it; if this was interrupted, delete it again",
 	})
 	g.remaining--
 	g.change(tko.OpStatus, *before, after)

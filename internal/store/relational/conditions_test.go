@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-func TestConditionsAreReadAsWritten(t *testing.T) {
+func TestConditionsAreParsedAsFormatted(t *testing.T) {
 	t.Parallel()
 	moment := time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)
 	prepared := tko.Condition{
@@ -22,22 +22,22 @@ func TestConditionsAreReadAsWritten(t *testing.T) {
 		most       int // bytes
 	}{
 		"none":  {why: "most records of other kinds have none", most: 0},
-		"usual": {why: "every deployment has such", conditions: []tko.Condition{prepared}, most: 22},
-		"several": {why: "each ends where the next begins", conditions: []tko.Condition{
+		"usual": {why: "every deployment has one", conditions: []tko.Condition{prepared}, most: 22},
+		"several": {why: "each begins where the one before ends", conditions: []tko.Condition{
 			prepared, {Type: tko.ConditionHealthy, Status: tko.ConditionUnknown}, {Type: tko.ConditionDeleting, Status: tko.ConditionFalse}, prepared,
 		}, most: 70},
-		"words of others": {why: "controllers say what they like", conditions: []tko.Condition{{
+		"unknown words": {why: "controllers may set any text", conditions: []tko.Condition{{
 			Type: "example.com/Ours", Status: "Maybe", Reason: "12:Odd;", Message: "line 1\n!PT=0:\x1f;ä;", LastTransition: moment, ObservedRevision: -1,
 		}}, most: 120},
-		"words that look like letters": {why: "a word is never taken for a letter", conditions: []tko.Condition{{
+		"one-letter words": {why: "a word is never parsed as a letter code", conditions: []tko.Condition{{
 			Type: "P", Status: "T", Reason: "=", Message: "A",
 		}}, most: 40},
-		"managed by others": {why: "what a transport attached is kept", conditions: []tko.Condition{
+		"attached": {why: "attachments of transports are stored", conditions: []tko.Condition{
 			prepared, {Type: "T", LastTransition: moment, Attached: `[{"manager":"a"}]`},
 		}, most: 400},
-		"long ago":                {why: "the zero time is none", conditions: []tko.Condition{{Type: "T", LastTransition: time.Time{}}}, most: 40},
-		"before 1970":             {why: "numbers may be negative", conditions: []tko.Condition{{Type: "T", LastTransition: time.Unix(-1, 5).UTC()}}, most: 40},
-		"out of what nanos reach": {why: "any time that can be set is kept", conditions: []tko.Condition{{Type: "T", LastTransition: moment.AddDate(900, 0, 0)}}, most: 300},
+		"zero time":          {why: "the zero time stays zero", conditions: []tko.Condition{{Type: "T", LastTransition: time.Time{}}}, most: 40},
+		"before 1970":        {why: "numbers may be negative", conditions: []tko.Condition{{Type: "T", LastTransition: time.Unix(-1, 5).UTC()}}, most: 40},
+		"beyond nanoseconds": {why: "any time that can be set is stored", conditions: []tko.Condition{{Type: "T", LastTransition: moment.AddDate(900, 0, 0)}}, most: 300},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestConditionsAreReadAsWritten(t *testing.T) {
 }
 
 // Earlier versions of TKO stored conditions as JSON.
-func TestConditionsOfEarlierVersionsAreRead(t *testing.T) {
+func TestConditionsOfEarlierVersionsAreParsed(t *testing.T) {
 	t.Parallel()
 	got, err := parseConditions(`[{"Type":"Approved","Status":"True","Reason":"Approved","Message":"","LastTransition":"2026-11-21T16:32:04.241142328Z","ObservedRevision":1}]`)
 	if err != nil {

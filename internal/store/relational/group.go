@@ -330,7 +330,7 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	}
 	parent := g.state[catalog.Key{Kind: key.Kind, ID: w.Record.Parent}]
 	if parent == nil {
-		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is gone: read it again", w.Record.Parent, key.Kind, key.ID)
+		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q was deleted: read it again", w.Record.Parent, key.Kind, key.ID)
 	}
 	if parent.Leaving() {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is being deleted: read it again", w.Record.Parent, key.Kind, key.ID)
@@ -472,15 +472,15 @@ func (g *group) change(op tko.Op, before, after row) (position int64) {
 }
 
 func errUnknownToken() error {
-	return tko.Errorf(tko.ErrNotFound, "this modification token is not known: it was ended or cancelled, never given, or its deployment is gone")
+	return tko.Errorf(tko.ErrNotFound, "the modification token is not known: it was ended, cancelled or never issued, or its deployment was deleted")
 }
 
 func errExpired(deployment string) error {
-	return tko.Errorf(tko.ErrBusy, "the time to modify deployment %q has run out: start again", deployment)
+	return tko.Errorf(tko.ErrBusy, "the modification token of deployment %q has expired: start again", deployment)
 }
 
 func errHeld(deployment string, until time.Time) error {
-	return tko.Errorf(tko.ErrBusy, "deployment %q is being modified by somebody else, until %s at the latest: try again", deployment, until.Format(time.RFC3339))
+	return tko.Errorf(tko.ErrBusy, "another caller is modifying deployment %q, until %s at the latest: try again", deployment, until.Format(time.RFC3339))
 }
 
 func (c change) String() string {

@@ -196,10 +196,10 @@ func (s *Store) run(ctx context.Context, statements ...Statement) error {
 // checkText returns an error for text that the databases can't store.
 func checkText(what, text string) error {
 	if strings.IndexByte(text, 0) >= 0 {
-		return tko.Errorf(tko.ErrInvalid, "%s %.60q has a NUL character, which can't be stored: leave it out", what, text)
+		return tko.Errorf(tko.ErrInvalid, "%s %.60q has a NUL character, which can't be stored: remove it", what, text)
 	}
 	if !utf8.ValidString(text) {
-		return tko.Errorf(tko.ErrInvalid, "%s %.60q is not valid UTF-8: encode it so", what, text)
+		return tko.Errorf(tko.ErrInvalid, "%s %.60q is not valid UTF-8: encode it as UTF-8", what, text)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func TestClockThatGoesBackFreezesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	t.Cleanup(func() { sqlite.SetClock(0) })
 	offset := time.Duration(0)
-	storetest.ClockGoesBack(t, func(t *testing.T) catalog.Store { return file(t, path) }, func(by time.Duration) {
+	storetest.SetClockBack(t, func(t *testing.T) catalog.Store { return file(t, path) }, func(by time.Duration) {
 		offset += by
 		sqlite.SetClock(offset)
 	})

@@ -155,7 +155,7 @@ func TestOneStoreCollectsAtATime(t *testing.T) {
 func TestDataOfTheSchemaBefore(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	storetest.RunOlder(t, storetest.Older{
+	storetest.UpgradeOldDatabase(t, storetest.OldDatabase{
 		Open: func(t *testing.T) storetest.Closer {
 			t.Helper()
 			s, err := sqlite.Open(t.Context(), path, sqlite.Options{})

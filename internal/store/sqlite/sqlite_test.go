@@ -48,5 +48,5 @@ func closed(t *testing.T, s catalog.Store) {
 
 func TestCollectingTakesNothingThatIsWrittenMeanwhile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	storetest.Collect(t, func(t *testing.T) catalog.Store { return file(t, path) })
+	storetest.CollectWhileWriting(t, func(t *testing.T) catalog.Store { return file(t, path) })
 }
