@@ -14,7 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-func TestClockThatGoesBackFreezesNothing(t *testing.T) {
+func TestDeadlinesSurviveClockSetBack(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	db, err := pgx.Connect(t.Context(), dsn)

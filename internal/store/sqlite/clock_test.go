@@ -10,8 +10,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-// Not parallel: all stores of a process have one clock.
-func TestClockThatGoesBackFreezesNothing(t *testing.T) {
+// Not parallel: all stores of a process share one clock.
+func TestDeadlinesSurviveClockSetBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	t.Cleanup(func() { sqlite.SetClock(0) })
 	offset := time.Duration(0)

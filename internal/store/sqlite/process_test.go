@@ -13,8 +13,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-// writerEnvironment names the variable that makes of this test binary a second
-// process: on the file whose path it has.
+// writerEnvironment is the name of the variable that makes this test binary run as a
+// second process, on the file whose path is its value.
 const writerEnvironment = "TKO_TEST_WRITER"
 
 func TestMain(m *testing.M) {

@@ -46,7 +46,7 @@ func closed(t *testing.T, s catalog.Store) {
 	}
 }
 
-func TestCollectingTakesNothingThatIsWrittenMeanwhile(t *testing.T) {
+func TestCollectionKeepsContentWrittenMeanwhile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	storetest.CollectWhileWriting(t, func(t *testing.T) catalog.Store { return file(t, path) })
 }
