@@ -62,7 +62,7 @@ func TestConformanceWithoutOptionalFeatures(t *testing.T) {
 func TestSignalsArriveIfListenHasNoEffect(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	p := &pgtest.Proxy{Rewrite: func(sql string) string { return strings.ReplaceAll(sql, "LISTEN tko", "LISTEN nobody") }}
+	p := &pgtest.Proxy{Rewrite: func(sql string) string { return strings.ReplaceAll(sql, "LISTEN tko", "LISTEN unused") }}
 	log := new(eventually.Buffer)
 	deaf, err := postgres.Open(t.Context(), p.Start(t, dsn), postgres.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {

@@ -62,7 +62,7 @@ func TestCommitsWithLostConnectionHappenOnce(t *testing.T) {
 	}
 }
 
-// If the outcome stays unknown, the error says so.
+// If the outcome stays unknown, the error reports that.
 func TestUnknownOutcomeIsReported(t *testing.T) {
 	t.Parallel()
 	l := newLossy()
@@ -77,7 +77,7 @@ func TestUnknownOutcomeIsReported(t *testing.T) {
 	defer cancel()
 	_, _, err := store.StartModification(ctx, "d", "token", time.Hour)
 	if !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "not known") {
-		t.Errorf("error is %v, want one that says that the outcome is not known", err)
+		t.Errorf("error is %v, want one that reports an unknown outcome", err)
 	}
 }
 

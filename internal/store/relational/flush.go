@@ -139,7 +139,7 @@ func (g *group) numberMetadata(ctx context.Context, run runner) (statements []St
 	}
 	if len(read.Rows) > 0 {
 		if err := run(ctx, read); err != nil {
-			return nil, nil, fault("look metadata up", err)
+			return nil, nil, fault("read metadata", err)
 		}
 	}
 	shared = map[int64]*catalog.Metadata{}
@@ -286,7 +286,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 	}
 	if len(unknown) > 0 {
 		if err := run(ctx, read); err != nil {
-			return nil, fault("look metadata entries up", err)
+			return nil, fault("read metadata entries", err)
 		}
 	}
 	dictionary := Statement{

@@ -69,7 +69,7 @@ func untilGivenUp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// While the outcome of a commit is unknown, the client receives an error that says so,
+// While the outcome of a commit is unknown, the client receives an error that reports it,
 // whatever prevents TKO from finding out. Otherwise, it receives the outcome.
 func TestLostCommitReportsItsOutcomeOrThatItIsUnknown(t *testing.T) {
 	refusal := tko.Errorf(tko.ErrConflict, "another caller has it")

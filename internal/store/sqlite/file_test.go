@@ -88,7 +88,7 @@ func TestWritesFailWhileFileIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := write("b"); !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "removed or replaced") {
-		t.Errorf("a write: %v, want an ErrUnavailable that says why", err)
+		t.Errorf("a write: %v, want an ErrUnavailable with the cause", err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func (p *Proxy) serve(client net.Conn, address string) {
 	c := &conversation{proxy: p, client: client, server: server, statements: map[string]string{}}
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		_ = c.answers()
+		_ = c.responses()
 		_ = client.Close()
 	})
 	_ = c.requests()
@@ -158,8 +158,8 @@ func (c *conversation) rewritten(sql string) string {
 	return c.proxy.Rewrite(sql)
 }
 
-// answers forwards the server's messages.
-func (c *conversation) answers() error {
+// responses forwards the server's messages.
+func (c *conversation) responses() error {
 	for {
 		message, err := read(c.server, 1)
 		if err != nil {
