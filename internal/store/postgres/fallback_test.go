@@ -43,7 +43,7 @@ func without(sql string) string {
 	return sql
 }
 
-func TestConformanceWithoutOptionalFeatures(t *testing.T) {
+func TestStoreKeepsAllPromisesWithoutOptionalFeatures(t *testing.T) {
 	r := new(recorder)
 	p := r.proxy(without)
 	t.Run("promises", func(t *testing.T) {

@@ -24,11 +24,11 @@ func TestMain(m *testing.M) {
 	os.Exit(pgtest.Main(m))
 }
 
-func TestConformance(t *testing.T) {
+func TestStoreKeepsAllPromises(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) catalog.Store { return open(t, pgtest.DSN(t)) })
 }
 
-func TestConformanceOfTwoStoresOnOneDatabase(t *testing.T) {
+func TestTwoStoresOnOneDatabaseKeepAllPromises(t *testing.T) {
 	r := new(recorder)
 	p := r.proxy(asItIs)
 	t.Run("promises", func(t *testing.T) {

@@ -37,13 +37,13 @@ type cursor struct {
 	size    int   // number of entries of the next range
 	current *idRange
 
-	rounds   int                  // number of ranges for which paths were compared
+	rounds   int                  // number of ranges chosen
 	best     int                  // index of the filter with the best path
-	examined int                  // number of entries
-	matched  int                  // number of entries that matched
+	examined int                  // number of entries examined
+	matched  int                  // number of examined entries that matched
 	merges   map[int]*mergedPaths // by index of the filter
-	searched bool
-	deep     bool // the offset is so large that any search for paths pays
+	searched bool                 // expensive paths were searched
+	deep     bool                 // the offset is so large that any search for paths pays
 }
 
 func newCursor(p *plan) *cursor {
@@ -52,7 +52,7 @@ func newCursor(p *plan) *cursor {
 
 // onlyPath returns the access path that leads to exactly the records that match, if
 // there is one.
-func (p *plan) onlyPath() (c *accessPath, ok bool) {
+func (p *plan) onlyPath() (path *accessPath, ok bool) {
 	switch {
 	case len(p.filters) == 0:
 		return p.entityPath(""), true

@@ -78,7 +78,7 @@ type accessPaths struct {
 	sets  []int64
 }
 
-func (w *accessPaths) count() int { return len(w.texts) + len(w.pairs) + len(w.sets) }
+func (p *accessPaths) count() int { return len(p.texts) + len(p.pairs) + len(p.sets) }
 
 // A bound is the start or end of a range of IDs.
 type bound struct {

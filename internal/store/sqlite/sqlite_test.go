@@ -9,11 +9,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-func TestConformance(t *testing.T) {
+func TestMemoryStoreKeepsAllPromises(t *testing.T) {
 	storetest.Run(t, memory)
 }
 
-func TestConformanceOfFiles(t *testing.T) {
+func TestFileStoreKeepsAllPromises(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) catalog.Store {
 		return file(t, filepath.Join(t.TempDir(), "a %23?file.db"))
 	})

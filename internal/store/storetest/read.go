@@ -244,7 +244,7 @@ func textThatCannotBeStored(w *world) {
 			write.Expect = catalog.Any
 			w.refused(tko.ErrInvalid, write)
 		}
-		if strings.Contains(bad, "\x00") { // patterns are made of characters
+		if strings.Contains(bad, "\x00") { // ParsePattern replaces invalid UTF-8
 			for _, q := range []catalog.Query{{IDs: []tko.Pattern{pattern}}, {Metadata: map[string]tko.Pattern{"k": pattern}}} {
 				q.Kind, q.Limit = tko.KindSite, -1
 				for _, err := range w.store.List(w.ctx(), q) {
