@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // Environment is the name of the variable with the DSN of a server to use.
@@ -146,15 +147,9 @@ func (s *server) create(t testing.TB, how string) string {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	// The template is busy for a moment after its last connection is closed.
-	var err error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if err = s.exec(t.Context(), "CREATE DATABASE "+name+" "+how); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatalf("create a database for the test: %v", err)
-	}
+	eventually.NoError(t, "the creation of a database for the test", func() error {
+		return s.exec(t.Context(), "CREATE DATABASE "+name+" "+how)
+	})
 	if s.own { // it is removed with its databases
 		return s.database(name)
 	}
@@ -226,7 +221,7 @@ func ordinary(folder string) (*syscall.SysProcAttr, error) {
 	}
 	account, err := user.Lookup("postgres")
 	if err != nil {
-		if account, err = user.Lookup("nobody"); err != nil {
+		if account, err = user.Lookup("nobody"); err != nil { // plain-words: ok, the name of an account
 			return nil, fmt.Errorf("PostgreSQL can't run as root: %w", err)
 		}
 	}
