@@ -260,7 +260,7 @@ func (g *group) loadDescendants(ctx context.Context, tx Tx, ids []string, little
 		return g.loadDescendants(ctx, tx, ids[half:], little, remaining)
 	}
 	d.open[ids[0]] = true
-	if r := g.state[catalog.Key{Kind: tko.KindDeployment, ID: ids[0]}]; r != nil && !r.Leaving() {
+	if r := g.state[catalog.Key{Kind: tko.KindDeployment, ID: ids[0]}]; r != nil && !r.Deleting() {
 		*remaining--
 	}
 	rows, err = g.readBy(ctx, tx, tko.KindDeployment, "parent", ids[0], *remaining)
@@ -340,7 +340,7 @@ func (g *group) dissociate(w *catalog.Write, before *row, after row) {
 // markDeleting sets the Deleting condition of a record. From then on, no new record
 // may refer to it, so that the deletion ends.
 func (g *group) markDeleting(w *catalog.Write, before *row) {
-	if before.Leaving() {
+	if before.Deleting() {
 		return
 	}
 	after := *before

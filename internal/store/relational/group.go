@@ -23,7 +23,7 @@ type group struct {
 	tokens   map[string]modification
 	held     map[string]time.Time // deployments with a valid token, and its deadline
 	claims   map[claimName]bool   // of work, still valid
-	children map[string][]string  // of deployments that are deleted alone, as the database has them
+	children map[string][]string  // of deployments that are deleted in a single step, as the database has them
 
 	base    map[catalog.Key]*row // records to be written, as the database has them
 	changes []change
@@ -188,7 +188,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			for _, key := range w.Requires {
 				need(key, false)
 			}
-			for _, version := range w.MadeFrom {
+			for _, version := range w.ReadSet {
 				need(version.Key, false)
 			}
 			if w.Record.Parent != "" && w.ParentRevision != 0 {
@@ -197,7 +197,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			if w.Record.Origin != "" {
 				origins.Rows = append(origins.Rows, []any{string(w.Record.Kind), w.Record.Origin})
 			}
-			if w.Alone && w.Op == tko.OpDeleted && w.Record.Kind == tko.KindDeployment {
+			if w.SingleStep && w.Op == tko.OpDeleted && w.Record.Kind == tko.KindDeployment {
 				childRows.Rows = append(childRows.Rows, []any{string(w.Record.Kind), w.Record.ID})
 			}
 			if w.Token != "" {
@@ -242,8 +242,8 @@ func (g *group) decide(writes []catalog.Write) ([]catalog.Outcome, error) {
 	for i := range writes {
 		outcome, err := g.decideOne(&writes[i])
 		deleted += outcome.Deleted
-		if most := writes[i].Most; err == nil && most != nil && deleted > *most {
-			err = &catalog.ExceededError{Most: *most}
+		if most := writes[i].DeleteLimit; err == nil && most != nil && deleted > *most {
+			err = &catalog.ExceededError{Limit: *most}
 		}
 		if err != nil {
 			for _, undo := range slices.Backward(g.undo) {
@@ -272,7 +272,7 @@ func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 	}
 	switch w.Op {
 	case tko.OpDeleted:
-		if w.Alone && current != nil {
+		if w.SingleStep && current != nil {
 			return catalog.Outcome{Key: key, Revision: current.Revision, Deleted: 1, Position: g.remove(w, current)}, nil
 		}
 		return g.decideDelete(w, current), nil
@@ -308,20 +308,20 @@ func (g *group) check(w *catalog.Write, current *row) error {
 		return tko.Errorf(tko.ErrConflict, "%s %q is no longer at position %d: read it again", key.Kind, key.ID, w.Position)
 	}
 	for _, required := range w.Requires {
-		if r := g.state[required]; r == nil || r.Leaving() {
-			return &catalog.MissingError{Key: required, Leaving: r != nil}
+		if r := g.state[required]; r == nil || r.Deleting() {
+			return &catalog.MissingError{Key: required, Deleting: r != nil}
 		}
 	}
 	if w.Epoch != nil && *w.Epoch != g.head.epoch {
-		return &catalog.StaleError{What: "what packages are validated against"}
+		return &catalog.StaleError{What: "the set of plugins and custom resource definitions"}
 	}
-	for _, version := range w.MadeFrom {
+	for _, version := range w.ReadSet {
 		if r := g.state[version.Key]; r == nil || r.Position != version.Position {
 			return &catalog.StaleError{What: fmt.Sprintf("%s %q", version.Key.Kind, version.Key.ID)}
 		}
 	}
-	if w.Alone && w.Op == tko.OpDeleted && current != nil {
-		if err := g.checkAlone(key); err != nil {
+	if w.SingleStep && w.Op == tko.OpDeleted && current != nil {
+		if err := g.checkSingleStep(key); err != nil {
 			return err
 		}
 	}
@@ -332,7 +332,7 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	if parent == nil {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q was deleted: read it again", w.Record.Parent, key.Kind, key.ID)
 	}
-	if parent.Leaving() {
+	if parent.Deleting() {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is being deleted: read it again", w.Record.Parent, key.Kind, key.ID)
 	}
 	if parent.Revision != w.ParentRevision {
@@ -342,10 +342,10 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	return nil
 }
 
-// checkAlone returns an error if other records depend on the record.
-func (g *group) checkAlone(key catalog.Key) error {
+// checkSingleStep returns an error if other records depend on the record.
+func (g *group) checkSingleStep(key catalog.Key) error {
 	if key.Kind != tko.KindDeployment {
-		return tko.Errorf(tko.ErrInvalid, "%s %q can't be deleted alone: only deployments can", key.Kind, key.ID)
+		return tko.Errorf(tko.ErrInvalid, "%s %q can't be deleted in a single step: only deployments can", key.Kind, key.ID)
 	}
 	refuse := func(child string) error {
 		return tko.Errorf(tko.ErrConflict, "deployment %q has the child %q: read it again", key.ID, child)

@@ -161,7 +161,7 @@ func (g *group) loadCached(ctx context.Context, calls []*call) (ok bool, err err
 			for _, key := range w.Requires {
 				need(key)
 			}
-			for _, version := range w.MadeFrom {
+			for _, version := range w.ReadSet {
 				need(version.Key)
 			}
 		}
@@ -183,7 +183,7 @@ func placeholder(key catalog.Key, position int64) *row {
 func (cc *commitCache) update(g *group) {
 	for key, r := range g.state {
 		cc.positions.drop(key)
-		if r != nil && !r.Leaving() {
+		if r != nil && !r.Deleting() {
 			cc.positions.put(key, r.Position, 1)
 		}
 	}

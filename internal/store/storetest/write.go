@@ -32,12 +32,12 @@ var writePromises = []promise{
 	{"attachments are stored with each revision, also if the metadata is equal", attachedIsStored},
 	{"the next read sees a commit", commitIsReadAfterwards},
 	{"one commit replaces a deployment by another one", replacedInOneCommit},
-	{"a deployment with Alone is deleted without others, or not at all", deletedAloneOrNotAtAll},
+	{"a deployment with SingleStep is deleted without others, or not at all", deletedInSingleStepOrNotAtAll},
 	{"Replaces and Base are stored with a deployment", replacesAndBaseAreStored},
 }
 
-func alone(w catalog.Write) catalog.Write {
-	w.Alone = true
+func singleStep(w catalog.Write) catalog.Write {
+	w.SingleStep = true
 	return w
 }
 
@@ -47,7 +47,7 @@ func replacedInOneCommit(w *world) {
 	w.commit(deployment("new", under("p"), at("s")))
 	head := w.head()
 	outcomes := w.commit(
-		deployment("new", under("p"), at("s"), ready, expect(1)), deployment("child", under("new"), expect(1)), alone(deleted(deploymentKey("old"), expect(1))))
+		deployment("new", under("p"), at("s"), ready, expect(1)), deployment("child", under("new"), expect(1)), singleStep(deleted(deploymentKey("old"), expect(1))))
 	w.equal("deleted", outcomes[2].Deleted, 1)
 	w.equal("more steps", outcomes[2].More, false)
 	w.equal("changes", w.head()-head, int64(3))
@@ -58,17 +58,17 @@ func replacedInOneCommit(w *world) {
 	w.equal("deleted with descendants", w.remove(deploymentKey("new")).Deleted, 2)
 }
 
-func deletedAloneOrNotAtAll(w *world) {
+func deletedInSingleStepOrNotAtAll(w *world) {
 	w.commit(deployment("p"), deployment("a", under("p")), deployment("b", under("p")))
 	k := deploymentKey("p")
-	w.refused(tko.ErrConflict, alone(deleted(k)))
-	w.refused(tko.ErrConflict, deployment("a", expect(1)), alone(deleted(k)))
-	w.refused(tko.ErrConflict, deployment("c", under("p")), deployment("a", expect(1)), deployment("b", expect(1)), alone(deleted(k)))
-	w.refused(tko.ErrConflict, alone(deleted(k, expect(2))))
-	w.refused(tko.ErrInvalid, site("s"), alone(deleted(siteKey("s"))))
+	w.refused(tko.ErrConflict, singleStep(deleted(k)))
+	w.refused(tko.ErrConflict, deployment("a", expect(1)), singleStep(deleted(k)))
+	w.refused(tko.ErrConflict, deployment("c", under("p")), deployment("a", expect(1)), deployment("b", expect(1)), singleStep(deleted(k)))
+	w.refused(tko.ErrConflict, singleStep(deleted(k, expect(2))))
+	w.refused(tko.ErrInvalid, site("s"), singleStep(deleted(siteKey("s"))))
 	w.equal("children after refused writes", w.ids(catalog.Query{Kind: tko.KindDeployment, Parent: "p", Limit: -1}), []string{"a", "b"})
-	w.equal("a missing record", w.commit(alone(deleted(deploymentKey("none"))))[0].Deleted, 0)
-	outcomes := w.commit(deployment("a", expect(1)), alone(deleted(deploymentKey("b"))), alone(deleted(k)))
+	w.equal("a missing record", w.commit(singleStep(deleted(deploymentKey("none"))))[0].Deleted, 0)
+	outcomes := w.commit(deployment("a", expect(1)), singleStep(deleted(deploymentKey("b"))), singleStep(deleted(k)))
 	w.equal("both were deleted", []int{outcomes[1].Deleted, outcomes[2].Deleted}, []int{1, 1})
 }
 
@@ -297,7 +297,7 @@ func requiredMustExist(w *world) {
 func staleVersionIsConflict(w *world) {
 	w.commit(template("t"), site("s"))
 	from := func(position int64) func(*catalog.Write) {
-		return func(x *catalog.Write) { x.MadeFrom = []catalog.Version{{Key: templateKey("t"), Position: position}} }
+		return func(x *catalog.Write) { x.ReadSet = []catalog.Version{{Key: templateKey("t"), Position: position}} }
 	}
 	validated := func(epoch int64) func(*catalog.Write) {
 		return func(x *catalog.Write) { x.Epoch = &epoch }
