@@ -17,7 +17,8 @@ import (
 // each condition is its type, status, reason, message, the time of its last
 // transition and the observed revision. Frequent words are one letter, others their
 // length, a colon and the word; numbers end with a semicolon. Earlier versions wrote
-// JSON, which is also the form of the few conditions with attachments.
+// JSON, which is also the form of the few conditions with attachments or attempts, so
+// that servers of earlier versions read them.
 
 const conditionsMark = '!'
 
@@ -60,7 +61,7 @@ func formatConditions(conditions []tko.Condition) (string, error) {
 	}
 	b := []byte{conditionsMark}
 	for _, c := range conditions {
-		if c.Attached != "" || !c.LastTransition.IsZero() && (c.LastTransition.Before(minTransition) || c.LastTransition.After(maxTransition)) {
+		if c.Attached != "" || c.Attempt != 0 || !c.NextTry.IsZero() || !c.LastTransition.IsZero() && (c.LastTransition.Before(minTransition) || c.LastTransition.After(maxTransition)) {
 			doc, err := json.Marshal(conditions)
 			if err != nil {
 				return "", fmt.Errorf("encode conditions: %w", err)

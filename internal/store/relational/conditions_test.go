@@ -35,6 +35,10 @@ func TestConditionsAreParsedAsFormatted(t *testing.T) {
 		"attached": {why: "attachments of transports are stored", conditions: []tko.Condition{
 			prepared, {Type: "T", LastTransition: moment, Attached: `[{"manager":"a"}]`},
 		}, most: 400},
+		"retried": {why: "attempts are stored, in a form that earlier versions read", conditions: []tko.Condition{
+			prepared, {Type: "T", Message: "m", LastTransition: moment, Attempt: 3, NextTry: moment.Add(time.Minute)},
+		}, most: 400},
+		"last attempt":       {why: "an attempt without a next one is stored", conditions: []tko.Condition{{Type: "T", Attempt: 1}}, most: 200},
 		"zero time":          {why: "the zero time stays zero", conditions: []tko.Condition{{Type: "T", LastTransition: time.Time{}}}, most: 40},
 		"before 1970":        {why: "numbers may be negative", conditions: []tko.Condition{{Type: "T", LastTransition: time.Unix(-1, 5).UTC()}}, most: 40},
 		"beyond nanoseconds": {why: "any time that can be set is stored", conditions: []tko.Condition{{Type: "T", LastTransition: moment.AddDate(900, 0, 0)}}, most: 300},
@@ -73,6 +77,20 @@ func TestConditionsOfEarlierVersionsAreParsed(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// While servers are upgraded, servers of the earlier version read what this one writes:
+// attempts must not be in the short form, whose parser knows no further fields.
+func TestConditionsWithAttemptAreWrittenAsJSON(t *testing.T) {
+	t.Parallel()
+	for _, c := range []tko.Condition{{Type: "T", Attempt: 1}, {Type: "T", NextTry: time.Unix(1, 0)}} {
+		if text, err := formatConditions([]tko.Condition{c}); err != nil || !strings.HasPrefix(text, `[{"Type":"T"`) {
+			t.Errorf("%+v is stored as %s, %v, want JSON", c, text, err)
+		}
+	}
+	if text, err := formatConditions([]tko.Condition{{Type: "T", Attached: "a"}}); err != nil || strings.Contains(text, "Attempt") || strings.Contains(text, "NextTry") {
+		t.Errorf("without an attempt: stored as %s, %v, want no fields of attempts", text, err)
 	}
 }
 
