@@ -141,8 +141,17 @@ func TestMoreCallersThanConnectionsAreServed(t *testing.T) {
 
 func TestDataOfSchema30IsReadAfterUpgrade(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	storetest.UpgradeOldDatabase(t, storetest.OldDatabase{
+	storetest.UpgradeOldDatabase(t, older(pgtest.DSN(t)))
+}
+
+func TestTargetStatesMoveOutOfSourcesOfSchema37(t *testing.T) {
+	t.Parallel()
+	storetest.UpgradeOldTargetStates(t, older(pgtest.DSN(t)))
+}
+
+// older returns the database of a DSN, which a test converts to an older schema.
+func older(dsn string) storetest.OldDatabase {
+	return storetest.OldDatabase{
 		Open: func(t *testing.T) storetest.Closer {
 			t.Helper()
 			s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
@@ -156,5 +165,5 @@ func TestDataOfSchema30IsReadAfterUpgrade(t *testing.T) {
 			execute(t, dsn, statement)
 		},
 		Bytes: func(text string) string { return "convert_to(" + text + ", 'UTF8')" },
-	})
+	}
 }

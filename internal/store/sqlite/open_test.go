@@ -154,8 +154,17 @@ func TestOneStoreCollectsAtATime(t *testing.T) {
 
 func TestDataOfSchema30IsReadAfterUpgrade(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "store.db")
-	storetest.UpgradeOldDatabase(t, storetest.OldDatabase{
+	storetest.UpgradeOldDatabase(t, older(filepath.Join(t.TempDir(), "store.db")))
+}
+
+func TestTargetStatesMoveOutOfSourcesOfSchema37(t *testing.T) {
+	t.Parallel()
+	storetest.UpgradeOldTargetStates(t, older(filepath.Join(t.TempDir(), "store.db")))
+}
+
+// older returns the database in a file, which a test converts to an older schema.
+func older(path string) storetest.OldDatabase {
+	return storetest.OldDatabase{
 		Open: func(t *testing.T) storetest.Closer {
 			t.Helper()
 			s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
@@ -169,5 +178,5 @@ func TestDataOfSchema30IsReadAfterUpgrade(t *testing.T) {
 			tamper(t, path, statement)
 		},
 		Bytes: func(text string) string { return "CAST(" + text + " AS BLOB)" },
-	})
+	}
 }
