@@ -110,6 +110,7 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		fmt.Sprintf(insert, "site:lagos:main", "first"),
 		fmt.Sprintf(insert, "site:edge/cu:v1:site:main", "second"),
 		"DROP TABLE target_state",
+		"ALTER TABLE change DROP COLUMN steps",
 		"DELETE FROM goose_db_version WHERE version_id > 37",
 	} {
 		older.Run(t, statement)
