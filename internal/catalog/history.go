@@ -281,7 +281,7 @@ func (s *Service) Events(ctx context.Context, kind tko.Kind, after int64) (event
 			return nil, 0, nil, err
 		}
 		if len(changes) == 0 {
-			return nil, upTo, wait, nil // only now does wait cover all that follows upTo
+			return nil, upTo, wait, nil // wait covers all changes after upTo
 		}
 		for _, c := range changes {
 			if c.Kind == kind {
