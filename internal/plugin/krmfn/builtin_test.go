@@ -199,7 +199,7 @@ func TestBuiltinBombs(t *testing.T) {
 func TestNoSelf(t *testing.T) {
 	t.Parallel()
 	_, err := prepare(t, plugin.New(plugin.Options{}), function("builtin:starlark", "source=spec.source"), input(t, "{source: 'x = 1'}", ""))
-	if err == nil || !strings.Contains(err.Error(), "can't be run by this program") {
+	if err == nil || !strings.Contains(err.Error(), "this program can't run it") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -78,7 +78,7 @@ func TestStarlarkThatNeedsMoreRunsAsAnImage(t *testing.T) {
 		t.Errorf("%v, %v, %s: want the container engine to be asked for the image", err, readErr, log)
 	}
 	_, err = prepareFirst(t, r, function("builtin:starlark", "_kpt.config=."), pkg)
-	if err == nil || !strings.Contains(err.Error(), `there is no module "encoding/csv.star": the built-in function has json.star, krmfn.star`) {
+	if err == nil || !strings.Contains(err.Error(), `module "encoding/csv.star": not found: the built-in function has json.star, krmfn.star`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -215,7 +215,7 @@ func TestFailures(t *testing.T) {
 			t.Cleanup(server.Close)
 			o.Kubeconfig = write(t, server, server.URL, "secret-token")
 		}},
-		"no kubeconfig": {why: "which cluster?", want: "there is no cluster", change: func(_ *pod.Command, o *pod.Options) { o.Kubeconfig = "/no/such/file" }},
+		"no kubeconfig": {why: "which cluster?", want: "no cluster", change: func(_ *pod.Command, o *pod.Options) { o.Kubeconfig = "/no/such/file" }},
 	}
 	for protocol, sockets := range protocols {
 		kubeconfig := start(t, &cluster{sockets: sockets})

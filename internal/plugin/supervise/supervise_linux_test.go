@@ -238,7 +238,7 @@ func TestSupervisorIsAttacked(t *testing.T) {
 				until(t, "all sleep", func() bool { return len(sleeping(t, nap)) == 3 })
 				p.Kill()
 			}
-			if err := p.Wait(); err == nil || !strings.Contains(err.Error(), "its supervisor was ended") {
+			if err := p.Wait(); err == nil || !strings.Contains(err.Error(), "its supervisor was killed") {
 				t.Errorf("got %v", err)
 			}
 			if left := sleeping(t, nap); len(left) > 0 {
