@@ -224,7 +224,7 @@ func TestIdentity(t *testing.T) {
 	w.fails(409, "it isn't there", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", resourceVersion: '1'"), "Content-Type", apply)
 	w.must("PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ""), "Content-Type", apply)
 	w.fails(400, "resourceVersion should not be set", "POST", "templates", template("new", nil).set("metadata.resourceVersion", "1"))
-	w.fails(400, "none of TKO's", "GET", "templates?resourceVersion=x", nil)
+	w.fails(400, "not one of TKO", "GET", "templates?resourceVersion=x", nil)
 	for _, path := range []string{"templates/t?resourceVersion=1000", "templates?resourceVersion=1000", "templates?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=1000"} {
 		answer := w.fails(504, "Too large resource version", "GET", path, nil)
 		if answer.text("reason") != "Timeout" {

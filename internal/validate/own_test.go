@@ -167,7 +167,7 @@ func TestOwnKinds(t *testing.T) {
 {apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: p}, spec: {templates: [{template: s, sites: [s, t]}, {template: t, sites: [s], merge: [{apiVersion: apps/v1, kind: Deployment, name: d}]}]}}
 `,
 			complete: []string{
-				topo + `Template "t": spec.select: is one too many beside spec.templateId: keep one of them`,
+				topo + `Template "t": spec.select: conflicts with spec.templateId: keep one of them`,
 				topo + `Site "s": spec.merge[0]: refers to v1 ConfigMap "c", which is not in the package`,
 				topo + `Placement "p": spec.templates[0].sites[1]: names the Site or Sites "t", which is not in the package`,
 				topo + `Placement "p": spec.templates[0].template: names the Template "s", which is not in the package`,
@@ -182,7 +182,7 @@ func TestOwnKinds(t *testing.T) {
 {apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: q}, spec: {templates: [], update: apply, budget: {create: -1}}}
 `,
 			complete: []string{
-				topo + `Placement "p": spec.budget: means nothing without spec.update: set that to Apply or Propose, or take the budget out`,
+				topo + `Placement "p": spec.budget: has no effect without spec.update: set that to Apply or Propose, or remove the budget`,
 				topo + `Placement "q": spec.budget.create: must be at least 0`,
 				topo + `Placement "q": spec.update: must be one of "Once", "Propose", "Apply", is "apply"`,
 			},

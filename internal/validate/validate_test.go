@@ -265,22 +265,22 @@ func TestDefinitions(t *testing.T) {
 			why: "what is there is checked, complete or not",
 			pkg: thing(`{size: 10, color: green, name: ABC, when: soon, address: 10.0.0.300, either: [1], set: [a, a]}`),
 			complete: []string{
-				`example.com/v1 Thing "t": spec.address: is no valid ipv4`,
+				`example.com/v1 Thing "t": spec.address: is not a valid ipv4`,
 				`example.com/v1 Thing "t": spec.color: must be one of "red", "blue", is "green"`,
 				`example.com/v1 Thing "t": spec.either: must be an integer or a string, is a list`,
 				`example.com/v1 Thing "t": spec.name: does not match the pattern ^[a-z]+$`,
 				`example.com/v1 Thing "t": spec.set: has the same item twice, at 0 and 1`,
 				`example.com/v1 Thing "t": spec.size: must be at most 9`,
-				`example.com/v1 Thing "t": spec.when: is no valid duration`,
+				`example.com/v1 Thing "t": spec.when: is not a valid duration`,
 			},
 			partial: []string{
-				`example.com/v1 Thing "t": spec.address: is no valid ipv4`,
+				`example.com/v1 Thing "t": spec.address: is not a valid ipv4`,
 				`example.com/v1 Thing "t": spec.color: must be one of "red", "blue", is "green"`,
 				`example.com/v1 Thing "t": spec.either: must be an integer or a string, is a list`,
 				`example.com/v1 Thing "t": spec.name: does not match the pattern ^[a-z]+$`,
 				`example.com/v1 Thing "t": spec.set: has the same item twice, at 0 and 1`,
 				`example.com/v1 Thing "t": spec.size: must be at most 9`,
-				`example.com/v1 Thing "t": spec.when: is no valid duration`,
+				`example.com/v1 Thing "t": spec.when: is not a valid duration`,
 			},
 		},
 		"unknown": {
@@ -336,11 +336,11 @@ func TestDefinitions(t *testing.T) {
 			pkg: strings.Replace(crdYAML, `pattern: "^[a-z]+$", maxLength: 5}`, `pattern: "[", maxLength: -1}`, 1) + `--- {apiVersion: example.com/v1, kind: Thing, metadata: {name: t}, spec: 5}`,
 			complete: []string{
 				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.maxLength: must be a whole number, 0 or more",
-				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.pattern: is no regular expression: error parsing regexp: missing closing ]: `[`",
+				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.pattern: is not a regular expression: error parsing regexp: missing closing ]: `[`",
 			},
 			partial: []string{
 				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.maxLength: must be a whole number, 0 or more",
-				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.pattern: is no regular expression: error parsing regexp: missing closing ]: `[`",
+				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.pattern: is not a regular expression: error parsing regexp: missing closing ]: `[`",
 			},
 		},
 		"for a kind of Kubernetes": {
@@ -407,7 +407,7 @@ func TestPlugins(t *testing.T) {
 			why:  "what a plugin should have seen is not valid unseen",
 			pkg:  krm.Package{pod("one")},
 			none: true,
-			want: []string{`v1 Pod "one": plugin "validate|a": cannot run here: this program runs no plugins`, `v1 Pod "one": plugin "validate|b": cannot run here: this program runs no plugins`},
+			want: []string{`v1 Pod "one": plugin "validate|a": can't run here: this program runs no plugins`, `v1 Pod "one": plugin "validate|b": can't run here: this program runs no plugins`},
 		},
 	}
 	for name, test := range tests {
@@ -510,7 +510,7 @@ func TestBounded(t *testing.T) {
 	data[strings.Repeat("é", 100_000)] = int64(1)
 	p := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": data}}
 	got := lines(t, newValidator(t, validate.Options{}).Validate(t.Context(), tko.Validation{Package: p}))
-	if len(got) != 1001 || !strings.Contains(got[1000], "more findings from here on are left out") {
+	if len(got) != 1001 || !strings.Contains(got[1000], "more findings are omitted") {
 		t.Errorf("got %d, the last is %q", len(got), got[len(got)-1])
 	}
 	for _, line := range got {
@@ -535,7 +535,7 @@ func TestHangingPlugin(t *testing.T) {
 		}
 		want := []string{
 			`example.com/v1 Thing "0": plugin "validate|slow": timed out after 30s`,
-			`example.com/v1 Thing "1": plugin "validate|slow": was not asked, after it failed slowly for another resource`,
+			`example.com/v1 Thing "1": plugin "validate|slow": did not run, because it failed slowly for another resource`,
 		}
 		if diff := cmp.Diff(want, got[:2]); diff != "" || len(got) != 1000 {
 			t.Errorf("%d findings (-want +got):\n%s", len(got), diff)
