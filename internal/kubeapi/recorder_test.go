@@ -22,9 +22,11 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// posts runs a recorder to a cluster until the test, or stop, ends it.
+// posts runs a recorder that posts to cluster until the test ends or stop is
+// called.
 func posts(t *testing.T, w *world, cluster *fake.Clientset) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -42,28 +44,29 @@ func posts(t *testing.T, w *world, cluster *fake.Clientset) (stop func()) {
 	return stop
 }
 
-// posted waits for Events, and returns all that there are then.
+// posted waits until all wanted Events exist, and returns all existing Events.
 func posted(t *testing.T, cluster *fake.Clientset, want ...string) []corev1.Event {
 	t.Helper()
-	var have []string
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	var events []corev1.Event
+	eventually.NoError(t, "the Events "+strings.Join(want, ", "), func() error {
 		list, err := cluster.CoreV1().Events(kubeapi.EventNamespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		have = nil
+		var have []string
 		for _, e := range list.Items {
 			have = append(have, fmt.Sprintf("%s %s %s/%s", e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Name))
 		}
-		if !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(have, w) }) {
-			return list.Items
+		if slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(have, w) }) {
+			return fmt.Errorf("there are only the Events\n%s", strings.Join(have, "\n"))
 		}
-	}
-	t.Fatalf("there are the Events\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
-	return nil
+		events = list.Items
+		return nil
+	})
+	return events
 }
 
-func TestEventsSayWhatHappens(t *testing.T) {
+func TestEventsReportChangesAndConditions(t *testing.T) {
 	w := newWorld(t)
 	cluster := fake.NewClientset()
 	stop := posts(t, w, cluster)
@@ -88,15 +91,15 @@ func TestEventsSayWhatHappens(t *testing.T) {
 	for _, e := range events {
 		switch {
 		case e.Namespace != "default" || e.InvolvedObject.Namespace != "" || e.InvolvedObject.APIVersion != "tko.nephio.org/v1alpha1" || e.InvolvedObject.UID == "":
-			t.Errorf("kubectl describe looks elsewhere: %+v", e)
+			t.Errorf("kubectl describe would not find %+v", e)
 		case e.Reason == "Created" && e.InvolvedObject.Kind == "Site" && !strings.Contains(e.Message, "alice (a new city)"):
-			t.Errorf("who and why: %s", e.Message)
+			t.Errorf("the message %q lacks author or reason", e.Message)
 		case e.Reason == "Applied" && (!strings.Contains(e.Message, `at site "nigeria/lagos": 3 objects`) || string(e.InvolvedObject.UID) != uid):
-			t.Errorf("what is applied where: %+v", e)
+			t.Errorf("got %+v, want the applied revision and the site", e)
 		}
 	}
 
-	// Another recorder begins a little before, and posts nothing twice.
+	// Another recorder starts a little earlier, and posts no Event twice.
 	stop()
 	posts(t, w, cluster)
 	w.must("DELETE", "deployments/web", nil)
@@ -106,13 +109,13 @@ func TestEventsSayWhatHappens(t *testing.T) {
 	}
 	for what, n := range names {
 		if n != 1 {
-			t.Errorf("%d times: %s", n, what)
+			t.Errorf("posted %d times, want once: %s", n, what)
 		}
 	}
 }
 
-// A site that changes all the time makes few Events.
-func TestEventsAreBounded(t *testing.T) {
+// A site that changes continuously causes few Events.
+func TestEventsOfOneObjectAreLimited(t *testing.T) {
 	w := newWorld(t)
 	cluster := fake.NewClientset()
 	posts(t, w, cluster)
@@ -127,8 +130,8 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// A cluster that takes no Events doesn't keep the recorder from going on.
-func TestRefusedEventsAreLeftOut(t *testing.T) {
+// The recorder continues if the cluster refuses an Event.
+func TestRefusedEventsAreDropped(t *testing.T) {
 	w := newWorld(t)
 	cluster := fake.NewClientset()
 	var refused atomic.Bool
