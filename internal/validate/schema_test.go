@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestLift(t *testing.T) {
+func TestLiftedSchemasRequireNothing(t *testing.T) {
 	tests := map[string]struct {
 		why, schema, want string
 	}{
@@ -36,7 +36,7 @@ func TestLift(t *testing.T) {
 	}
 }
 
-func TestDuration(t *testing.T) {
+func TestDurationsOfKubernetesAndJSONSchemaAreValid(t *testing.T) {
 	for text, want := range map[string]bool{
 		"1h30m": true, "5s": true, "-1.5h": true, "3 days": true, "1w": true, "PT1H30M": true, "P1Y2M3DT4H": true, "P2W": true,
 		"": false, "soon": false, "P": false, "PT": false, "P1DT": false, "5": false, "0": true,
@@ -46,11 +46,11 @@ func TestDuration(t *testing.T) {
 		}
 	}
 	if err := checkDuration(5); err != nil {
-		t.Errorf("a number is the type's affair: %v", err)
+		t.Errorf("the format refused a number: %v, want that left to the type", err)
 	}
 }
 
-func TestLRU(t *testing.T) {
+func TestLRUEvictsTheLeastRecentlyUsed(t *testing.T) {
 	l := newLRU[string, int](2)
 	l.put("a", 1)
 	l.put("b", 2)
@@ -63,6 +63,6 @@ func TestLRU(t *testing.T) {
 		}
 	}
 	if _, ok := l.get("b"); ok {
-		t.Error("b is still there")
+		t.Error("b was not evicted")
 	}
 }
