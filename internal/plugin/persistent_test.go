@@ -18,10 +18,11 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// framed is the beginning of a persistent plugin in shell: answer() answers
-// the request that was read last, and a loop reads requests.
+// framed is the beginning of a persistent plugin in shell: next() reads a
+// request, and answer() writes a response to it.
 const framed = `
 answer() { printf 'tko-response %s %s\n%s' "$number" "${#1}" "$1"; }
 next() { read -r word number size || exit 0; document=$(head -c "$size"); }
@@ -33,7 +34,8 @@ func persistent(typ, script string) tko.Plugin {
 	return p
 }
 
-// newRunner makes a runner that leaves nothing behind.
+// newRunner returns a runner; the test fails if files remain after it is
+// closed.
 func newRunner(t *testing.T, o plugin.Options) *plugin.Runner {
 	t.Helper()
 	o.Dir = t.TempDir()
@@ -47,8 +49,7 @@ func newRunner(t *testing.T, o plugin.Options) *plugin.Runner {
 	return r
 }
 
-// said is the message of a plugin that refuses everything with what it wants
-// to say.
+// said returns the message with which a plugin refuses.
 func said(t *testing.T, r *plugin.Runner, p tko.Plugin) string {
 	t.Helper()
 	err := r.Validate(t.Context(), p, target, pkg, true)
@@ -70,11 +71,11 @@ func TestPersistentServesManyRequests(t *testing.T) {
 		got = append(got, said(t, r, p))
 	}
 	if diff := cmp.Diff([]string{"1 1 1", "2 2 1", "3 3 1", "1 1 1"}, got); diff != "" {
-		t.Errorf("three requests a process, numbered: -want +got:\n%s", diff)
+		t.Errorf("want three numbered requests for each process: -want +got:\n%s", diff)
 	}
 }
 
-func TestPersistentInput(t *testing.T) {
+func TestPersistentInputIsTheSameDocument(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "in")
 	r := newRunner(t, plugin.Options{GRPC: plugin.GRPCAddress{Address: "::1", Port: 50050}})
@@ -101,9 +102,9 @@ func TestPersistentInput(t *testing.T) {
 	}
 }
 
-// Whatever a process does wrong is reported, and the next request gets a new
-// process that works.
-func TestPersistentFailures(t *testing.T) {
+// Each failure of a process is reported, and the next request gets a new
+// process.
+func TestPersistentFailuresAreReportedAndReplaced(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why     string
@@ -111,27 +112,27 @@ func TestPersistentFailures(t *testing.T) {
 		options plugin.Options
 		want    string
 	}{
-		"hang":                   {why: "time is bounded for each request", script: `next; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"hang in the answer":     {why: "also half way", script: `next; printf 'tko-response 1 100\nhalf'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"hang in the header":     {why: "also before that", script: `next; printf 'tko-resp'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang":                   {why: "each request has a time limit", script: `next; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang in the answer":     {why: "also in the middle of a response", script: `next; printf 'tko-response 1 100\nhalf'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang in the header":     {why: "also in the middle of a header", script: `next; printf 'tko-resp'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
 		"doesn't read":           {why: "the request is larger than a pipe", script: `sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"hang with children":     {why: "they hold the pipes", script: `next; sleep 1000 & sleep 1000 & wait`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang with children":     {why: "children hold the pipes", script: `next; sleep 1000 & sleep 1000 & wait`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
 		"not framed":             {why: "a plugin that serves one request", script: `next; echo 'error: plain'`, want: `remove the property "_persistent"`},
-		"garbage":                {why: "bytes that are no frame", script: `next; printf '\377\376\000\001garbage garbage garbage garbage garbage garbage garbage garbage\n'`, want: "begins with"},
+		"garbage":                {why: "bytes that are not a frame", script: `next; printf '\377\376\000\001garbage garbage garbage garbage garbage garbage garbage garbage\n'`, want: "begins with"},
 		"another number":         {why: "a response to a request that was not sent", script: `next; number=7; answer '{}'`, want: "responded to request 7 instead of request 1"},
-		"no length":              {why: "what would be read?", script: `next; echo 'tko-response 1 many'`, want: `the length "many"`},
-		"negative length":        {why: "what would be read?", script: `next; echo 'tko-response 1 -5'`, want: `the length "-5"`},
-		"too long":               {why: "output is bounded, and not believed", script: `next; echo 'tko-response 1 99999999999'; yes`, options: plugin.Options{MaxOutput: 1 << 20}, want: "more than 1048576 bytes"},
-		"a long header":          {why: "lines are bounded", script: `next; yes | tr -d '\n'`, want: "begins with"},
-		"extra output":           {why: "whose is it?", script: `next; printf 'tko-response 1 2\n{}and more'`, want: "more than the 2 bytes"},
-		"exit":                   {why: "dying is failing", script: `next; echo the last words >&2; exit 3`, want: "exit code 3"},
-		"exit at once":           {why: "before anything is asked", script: `exit 4`, want: "exit code 4"},
-		"exit in the answer":     {why: "half an answer is none", script: `next; printf 'tko-response 1 100\nhalf'`, want: "4 of the 100 bytes"},
-		"signal":                 {why: "dying is failing", script: `next; kill -9 $$`, want: "signal 9"},
+		"no length":              {why: "the length must be a number of bytes", script: `next; echo 'tko-response 1 many'`, want: `the length "many"`},
+		"negative length":        {why: "the length must be a number of bytes", script: `next; echo 'tko-response 1 -5'`, want: `the length "-5"`},
+		"too long":               {why: "output is limited, also by the declared length", script: `next; echo 'tko-response 1 99999999999'; yes`, options: plugin.Options{MaxOutput: 1 << 20}, want: "more than 1048576 bytes"},
+		"a long header":          {why: "the header is limited", script: `next; yes | tr -d '\n'`, want: "begins with"},
+		"extra output":           {why: "output after the response belongs to no request", script: `next; printf 'tko-response 1 2\n{}and more'`, want: "more than the 2 bytes"},
+		"exit":                   {why: "the end of the process is a failure", script: `next; echo the last words >&2; exit 3`, want: "exit code 3"},
+		"exit at once":           {why: "before the first request", script: `exit 4`, want: "exit code 4"},
+		"exit in the answer":     {why: "an incomplete response is a failure", script: `next; printf 'tko-response 1 100\nhalf'`, want: "4 of the 100 bytes"},
+		"signal":                 {why: "the end of the process is a failure", script: `next; kill -9 $$`, want: "signal 9"},
 		"malformed answer":       {why: "the frame is right, the document isn't", script: `next; answer '{{{'; next`, want: "malformed"},
-		"closes stdout":          {why: "it will never answer", script: `next; exec >&-; sleep 1000`, want: "signal 9"},
-		"two answers for one":    {why: "the second isn't taken for the next request's", script: `next; printf 'tko-response 1 2\n{}tko-response 2 2\n{}'; next; sleep 1000`, want: "more than the 2 bytes"},
-		"no answer but empty":    {why: "silence isn't consent", script: `next; answer ''; next`, want: "no output"},
+		"closes stdout":          {why: "no response can follow", script: `next; exec >&-; sleep 1000`, want: "signal 9"},
+		"two answers for one":    {why: "the second must not become the response of the next request", script: `next; printf 'tko-response 1 2\n{}tko-response 2 2\n{}'; next; sleep 1000`, want: "more than the 2 bytes"},
+		"no answer but empty":    {why: "no output is a failure", script: `next; answer ''; next`, want: "no output"},
 		"a program that is gone": {why: "it can't start", script: `next; exec /no/such/program`, want: "exit code 127"},
 	}
 	for name, test := range tests {
@@ -152,11 +153,11 @@ func TestPersistentFailures(t *testing.T) {
 			if took := time.Since(began); took > time.Minute {
 				t.Errorf("it took %s", took)
 			}
-			// A case may leave its process in order, with an answer that isn't.
+			// In these cases the frame is correct, so the process stays in use.
 			if name == "malformed answer" || name == "no answer but empty" {
 				return
 			}
-			// On a busy machine one that works may run out of time, too.
+			// On a busy machine a working process may also exceed the time limit.
 			got := said(t, r, p)
 			for began := time.Now(); strings.HasPrefix(got, "it did not end within") && time.Since(began) < time.Minute; {
 				got = said(t, r, p)
@@ -168,13 +169,13 @@ func TestPersistentFailures(t *testing.T) {
 	}
 }
 
-// A process that ended, or wrote something, while nobody asked is replaced:
-// the next request knows nothing of it.
-func TestPersistentBetweenRequests(t *testing.T) {
+// A process that ended, or wrote output between two requests, is replaced, and
+// the next request succeeds.
+func TestPersistentProcessBrokenBetweenRequestsIsReplaced(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
 		"exit":            `exit 5`,
-		"an answer more":  `number=2; answer '{"error": stale}'; touch DIR/done; sleep 1000`,
+		"an extra answer": `number=2; answer '{"error": stale}'; touch DIR/done; sleep 1000`,
 		"output":          `echo debug; touch DIR/done; sleep 1000`,
 		"closes its pipe": `exec >&- <&-; touch DIR/done; sleep 1000`,
 	}
@@ -194,7 +195,7 @@ if mkdir '`+dir+`/first' 2>/dev/null; then next; answer 'error: first'; while ! 
 				return strings.Fields(string(data))
 			}
 			write(t, filepath.Join(dir, "go"), "", 0o644)
-			waitFor(t, "the process to be over", func() bool {
+			eventually.True(t, "the process to be over", func() bool {
 				if _, err := os.Stat(filepath.Join(dir, "done")); err == nil {
 					return true
 				}
@@ -209,8 +210,8 @@ if mkdir '`+dir+`/first' 2>/dev/null; then next; answer 'error: first'; while ! 
 	}
 }
 
-// Nothing that a process started outlives it.
-func TestPersistentForks(t *testing.T) {
+// No child of a process outlives it.
+func TestPersistentChildrenEndWithTheirProcess(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pids")
 	r := newRunner(t, plugin.Options{})
@@ -235,12 +236,12 @@ func TestPersistentForks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if alive(pid) {
-			t.Errorf("child %d is there", pid)
+			t.Errorf("child %d still runs", pid)
 		}
 	}
 }
 
-func TestPersistentIdle(t *testing.T) {
+func TestPersistentIdleProcessEnds(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{IdleTime: 50 * time.Millisecond})
 	text, _ := strings.CutPrefix(said(t, r, persistent("validate", sayPID)), "process ")
@@ -248,10 +249,10 @@ func TestPersistentIdle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the idle process to end", func() bool { return !alive(pid) })
+	eventually.True(t, "the idle process to end", func() bool { return !alive(pid) })
 }
 
-func TestPersistentClose(t *testing.T) {
+func TestCloseEndsIdleProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{})
 	p := persistent("validate", sayPID)
@@ -263,15 +264,15 @@ func TestPersistentClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if alive(pid) {
-		t.Error("the process goes on")
+		t.Error("the process still runs")
 	}
 	if second, third := said(t, r, p), said(t, r, p); second == first || third == second {
-		t.Errorf("processes were kept after Close: %q, %q, %q", first, second, third)
+		t.Errorf("processes were reused after Close: %q, %q, %q", first, second, third)
 	}
 }
 
-// A changed plugin replaces the old at once, whatever was changed.
-func TestPersistentChange(t *testing.T) {
+// A changed plugin replaces its processes at once, for any kind of change.
+func TestChangedPluginReplacesItsProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := newRunner(t, plugin.Options{})
@@ -290,7 +291,7 @@ func TestPersistentChange(t *testing.T) {
 	p.Stamp.Revision = 2
 	third := said(t, r, p)
 	if third == second {
-		t.Errorf("the process was kept after the plugin was registered anew")
+		t.Errorf("the process was reused after the plugin was registered again")
 	}
 	for _, old := range []string{first, second} {
 		pid, err := strconv.Atoi(strings.Fields(old)[1])
@@ -298,13 +299,13 @@ func TestPersistentChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		if alive(pid) {
-			t.Errorf("the old process of %q goes on", old)
+			t.Errorf("the old process of %q still runs", old)
 		}
 	}
 }
 
-// No more processes wait than may run.
-func TestPersistentBounded(t *testing.T) {
+// At most MaxProcesses processes are idle.
+func TestIdleProcessesAreLimited(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{MaxProcesses: 2})
 	var pids []int
@@ -325,7 +326,7 @@ func TestPersistentBounded(t *testing.T) {
 	}
 }
 
-func TestPersistentAtTheSameTime(t *testing.T) {
+func TestPersistentRequestsRunConcurrently(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{MaxProcesses: 3})
 	p := persistent("prepare", `while next; do sleep 0.01; answer "{prepared: true, package: [{apiVersion: v1, kind: Echo, metadata: {name: $(printf %s "$document" | sed 's/.*"deploymentId":"\([^"]*\)".*/\1/')}}]}"; done`)
@@ -342,7 +343,7 @@ func TestPersistentAtTheSameTime(t *testing.T) {
 	asking.Wait()
 }
 
-func TestPersistentCancel(t *testing.T) {
+func TestCanceledPersistentRequestReturnsTheCause(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -353,10 +354,10 @@ func TestPersistentCancel(t *testing.T) {
 	}
 }
 
-// Lines are logged as those of the request that they belong to.
-func TestPersistentLog(t *testing.T) {
+// Lines are logged with the request that they belong to.
+func TestPersistentLinesAreLoggedWithTheirRequest(t *testing.T) {
 	t.Parallel()
-	log := &lines{}
+	log := &eventually.Buffer{}
 	r := newRunner(t, plugin.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 	p := persistent("schedule", `while next; do log=$(printf %s "$document" | sed 's/.*"logFile":"\([^"]*\)".*/\1/'); echo "line $number" >"$log"; answer '{}'; done`)
 	for _, site := range []tko.SiteID{"lagos", "accra"} {
@@ -376,8 +377,8 @@ func TestPersistentLog(t *testing.T) {
 	}
 }
 
-// A process that leaves its group goes with the others.
-func TestPersistentEscapes(t *testing.T) {
+// A process that leaves its group is ended, too.
+func TestPersistentEscapedChildrenAreEnded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
 	r := newRunner(t, plugin.Options{})
@@ -390,6 +391,6 @@ func TestPersistentEscapes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err != nil || alive(pid) {
-		t.Errorf("process %q is there, %v", data, err)
+		t.Errorf("process %q still runs, %v", data, err)
 	}
 }
