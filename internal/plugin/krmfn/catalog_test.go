@@ -13,8 +13,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// runTwice runs a function, sees that the second run changes nothing, and returns
-// what the first made of the package.
+// runTwice runs a function twice, checks that the second run changes nothing,
+// and returns the output of the first.
 func runTwice(t *testing.T, name string, properties []string, pkg krm.Package) krm.Package {
 	t.Helper()
 	r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Builtin: true}}))
@@ -25,7 +25,7 @@ func runTwice(t *testing.T, name string, properties []string, pkg krm.Package) k
 	}
 	again, err := prepareFirst(t, r, p, out)
 	if diff := cmp.Diff(out, again); err != nil || diff != "" {
-		t.Errorf("the second run changed something: %v\n%s", err, diff)
+		t.Errorf("the second run changed the package: %v\n%s", err, diff)
 	}
 	return out
 }
@@ -49,7 +49,7 @@ source: |
 ---
 `
 
-// Programs of the public catalog load the module krmfn.star.
+// Programs of the public catalog can load the module krmfn.star.
 func TestStarlarkLoadsKrmfn(t *testing.T) {
 	t.Parallel()
 	for _, function := range []string{"builtin:starlark", "gcr.io/kpt-fn/starlark:v0.4.3", "ghcr.io/kptdev/krm-functions-catalog/starlark:v0.5.0"} {
@@ -63,7 +63,8 @@ func TestStarlarkLoadsKrmfn(t *testing.T) {
 	}
 }
 
-// An image whose program loads what is not built in runs as an image.
+// A starlark image whose program loads other modules runs in the container
+// engine.
 func TestStarlarkThatNeedsMoreRunsAsAnImage(t *testing.T) {
 	t.Parallel()
 	engine := filepath.Join(t.TempDir(), "podman")
@@ -75,7 +76,7 @@ func TestStarlarkThatNeedsMoreRunsAsAnImage(t *testing.T) {
 	_, err := prepareFirst(t, r, function("gcr.io/kpt-fn/starlark:v0.4.3", "_kpt.config=."), pkg)
 	log, readErr := os.ReadFile(engine + ".log")
 	if err == nil || readErr != nil || !strings.Contains(string(log), "gcr.io/kpt-fn/starlark:v0.4.3") {
-		t.Errorf("%v, %v, %s: want the container engine to be asked for the image", err, readErr, log)
+		t.Errorf("got %v, %v, %s, want a call of the container engine", err, readErr, log)
 	}
 	_, err = prepareFirst(t, r, function("builtin:starlark", "_kpt.config=."), pkg)
 	if err == nil || !strings.Contains(err.Error(), `module "encoding/csv.star": not found: the built-in function has json.star, krmfn.star`) {
@@ -83,8 +84,8 @@ func TestStarlarkThatNeedsMoreRunsAsAnImage(t *testing.T) {
 	}
 }
 
-// The trigger itself can be the whole config.
-func TestTheTriggerIsTheConfig(t *testing.T) {
+// The triggering resource can be the whole config.
+func TestTriggerCanBeTheConfig(t *testing.T) {
 	t.Parallel()
 	replacements := `
 apiVersion: fn.kpt.dev/v1alpha1
@@ -139,9 +140,9 @@ apiVersion: kind.x-k8s.io/v1alpha4
 name: edge # kpt-set: ${tag}
 `
 
-// Setters are comments, which packages have no place for; they take effect all
-// the same, however often.
-func TestApplySetters(t *testing.T) {
+// Setters, which are comments in YAML, survive in packages and can be applied
+// many times.
+func TestSettersAreAppliedManyTimes(t *testing.T) {
 	t.Parallel()
 	for _, function := range []string{"builtin:apply-setters", "gcr.io/kpt-fn/apply-setters:v0.2.0"} {
 		out := runTwice(t, function, []string{"_kpt.config=."}, parse(t, settable))
@@ -168,7 +169,7 @@ spec:
 	}
 }
 
-func TestApplySettersRefuses(t *testing.T) {
+func TestUnusableSettersAreRefused(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(self(t, plugin.Options{}))
 	for name, test := range map[string]struct{ data, resource, want string }{
