@@ -81,15 +81,15 @@ func TestErrorsBecomeStatusesAndInternalOnesAreLogged(t *testing.T) {
 	} {
 		wrapped := tko.Errorf(err, "of this kind")
 		f.err.Store(&wrapped)
-		if got, answer := w.do("GET", "templates/t", nil); got != code {
-			t.Errorf("%v is %d %v, want %d", err, got, answer["message"], code)
+		if got, response := w.do("GET", "templates/t", nil); got != code {
+			t.Errorf("%v is %d %v, want %d", err, got, response["message"], code)
 		}
 	}
 	secret := errors.New("password is swordfish")
 	f.err.Store(&secret)
-	answer := w.fails(500, "see the server's log", "GET", "templates/t", nil)
-	if strings.Contains(fmt.Sprint(answer), "swordfish") || !strings.Contains(l.String(), "swordfish") {
-		t.Errorf("got the status %v and the log %s, want the ID in both and the cause only in the log", answer, &l)
+	response := w.fails(500, "see the server's log", "GET", "templates/t", nil)
+	if strings.Contains(fmt.Sprint(response), "swordfish") || !strings.Contains(l.String(), "swordfish") {
+		t.Errorf("got the status %v and the log %s, want the ID in both and the cause only in the log", response, &l)
 	}
 	w.fails(500, "see the server's log", "GET", "templates", nil)
 	if code, text := w.get("/readyz"); code != 500 || !strings.Contains(text, "[-]store failed") {
@@ -136,9 +136,9 @@ func TestMetadataAndRowsAreReadWithoutPackages(t *testing.T) {
 		"protobuf":     {accept: "application/vnd.kubernetes.protobuf,application/json", kind: "TemplateList", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
 	}
 	for name, test := range tests {
-		answer := w.must("GET", "templates"+test.query, nil, "Accept", test.accept)
-		text := fmt.Sprint(answer)
-		if answer.text("kind") != test.kind || !strings.Contains(text, test.at) || test.not != "" && strings.Contains(text, test.not) {
+		response := w.must("GET", "templates"+test.query, nil, "Accept", test.accept)
+		text := fmt.Sprint(response)
+		if response.text("kind") != test.kind || !strings.Contains(text, test.at) || test.not != "" && strings.Contains(text, test.not) {
 			t.Errorf("%s: %s", name, text)
 		}
 		if got := *f.fields.Load(); got != test.fields {
@@ -203,14 +203,14 @@ func TestRequestsForMissingObjectsAndOtherVersionsFail(t *testing.T) {
 	w.fails(404, "not found", "PUT", "templates/gone", made.set("metadata.name", "gone").set("spec.templateId", "gone"))
 	gone := "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: gone%s}\n"
 	w.fails(409, "uid mismatch", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", uid: "+other), "Content-Type", apply)
-	w.fails(409, "it isn't there", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", resourceVersion: '1'"), "Content-Type", apply)
+	w.fails(409, "not found, and an object with a uid", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", resourceVersion: '1'"), "Content-Type", apply)
 	w.must("PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ""), "Content-Type", apply)
 	w.fails(400, "resourceVersion should not be set", "POST", "templates", template("new", nil).set("metadata.resourceVersion", "1"))
 	w.fails(400, "not one of TKO", "GET", "templates?resourceVersion=x", nil)
 	for _, path := range []string{"templates/t?resourceVersion=1000", "templates?resourceVersion=1000", "templates?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=1000"} {
-		answer := w.fails(504, "Too large resource version", "GET", path, nil)
-		if answer.text("reason") != "Timeout" {
-			t.Errorf("%s: %v", path, answer)
+		response := w.fails(504, "Too large resource version", "GET", path, nil)
+		if response.text("reason") != "Timeout" {
+			t.Errorf("%s: %v", path, response)
 		}
 	}
 }
@@ -244,8 +244,8 @@ func TestDeploymentsAreSelectedByFieldAndRowsHaveReasons(t *testing.T) {
 	flag(one, "nephio.org/prepared")
 	flag(two, "nephio.org/prepared")
 	for path, code := range map[string]int{one: 200, child: 422} {
-		if got, answer := w.do("PATCH", "deployments/"+path+"/approval?dryRun=All", `{"status":{"approved":true}}`, "Content-Type", merge); got != code {
-			t.Errorf("approving %s as a dry run: %d %v, want %d", path, got, answer["message"], code)
+		if got, response := w.do("PATCH", "deployments/"+path+"/approval?dryRun=All", `{"status":{"approved":true}}`, "Content-Type", merge); got != code {
+			t.Errorf("approving %s as a dry run: %d %v, want %d", path, got, response["message"], code)
 		}
 	}
 	w.must("PATCH", "deployments/"+two+"/approval", `{"status":{"approved":true}}`, "Content-Type", merge)

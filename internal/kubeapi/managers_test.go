@@ -54,11 +54,11 @@ func TestConditionsNoLongerAppliedAreRemoved(t *testing.T) {
 	if err := w.SetConditions(t.Context(), tko.KindSite, "s", []tko.Condition{{Type: "Own", Status: tko.ConditionTrue, Reason: "TKO"}}); err != nil {
 		t.Fatal(err)
 	}
-	applied := func(manager, says string, conditions ...string) obj {
+	applied := func(manager, want string, conditions ...string) obj {
 		t.Helper()
 		got := w.must("PATCH", "sites/s/status?fieldManager="+manager, status(conditions...), "Content-Type", apply)
-		if got.conditions() != says {
-			t.Fatalf("%s applied, and there are %s, want %s", manager, got.conditions(), says)
+		if got.conditions() != want {
+			t.Fatalf("%s applied, and there are %s, want %s", manager, got.conditions(), want)
 		}
 		return got
 	}

@@ -73,16 +73,16 @@ func TestEventsReportChangesAndConditions(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := w.must("POST", "deployments", deployment(obj{"siteId": "nigeria/lagos"}).set("metadata", obj{"name": "web", "annotations": obj{"tko.nephio.org/name": "Keep"}})).text("spec.deploymentId")
-	say := func(status, reason string, revision int64) {
+	report := func(status, reason string, revision int64) {
 		t.Helper()
 		condition := tko.Condition{Type: tko.ConditionScheduled, Status: status, Reason: reason, Message: "3 objects", ObservedRevision: revision}
 		if err := w.SetConditions(t.Context(), tko.KindDeployment, name, []tko.Condition{condition}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	say("False", "Failed", 1)
+	report("False", "Failed", 1)
 	posted(t, cluster, "Normal Created Site/nigeria-002flagos", "Normal Created Deployment/web", "Warning Failed Deployment/web")
-	say("True", "Applied", 1)
+	report("True", "Applied", 1)
 	w.must("PATCH", "deployments/web", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", merge)
 	w.must("DELETE", "sites/nigeria-002flagos", nil)
 	events := posted(t, cluster, "Normal Changed Deployment/web", "Normal Applied Deployment/web", "Normal Deleted Site/nigeria-002flagos")

@@ -96,9 +96,9 @@ func TestObjectsAreCreatedReadUpdatedAndDeleted(t *testing.T) {
 func TestInvalidPackagesNameResourceAndPath(t *testing.T) {
 	w := newWorld(t)
 	wrong := obj{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": obj{"name": "web"}, "spec": obj{"replicas": "many"}}
-	answer := w.fails(422, "spec.package.resources[1].spec.replicas", "POST", "templates", template("t", nil, configMap("a", nil), wrong))
-	if answer.text("reason") != "Invalid" || !strings.Contains(answer.text("message"), `apps/v1 Deployment \"web\"`) {
-		t.Errorf("got %v, want the resource named", answer)
+	response := w.fails(422, "spec.package.resources[1].spec.replicas", "POST", "templates", template("t", nil, configMap("a", nil), wrong))
+	if response.text("reason") != "Invalid" || !strings.Contains(response.text("message"), `apps/v1 Deployment \"web\"`) {
+		t.Errorf("got %v, want the resource named", response)
 	}
 	w.fails(422, "spec.package.resources[1]", "POST", "templates", template("t", nil, configMap("a", nil), configMap("a", nil)))
 	w.fails(422, "spec.package.resources[0].kind", "POST", "templates", template("t", nil, obj{"apiVersion": "v1"}))
@@ -248,7 +248,7 @@ func TestSelectorsMatchMetadataAndFields(t *testing.T) {
 		"plain":         {why: "specs aren't escaped", query: "fieldSelector=spec.templateId=nf/**", want: []string{a, b}},
 		"label":         {why: "a pattern of values", query: "labelSelector=Site.cloud=G-002a", want: []string{a}},
 		"in":            {why: "any of them", query: "labelSelector=Site.cloud+in+(GCP,AWS)", want: []string{a, b}},
-		"not in":        {why: "also who has none", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
+		"not in":        {why: "also objects without the label", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
 		"both":          {why: "all must match", query: "labelSelector=Site.cloud=G-002a,Site.cloud=-002aP&fieldSelector=metadata.name=nf-002fa", want: nil},
 		"exists":        {why: "whatever the value", query: "labelSelector=Site.cloud", want: []string{a, b}},
 		"less":          {why: "as numbers", query: "labelSelector=n%3C6", want: []string{a}},

@@ -82,14 +82,14 @@ func TestUnusableOptionsAreRefused(t *testing.T) {
 	tests := map[string]struct {
 		why     string
 		options kubeapi.Options
-		says    string
+		message string
 	}{
-		"no certificate":   {why: "a server without a certificate can't serve", options: kubeapi.Options{Trusting: true, CertFile: "nowhere", KeyFile: "nowhere"}, says: "certificate"},
-		"no cluster":       {why: "users must be authenticated", options: kubeapi.Options{}, says: "--kubernetes-kubeconfig"},
-		"no kubeconfig":    {why: "a named file must exist", options: kubeapi.Options{Kubeconfig: "nowhere"}, says: "nowhere"},
-		"no policy":        {why: "a missing audit log must not go unnoticed", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{PolicyFile: "nowhere", LogPath: "-"}}, says: "audit"},
-		"wrong policy":     {why: "a missing audit log must not go unnoticed", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{PolicyFile: policy, LogPath: "-"}}, says: "Everything"},
-		"negative backups": {why: "a typo", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{LogPath: "-", MaxBackups: -1}}, says: "audit"},
+		"no certificate":   {why: "a server without a certificate can't serve", options: kubeapi.Options{Trusting: true, CertFile: "nowhere", KeyFile: "nowhere"}, message: "certificate"},
+		"no cluster":       {why: "users must be authenticated", options: kubeapi.Options{}, message: "--kubernetes-kubeconfig"},
+		"no kubeconfig":    {why: "a named file must exist", options: kubeapi.Options{Kubeconfig: "nowhere"}, message: "nowhere"},
+		"no policy":        {why: "a missing audit log must not go unnoticed", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{PolicyFile: "nowhere", LogPath: "-"}}, message: "audit"},
+		"wrong policy":     {why: "a missing audit log must not go unnoticed", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{PolicyFile: policy, LogPath: "-"}}, message: "Everything"},
+		"negative backups": {why: "a typo", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{LogPath: "-", MaxBackups: -1}}, message: "audit"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestUnusableOptionsAreRefused(t *testing.T) {
 				}
 			}()
 			test.options.Listeners = sockets
-			if _, err := kubeapi.New(t.Context(), nil, test.options); err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("error %v, want one that says %q: %s", err, test.says, test.why)
+			if _, err := kubeapi.New(t.Context(), nil, test.options); err == nil || !strings.Contains(err.Error(), test.message) {
+				t.Errorf("got the error %v, want one with %q: %s", err, test.message, test.why)
 			}
 		})
 	}
@@ -191,13 +191,13 @@ func TestOnlyExpiredVersionsFail(t *testing.T) {
 		t.Errorf("got %v, want the page, as all history is retained", page)
 	}
 	collect(time.Nanosecond)
-	answer := w.fails(410, "", "GET", "templates?watch=1&resourceVersion="+old, nil)
-	if answer.text("reason") != "Expired" {
-		t.Errorf("got %v, want Expired, so that informers list again", answer)
+	response := w.fails(410, "", "GET", "templates?watch=1&resourceVersion="+old, nil)
+	if response.text("reason") != "Expired" {
+		t.Errorf("got %v, want Expired, so that informers list again", response)
 	}
 	w.fails(410, "", "GET", "templates?resourceVersionMatch=Exact&resourceVersion="+old, nil)
-	answer = w.fails(410, "", "GET", "templates?limit=1&continue="+token, nil)
-	rest := w.must("GET", "templates?limit=5&continue="+answer.text("metadata.continue"), nil)
+	response = w.fails(410, "", "GET", "templates?limit=1&continue="+token, nil)
+	rest := w.must("GET", "templates?limit=5&continue="+response.text("metadata.continue"), nil)
 	if got := strings.Join(rest.names(), " "); got != "b c" || rest.items()[0].text("metadata.labels.v") != "4" {
 		t.Errorf("got %v, want the rest of the current list", rest)
 	}

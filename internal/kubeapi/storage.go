@@ -251,8 +251,8 @@ func (s *storage) beginning(ctx context.Context, options *metainternalversion.Li
 	return token{Position: head}, nil
 }
 
-// List returns objects. All pages are of one snapshot, whichever servers return
-// them.
+// List returns objects. All pages are of one snapshot, also from several
+// servers.
 func (s *storage) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	return s.page(ctx, options, !partial(ctx))
 }

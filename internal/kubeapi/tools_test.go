@@ -408,7 +408,7 @@ func TestReadySummarizesAllConditions(t *testing.T) {
 		}
 		return nil
 	}
-	say := func(typ, status string, revision int64) {
+	report := func(typ, status string, revision int64) {
 		t.Helper()
 		err := w.SetConditions(t.Context(), tko.KindDeployment, name, []tko.Condition{{Type: typ, Status: status, Reason: "R" + status, ObservedRevision: revision}})
 		if err != nil {
@@ -421,13 +421,13 @@ func TestReadySummarizesAllConditions(t *testing.T) {
 	ready(path, "False", "NotApproved")
 	w.must("PATCH", path+"/approval", `{"status":{"approved":true}}`, "Content-Type", merge)
 	ready(path, "False", "NotScheduled")
-	say(tko.ConditionScheduled, "False", 3)
+	report(tko.ConditionScheduled, "False", 3)
 	ready(path, "False", "RFalse")
-	say(tko.ConditionScheduled, "True", 3)
+	report(tko.ConditionScheduled, "True", 3)
 	ready(path, "True", "Ready")
-	say(tko.ConditionHealthy, "Unknown", 3)
+	report(tko.ConditionHealthy, "Unknown", 3)
 	ready(path, "Unknown", "RUnknown")
-	say(tko.ConditionHealthy, "True", 3)
+	report(tko.ConditionHealthy, "True", 3)
 	if c := ready(path, "True", "Ready"); c["observedGeneration"] != 3.0 {
 		t.Errorf("observed %v", c)
 	}
@@ -438,8 +438,8 @@ func TestReadySummarizesAllConditions(t *testing.T) {
 		`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Mine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "Content-Type", merge)
 	w.must("PATCH", path, `{"metadata":{"labels":{"v":"2"}}}`, "Content-Type", merge)
 	ready(path, "Unknown", "Reconciling") // the site has not reported this revision
-	say(tko.ConditionScheduled, "True", 4)
-	say(tko.ConditionHealthy, "True", 4)
+	report(tko.ConditionScheduled, "True", 4)
+	report(tko.ConditionHealthy, "True", 4)
 	ready(path, "True", "Ready")
 	w.must("PATCH", path, `{"spec":{"siteId":null}}`, "Content-Type", merge)
 	ready(path, "False", "NoSite")

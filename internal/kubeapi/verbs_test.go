@@ -95,15 +95,15 @@ func TestAppliedDeploymentsCanBeCreatedAgain(t *testing.T) {
 	w := newWorld(t)
 	applied := deployment(nil).set("metadata.annotations", obj{lastApplied: "{}"}).set("metadata.name", "any")
 	for manager, made := range map[string]bool{"kubectl-create": true, "kubectl-replace": true, "kubectl-client-side-apply": false, "other": false} {
-		if code, answer := w.do("POST", "deployments?fieldManager="+manager, applied); (code == 201) != made {
-			t.Errorf("%s: %d %v", manager, code, answer["message"])
+		if code, response := w.do("POST", "deployments?fieldManager="+manager, applied); (code == 201) != made {
+			t.Errorf("%s: %d %v", manager, code, response["message"])
 		}
 	}
 	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Deployment\nmetadata: {name: any}\n"
 	for _, name := range []string{"any", strings.Repeat("a", 27)} {
-		answer := w.fails(404, "apply never creates", "PATCH", "deployments/"+name+"?fieldManager=x", strings.Replace(text, "any", name, 1), "Content-Type", apply)
-		if answer.text("reason") != "NotFound" {
-			t.Errorf("it is %v", answer)
+		response := w.fails(404, "apply never creates", "PATCH", "deployments/"+name+"?fieldManager=x", strings.Replace(text, "any", name, 1), "Content-Type", apply)
+		if response.text("reason") != "NotFound" {
+			t.Errorf("it is %v", response)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestConcurrentPatchesAllSucceed(t *testing.T) {
 	w.must("POST", "sites", obj{"kind": "Site", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"siteId": "s"}})
 	name, other := w.must("POST", "deployments", deployment(nil)).text("metadata.name"), w.must("POST", "deployments", deployment(nil)).text("metadata.name")
 	condition := `{"type":"%d","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}`
-	ways := map[string]func(i int) (path, typ, body string){
+	methods := map[string]func(i int) (path, typ, body string){
 		"merge": func(i int) (string, string, string) {
 			return "deployments/" + name, merge, fmt.Sprintf(`{"metadata":{"labels":{"merge%d":""}}}`, i)
 		},
@@ -279,12 +279,12 @@ func TestConcurrentPatchesAllSucceed(t *testing.T) {
 	}
 	const n = 6
 	var wait sync.WaitGroup
-	for way, request := range ways {
+	for method, request := range methods {
 		for i := range n {
 			wait.Go(func() {
 				path, typ, body := request(i)
-				if code, answer := w.do("PATCH", path, body, "Content-Type", typ); code != 200 && code != 201 {
-					t.Errorf("%s %d: %d %v", way, i, code, answer["message"])
+				if code, response := w.do("PATCH", path, body, "Content-Type", typ); code != 200 && code != 201 {
+					t.Errorf("%s %d: %d %v", method, i, code, response["message"])
 				}
 			})
 		}

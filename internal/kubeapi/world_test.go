@@ -177,11 +177,11 @@ func (w *world) do(method, path string, body any, headers ...string) (int, obj) 
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	answer := obj{}
-	if err := json.Unmarshal(text, &answer); err != nil && strings.HasPrefix(path, group) {
+	status := obj{}
+	if err := json.Unmarshal(text, &status); err != nil && strings.HasPrefix(path, group) {
 		w.t.Fatalf("%s %s: %d %s", method, path, response.StatusCode, text)
 	}
-	return response.StatusCode, answer
+	return response.StatusCode, status
 }
 
 // get returns the code and the text at a path.
@@ -208,22 +208,22 @@ func (w *world) get(path string) (int, string) {
 // must makes a request that must succeed.
 func (w *world) must(method, path string, body any, headers ...string) obj {
 	w.t.Helper()
-	code, answer := w.do(method, path, body, headers...)
+	code, status := w.do(method, path, body, headers...)
 	if code/100 != 2 {
-		w.t.Fatalf("%s %s: %d %v", method, path, code, answer["message"])
+		w.t.Fatalf("%s %s: %d %v", method, path, code, status["message"])
 	}
-	return answer
+	return status
 }
 
 // fails makes a request that must fail with a code and a message that contains
 // text.
-func (w *world) fails(code int, says string, method, path string, body any, headers ...string) obj {
+func (w *world) fails(code int, message string, method, path string, body any, headers ...string) obj {
 	w.t.Helper()
-	got, answer := w.do(method, path, body, headers...)
-	if got != code || !strings.Contains(answer.text("message"), says) {
-		w.t.Fatalf("%s %s: %d %q, want %d and %q", method, path, got, answer["message"], code, says)
+	got, status := w.do(method, path, body, headers...)
+	if got != code || !strings.Contains(status.text("message"), message) {
+		w.t.Fatalf("%s %s: %d %q, want %d and %q", method, path, got, status["message"], code, message)
 	}
-	return answer
+	return status
 }
 
 // An event is an event of a watch.

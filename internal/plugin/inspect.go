@@ -126,7 +126,7 @@ func (i *Inspector) condition(p tko.Plugin) (c tko.Condition, ok bool) {
 	switch {
 	case was.ObservedRevision != p.Stamp.Revision:
 		return c, true
-	case was.Status == c.Status: // two servers that both lack the program must not overwrite each other in turn
+	case was.Status == c.Status: // two servers that both lack the program must not overwrite each other again and again
 		return c, false
 	case c.Status == tko.ConditionFalse:
 		return c, true

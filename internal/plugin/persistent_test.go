@@ -22,9 +22,9 @@ import (
 )
 
 // framed is the beginning of a persistent plugin in shell: next() reads a
-// request, and answer() writes a response to it.
+// request, and respond() writes a response to it.
 const framed = `
-answer() { printf 'tko-response %s %s\n%s' "$number" "${#1}" "$1"; }
+respond() { printf 'tko-response %s %s\n%s' "$number" "${#1}" "$1"; }
 next() { read -r word number size || exit 0; document=$(head -c "$size"); }
 `
 
@@ -49,8 +49,8 @@ func newRunner(t *testing.T, o plugin.Options) *plugin.Runner {
 	return r
 }
 
-// said returns the message with which a plugin refuses.
-func said(t *testing.T, r *plugin.Runner, p tko.Plugin) string {
+// refusal returns the message with which a plugin refuses.
+func refusal(t *testing.T, r *plugin.Runner, p tko.Plugin) string {
 	t.Helper()
 	err := r.Validate(t.Context(), p, target, pkg, true)
 	var e *plugin.Error
@@ -60,15 +60,15 @@ func said(t *testing.T, r *plugin.Runner, p tko.Plugin) string {
 	return e.Message
 }
 
-const sayPID = `while next; do answer "error: process $$"; done`
+const respondPID = `while next; do respond "error: process $$"; done`
 
 func TestPersistentServesManyRequests(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{MaxRequests: 3})
-	p := persistent("validate", `n=0; while next; do n=$((n+1)); answer "error: $n $number $TKO_PERSISTENT"; done`)
+	p := persistent("validate", `n=0; while next; do n=$((n+1)); respond "error: $n $number $TKO_PERSISTENT"; done`)
 	var got []string
 	for range 4 {
-		got = append(got, said(t, r, p))
+		got = append(got, refusal(t, r, p))
 	}
 	if diff := cmp.Diff([]string{"1 1 1", "2 2 1", "3 3 1", "1 1 1"}, got); diff != "" {
 		t.Errorf("want three numbered requests for each process: -want +got:\n%s", diff)
@@ -79,7 +79,7 @@ func TestPersistentInputIsTheSameDocument(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "in")
 	r := newRunner(t, plugin.Options{GRPC: plugin.GRPCAddress{Address: "::1", Port: 50050}})
-	p := persistent("prepare", `while next; do printf %s "$document" >'`+file+`'; answer '{"prepared": true, "package": []}'; done`)
+	p := persistent("prepare", `while next; do printf %s "$document" >'`+file+`'; respond '{"prepared": true, "package": []}'; done`)
 	strange := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "n"}, "data": map[string]any{
 		"int": int64(1 << 60), "float": 1.0, "large": 1e300, "null": nil, "text": "Grüße\n\u2028\"<&>", "yes": "yes", "list": []any{true, map[string]any{}},
 	}}}
@@ -113,13 +113,13 @@ func TestPersistentFailuresAreReportedAndReplaced(t *testing.T) {
 		want    string
 	}{
 		"hang":                   {why: "each request has a time limit", script: `next; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"hang in the answer":     {why: "also in the middle of a response", script: `next; printf 'tko-response 1 100\nhalf'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang in the response":   {why: "also in the middle of a response", script: `next; printf 'tko-response 1 100\nhalf'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
 		"hang in the header":     {why: "also in the middle of a header", script: `next; printf 'tko-resp'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
 		"doesn't read":           {why: "the request is larger than a pipe", script: `sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
 		"hang with children":     {why: "children hold the pipes", script: `next; sleep 1000 & sleep 1000 & wait`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
 		"not framed":             {why: "a plugin that serves one request", script: `next; echo 'error: plain'`, want: `remove the property "_persistent"`},
 		"garbage":                {why: "bytes that are not a frame", script: `next; printf '\377\376\000\001garbage garbage garbage garbage garbage garbage garbage garbage\n'`, want: "begins with"},
-		"another number":         {why: "a response to a request that was not sent", script: `next; number=7; answer '{}'`, want: "responded to request 7 instead of request 1"},
+		"another number":         {why: "a response to a request that was not sent", script: `next; number=7; respond '{}'`, want: "responded to request 7 instead of request 1"},
 		"no length":              {why: "the length must be a number of bytes", script: `next; echo 'tko-response 1 many'`, want: `the length "many"`},
 		"negative length":        {why: "the length must be a number of bytes", script: `next; echo 'tko-response 1 -5'`, want: `the length "-5"`},
 		"too long":               {why: "output is limited, also by the declared length", script: `next; echo 'tko-response 1 99999999999'; yes`, options: plugin.Options{MaxOutput: 1 << 20}, want: "more than 1048576 bytes"},
@@ -127,12 +127,12 @@ func TestPersistentFailuresAreReportedAndReplaced(t *testing.T) {
 		"extra output":           {why: "output after the response belongs to no request", script: `next; printf 'tko-response 1 2\n{}and more'`, want: "more than the 2 bytes"},
 		"exit":                   {why: "the end of the process is a failure", script: `next; echo the last words >&2; exit 3`, want: "exit code 3"},
 		"exit at once":           {why: "before the first request", script: `exit 4`, want: "exit code 4"},
-		"exit in the answer":     {why: "an incomplete response is a failure", script: `next; printf 'tko-response 1 100\nhalf'`, want: "4 of the 100 bytes"},
+		"exit in the response":   {why: "an incomplete response is a failure", script: `next; printf 'tko-response 1 100\nhalf'`, want: "4 of the 100 bytes"},
 		"signal":                 {why: "the end of the process is a failure", script: `next; kill -9 $$`, want: "signal 9"},
-		"malformed answer":       {why: "the frame is right, the document isn't", script: `next; answer '{{{'; next`, want: "malformed"},
+		"malformed response":     {why: "the frame is right, the document isn't", script: `next; respond '{{{'; next`, want: "malformed"},
 		"closes stdout":          {why: "no response can follow", script: `next; exec >&-; sleep 1000`, want: "signal 9"},
-		"two answers for one":    {why: "the second must not become the response of the next request", script: `next; printf 'tko-response 1 2\n{}tko-response 2 2\n{}'; next; sleep 1000`, want: "more than the 2 bytes"},
-		"no answer but empty":    {why: "no output is a failure", script: `next; answer ''; next`, want: "no output"},
+		"two responses for one":  {why: "the second must not become the response of the next request", script: `next; printf 'tko-response 1 2\n{}tko-response 2 2\n{}'; next; sleep 1000`, want: "more than the 2 bytes"},
+		"empty response":         {why: "no output is a failure", script: `next; respond ''; next`, want: "no output"},
 		"a program that is gone": {why: "it can't start", script: `next; exec /no/such/program`, want: "exit code 127"},
 	}
 	for name, test := range tests {
@@ -140,8 +140,8 @@ func TestPersistentFailuresAreReportedAndReplaced(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			r := newRunner(t, test.options)
-			// The first process does what the case says, the others work.
-			p := persistent("validate", `if mkdir '`+dir+`/first' 2>/dev/null; then `+test.script+"\nexit; fi\n"+sayPID)
+			// The first process runs the script of the case, the others work.
+			p := persistent("validate", `if mkdir '`+dir+`/first' 2>/dev/null; then `+test.script+"\nexit; fi\n"+respondPID)
 			large := append(krm.Package{}, pkg...)
 			large = append(large, krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "large"}, "data": map[string]any{"x": strings.Repeat("x", 1<<20)}})
 			began := time.Now()
@@ -154,13 +154,13 @@ func TestPersistentFailuresAreReportedAndReplaced(t *testing.T) {
 				t.Errorf("it took %s", took)
 			}
 			// In these cases the frame is correct, so the process stays in use.
-			if name == "malformed answer" || name == "no answer but empty" {
+			if name == "malformed response" || name == "empty response" {
 				return
 			}
 			// On a busy machine a working process may also exceed the time limit.
-			got := said(t, r, p)
+			got := refusal(t, r, p)
 			for began := time.Now(); strings.HasPrefix(got, "it did not end within") && time.Since(began) < time.Minute; {
-				got = said(t, r, p)
+				got = refusal(t, r, p)
 			}
 			if !strings.HasPrefix(got, "process ") {
 				t.Errorf("the next request: got %q", got)
@@ -174,10 +174,10 @@ func TestPersistentFailuresAreReportedAndReplaced(t *testing.T) {
 func TestPersistentProcessBrokenBetweenRequestsIsReplaced(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
-		"exit":            `exit 5`,
-		"an extra answer": `number=2; answer '{"error": stale}'; touch DIR/done; sleep 1000`,
-		"output":          `echo debug; touch DIR/done; sleep 1000`,
-		"closes its pipe": `exec >&- <&-; touch DIR/done; sleep 1000`,
+		"exit":              `exit 5`,
+		"an extra response": `number=2; respond '{"error": stale}'; touch DIR/done; sleep 1000`,
+		"output":            `echo debug; touch DIR/done; sleep 1000`,
+		"closes its pipe":   `exec >&- <&-; touch DIR/done; sleep 1000`,
 	}
 	for name, script := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -186,8 +186,8 @@ func TestPersistentProcessBrokenBetweenRequestsIsReplaced(t *testing.T) {
 			r := newRunner(t, plugin.Options{})
 			script = strings.ReplaceAll(script, "DIR", dir)
 			p := persistent("validate", `echo $$ >>`+dir+`/pids
-if mkdir '`+dir+`/first' 2>/dev/null; then next; answer 'error: first'; while ! [ -e '`+dir+`/go' ]; do sleep 0.01; done; `+script+"\nfi\n"+sayPID)
-			if got := said(t, r, p); got != "first" {
+if mkdir '`+dir+`/first' 2>/dev/null; then next; respond 'error: first'; while ! [ -e '`+dir+`/go' ]; do sleep 0.01; done; `+script+"\nfi\n"+respondPID)
+			if got := refusal(t, r, p); got != "first" {
 				t.Fatal(got)
 			}
 			pids := func() []string {
@@ -202,7 +202,7 @@ if mkdir '`+dir+`/first' 2>/dev/null; then next; answer 'error: first'; while ! 
 				pid, err := strconv.Atoi(pids()[0])
 				return err == nil && !alive(pid)
 			})
-			got := said(t, r, p)
+			got := refusal(t, r, p)
 			if want := "process " + pids()[len(pids())-1]; got != want || len(pids()) != 2 {
 				t.Errorf("got %q, want %q, from the second of the processes %v", got, want, pids())
 			}
@@ -215,7 +215,7 @@ func TestPersistentChildrenEndWithTheirProcess(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pids")
 	r := newRunner(t, plugin.Options{})
-	p := persistent("validate", `while next; do sleep 1000 & echo $! >>'`+file+`'; answer '{}'; done`)
+	p := persistent("validate", `while next; do sleep 1000 & echo $! >>'`+file+`'; respond '{}'; done`)
 	for range 3 {
 		if err := r.Validate(t.Context(), p, target, pkg, true); err != nil {
 			t.Fatal(err)
@@ -244,7 +244,7 @@ func TestPersistentChildrenEndWithTheirProcess(t *testing.T) {
 func TestPersistentIdleProcessEnds(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{IdleTime: 50 * time.Millisecond})
-	text, _ := strings.CutPrefix(said(t, r, persistent("validate", sayPID)), "process ")
+	text, _ := strings.CutPrefix(refusal(t, r, persistent("validate", respondPID)), "process ")
 	pid, err := strconv.Atoi(text)
 	if err != nil {
 		t.Fatal(err)
@@ -255,8 +255,8 @@ func TestPersistentIdleProcessEnds(t *testing.T) {
 func TestCloseEndsIdleProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{})
-	p := persistent("validate", sayPID)
-	first := said(t, r, p)
+	p := persistent("validate", respondPID)
+	first := refusal(t, r, p)
 	r.Close()
 	text, _ := strings.CutPrefix(first, "process ")
 	pid, err := strconv.Atoi(text)
@@ -266,7 +266,7 @@ func TestCloseEndsIdleProcesses(t *testing.T) {
 	if alive(pid) {
 		t.Error("the process still runs")
 	}
-	if second, third := said(t, r, p), said(t, r, p); second == first || third == second {
+	if second, third := refusal(t, r, p), refusal(t, r, p); second == first || third == second {
 		t.Errorf("processes were reused after Close: %q, %q, %q", first, second, third)
 	}
 }
@@ -277,19 +277,19 @@ func TestChangedPluginReplacesItsProcesses(t *testing.T) {
 	dir := t.TempDir()
 	r := newRunner(t, plugin.Options{})
 	script := filepath.Join(dir, "plugin.sh")
-	write(t, script, framed+`while next; do answer "error: one $$"; done`, 0o644)
+	write(t, script, framed+`while next; do respond "error: one $$"; done`, 0o644)
 	p := tko.Plugin{Type: "validate", Name: "p", Arguments: []string{"sh", script}, Properties: map[string]string{tko.PropertyPersistent: "true"}}
-	first := said(t, r, p)
-	if again := said(t, r, p); again != first {
+	first := refusal(t, r, p)
+	if again := refusal(t, r, p); again != first {
 		t.Fatalf("got %q after %q from the same plugin", again, first)
 	}
-	write(t, script, framed+`while next; do answer "error: two $$ $KEY"; done`, 0o644)
-	second := said(t, r, p)
+	write(t, script, framed+`while next; do respond "error: two $$ $KEY"; done`, 0o644)
+	second := refusal(t, r, p)
 	if !strings.HasPrefix(second, "two") {
 		t.Errorf("got %q after the program changed", second)
 	}
 	p.Stamp.Revision = 2
-	third := said(t, r, p)
+	third := refusal(t, r, p)
 	if third == second {
 		t.Errorf("the process was reused after the plugin was registered again")
 	}
@@ -310,9 +310,9 @@ func TestIdleProcessesAreLimited(t *testing.T) {
 	r := newRunner(t, plugin.Options{MaxProcesses: 2})
 	var pids []int
 	for i := range 5 {
-		p := persistent("validate", sayPID)
+		p := persistent("validate", respondPID)
 		p.Name = fmt.Sprint("p", i)
-		text, _ := strings.CutPrefix(said(t, r, p), "process ")
+		text, _ := strings.CutPrefix(refusal(t, r, p), "process ")
 		pid, err := strconv.Atoi(text)
 		if err != nil {
 			t.Fatal(err)
@@ -329,7 +329,7 @@ func TestIdleProcessesAreLimited(t *testing.T) {
 func TestPersistentRequestsRunConcurrently(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{MaxProcesses: 3})
-	p := persistent("prepare", `while next; do sleep 0.01; answer "{prepared: true, package: [{apiVersion: v1, kind: Echo, metadata: {name: $(printf %s "$document" | sed 's/.*"deploymentId":"\([^"]*\)".*/\1/')}}]}"; done`)
+	p := persistent("prepare", `while next; do sleep 0.01; respond "{prepared: true, package: [{apiVersion: v1, kind: Echo, metadata: {name: $(printf %s "$document" | sed 's/.*"deploymentId":"\([^"]*\)".*/\1/')}}]}"; done`)
 	var asking sync.WaitGroup
 	for i := range 30 {
 		asking.Go(func() {
@@ -359,7 +359,7 @@ func TestPersistentLinesAreLoggedWithTheirRequest(t *testing.T) {
 	t.Parallel()
 	log := &eventually.Buffer{}
 	r := newRunner(t, plugin.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
-	p := persistent("schedule", `while next; do log=$(printf %s "$document" | sed 's/.*"logFile":"\([^"]*\)".*/\1/'); echo "line $number" >"$log"; answer '{}'; done`)
+	p := persistent("schedule", `while next; do log=$(printf %s "$document" | sed 's/.*"logFile":"\([^"]*\)".*/\1/'); echo "line $number" >"$log"; respond '{}'; done`)
 	for _, site := range []tko.SiteID{"lagos", "accra"} {
 		if err := r.Schedule(t.Context(), p, target, site, pkg, nil); err != nil {
 			t.Fatal(err)

@@ -52,7 +52,7 @@ func TestRefusalsAndFailuresBecomeErrors(t *testing.T) {
 		"two documents":      {why: "the output is ambiguous", script: `echo '{}'; echo ---; echo '{}'`, want: []string{"2 documents"}},
 		"a scalar":           {why: "a plugin that prints to stdout", script: `echo hello`, want: []string{"malformed"}},
 		"garbage":            {why: "bytes that are not YAML", script: `printf '\377\376{{{{\000'`, want: []string{"malformed"}},
-		"a list":             {why: "the output must be a map", script: `printf -- '# answer\n- error: ""\n'`, want: []string{"a list"}},
+		"a list":             {why: "the output must be a map", script: `printf -- '# output\n- error: ""\n'`, want: []string{"a list"}},
 		"error is a map":     {why: "an error must be text", script: `echo 'error: {a: b}'`, want: []string{"error is a map"}},
 		"flood":              {why: "output is limited", script: `while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done`, options: plugin.Options{MaxOutput: 100_000}, want: []string{"more than 100000 bytes"}},
 		"hang":               {why: "time is limited", script: `sleep 1000`, options: plugin.Options{ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
@@ -278,7 +278,7 @@ line' "$(printf '\377')" '*'`,
 		"a log that is a file": `rm ../log*; echo x >../log; echo x >../log-2`,
 	}
 	for name, games := range tests {
-		for persist, script := range map[string]string{"": games + "\necho '{}'", "true": framed + "while next; do " + games + "\nanswer '{}'; done"} {
+		for persist, script := range map[string]string{"": games + "\necho '{}'", "true": framed + "while next; do " + games + "\nrespond '{}'; done"} {
 			t.Run(name+" "+persist, func(t *testing.T) {
 				t.Parallel()
 				r := newRunner(t, plugin.Options{})
@@ -311,7 +311,7 @@ func TestMemoryIsLimitedByPropertyOrDefault(t *testing.T) {
 	r := newRunner(t, plugin.Options{MaxMemory: 32 << 20})
 	for memory, fits := range map[string]bool{"": false, "300000000": true, "1Gi": true, "64Mi": false} {
 		for persist, p := range map[string]tko.Plugin{
-			"": shell("validate", script+`echo '{}'`), "true": persistent("validate", "while next; do "+script+"answer '{}' || exit 1; done"),
+			"": shell("validate", script+`echo '{}'`), "true": persistent("validate", "while next; do "+script+"respond '{}' || exit 1; done"),
 		} {
 			p.Properties = map[string]string{tko.PropertyPersistent: persist}
 			if memory != "" {

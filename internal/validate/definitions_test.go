@@ -226,12 +226,12 @@ func TestManyDefinitionsOfOneKindStayCheap(t *testing.T) {
 	for i := range 300 {
 		crds = append(crds, registered(t, crdOf(fmt.Sprintf("{size: {type: integer, minimum: %d}, big%d: {description: %s, type: string}}", 300-i, i, strings.Repeat("x", 10_000))), tko.TemplateID(strconv.Itoa(i)))...)
 	}
-	kept := 0
+	size := 0
 	for _, c := range crds {
-		kept += len(c.Content)
+		size += len(c.Content)
 	}
-	if kept > 300*1000 {
-		t.Errorf("300 CRDs occupy %d bytes: descriptions must not be cached", kept)
+	if size > 300*1000 {
+		t.Errorf("300 CRDs occupy %d bytes: descriptions must not be cached", size)
 	}
 	p := decode(t, aThing("{size: 1}"))
 	validateOnce := func() {

@@ -374,17 +374,17 @@ func checkCluster(l inspection) {
 	if file := l.text("spec", "kubeconfig", "file"); file != "" && (strings.Contains(file, "\n") || !filepath.IsLocal(file)) {
 		l.add("spec.kubeconfig.file", "must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it")
 	}
-	ways := 0
+	given := 0
 	for _, name := range []string{"file", "secret", "clusterAPI"} {
 		if l.has("spec", "kubeconfig", name) {
-			ways++
+			given++
 		}
 	}
 	inside := dig(map[string]any(l.resource), "spec", "inCluster") == true
 	switch {
-	case ways > 1 || inside && l.has("spec", "kubeconfig"):
+	case given > 1 || inside && l.has("spec", "kubeconfig"):
 		l.add("spec.kubeconfig", "names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone")
-	case l.complete && ways == 0 && !inside:
+	case l.complete && given == 0 && !inside:
 		l.add("spec", "names no cluster: set file, secret or clusterAPI in spec.kubeconfig, or inCluster")
 	}
 }

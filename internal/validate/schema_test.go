@@ -13,7 +13,7 @@ func TestLiftedSchemasRequireNothing(t *testing.T) {
 	}{
 		"required":            {"nothing is missing from a part", `{"type":"object","required":["a"],"properties":{"a":{"type":"string"}}}`, `{"type":["object","null"],"properties":{"a":{"type":["string","null"]}}}`},
 		"a property so named": {"properties are names, not keywords", `{"properties":{"required":{"type":"array"},"oneOf":{"enum":["x"]}}}`, `{"properties":{"required":{"type":["array","null"]},"oneOf":{"enum":["x",null]}}}`},
-		"oneOf":               {"alternatives that are told apart by what they require hold together", `{"oneOf":[{"required":["a"]},{"required":["b"]}]}`, `{"anyOf":[{},{}]}`},
+		"oneOf":               {"alternatives that differ only in required properties become one", `{"oneOf":[{"required":["a"]},{"required":["b"]}]}`, `{"anyOf":[{},{}]}`},
 		"oneOf and anyOf":     {"neither is lost", `{"oneOf":[{"type":"string"}],"anyOf":[{"type":"null"}],"allOf":[{"required":["a"]}]}`, `{"allOf":[{},{"anyOf":[{"type":["string","null"]}]}],"anyOf":[{"type":["null","null"]}]}`},
 		"not":                 {"what excludes a property still does", `{"not":{"required":["a"]}}`, `{"not":{"required":["a"]}}`},
 		"dependencies":        {"a property that asks for another one may wait for it", `{"dependencies":{"a":["b"],"c":{"required":["d"]}},"dependentRequired":{"a":["b"]}}`, `{"dependencies":{"c":{}}}`},

@@ -69,13 +69,13 @@ func runFindings(t *testing.T, tests map[string]findingsCase) {
 			if test.crds != "" {
 				crds = registered(t, test.crds)
 			}
-			for _, way := range []struct {
+			for _, mode := range []struct {
 				complete bool
 				want     []string
 			}{{true, test.complete}, {false, test.partial}} {
-				got := lines(t, v.Validate(t.Context(), tko.Validation{Package: p, CRDs: crds, Complete: way.complete}))
-				if diff := cmp.Diff(way.want, got); diff != "" {
-					t.Errorf("%s\ncomplete %t: (-want +got):\n%s", test.why, way.complete, diff)
+				got := lines(t, v.Validate(t.Context(), tko.Validation{Package: p, CRDs: crds, Complete: mode.complete}))
+				if diff := cmp.Diff(mode.want, got); diff != "" {
+					t.Errorf("%s\ncomplete %t: (-want +got):\n%s", test.why, mode.complete, diff)
 				}
 			}
 		})
@@ -300,7 +300,7 @@ func TestCustomResourcesAreCheckedByTheirCRDs(t *testing.T) {
 			},
 		},
 		"null": {
-			why:      "a complete resource has null only where the schema says nullable",
+			why:      "a complete resource has null only where the schema is nullable",
 			pkg:      thing(`{size: 1, name: null}`),
 			complete: []string{`example.com/v1 Thing "t": spec.name: must be a string, is null`},
 		},

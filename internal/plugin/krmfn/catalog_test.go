@@ -119,7 +119,7 @@ metadata:
 spec:
   replicas: 3 # kpt-set: ${replicas}
   paused: false # kpt-set: ${flag}
-  other: kept # kpt-set: ${not-given}
+  other: current # kpt-set: ${not-given}
   env: # kpt-set: ${env}
   - dev
   flow: [dev] # kpt-set: ${env}
@@ -135,7 +135,7 @@ spec:
         - --port=80 # kpt-set: --port=${port}
         - untouched # an ordinary comment
 ---
-kind: Cluster # without metadata: kept as it is
+kind: Cluster # without metadata: unchanged
 apiVersion: kind.x-k8s.io/v1alpha4
 name: edge # kpt-set: ${tag}
 `
@@ -155,7 +155,7 @@ metadata: {name: web, labels: {version: "1.25"}}
 spec:
   replicas: 4
   paused: true
-  other: kept
+  other: current
   env: [stage, prod]
   flow: [stage, prod]
   template: {spec: {containers: [{name: web, image: "nginx:1.25", port: "8080", host: "", ratio: 0.5, args: [--port=8080, untouched]}]}}

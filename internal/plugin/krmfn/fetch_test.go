@@ -63,8 +63,8 @@ func TestImageIsPulledAsThePolicyRequires(t *testing.T) {
 	}{
 		"missing": {"it is known after the first run", "registry.example/fn:v1", "", "image pull run run", ""},
 		"always":  {"a tag may have moved", "registry.example/fn:v1", "always", "pull run pull run", ""},
-		"never":   {"somebody else sees to it", "registry.example/fn:v1", "never", "image image", "is not on this server, and its property _kpt.pull is never"},
-		"bad":     {"it says what the engine said", "registry.example/bad:v1", "", "image pull image pull", `"registry.example/bad:v1" can't be pulled: no such image`},
+		"never":   {"the image must be present", "registry.example/fn:v1", "never", "image image", "is not on this server, and its property _kpt.pull is never"},
+		"bad":     {"the message has the error of the engine", "registry.example/bad:v1", "", "image pull image pull", `"registry.example/bad:v1" can't be pulled: no such image`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -120,17 +120,17 @@ func TestResultsBecomeNotes(t *testing.T) {
 `
 	many := head + "results:\n" + strings.Repeat("- {severity: warning, message: m}\n", 25)
 	for name, test := range map[string]struct {
-		why, answer string
-		want        []string
+		why, results string
+		want         []string
 	}{
-		"some": {why: "warnings first", answer: results, want: []string{`warning: old (v1 Service "web", spec.type is a, should be b)`, "info: done", "info: 5 resources"}},
-		"many": {why: "the number of notes is limited", answer: strings.TrimPrefix(many, head), want: append(slices.Repeat([]string{"warning: m"}, 10), "and 15 more")},
+		"some": {why: "warnings first", results: results, want: []string{`warning: old (v1 Service "web", spec.type is a, should be b)`, "info: done", "info: 5 resources"}},
+		"many": {why: "the number of notes is limited", results: strings.TrimPrefix(many, head), want: append(slices.Repeat([]string{"warning: m"}, 10), "and 15 more")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := &eventually.Buffer{}
 			r := plugin.New(self(t, plugin.Options{Log: logger(l)}))
-			path := script(t, writing(head+"items: ["+trigger+"]\n"+test.answer))
+			path := script(t, writing(head+"items: ["+trigger+"]\n"+test.results))
 			var got []string
 			ran(t, func() error {
 				_, _, err := r.Prepare(t.Context(), function("exec:"+path), target, "d", parse(t, trigger), func(note string) { got = append(got, note) })

@@ -54,7 +54,7 @@ func TestFunctionHasTheSameResultInEveryRuntime(t *testing.T) {
 			_, err = prepare(t, r, p, pkg)
 			var e *plugin.Error
 			if !errors.As(err, &e) || !e.Refused {
-				t.Fatalf("%v, want what the function's results say", err)
+				t.Fatalf("%v, want the function's results", err)
 			}
 			for _, part := range []string{`plugin "prepare|f"`, target.String(), "too few", `apps/v1 Deployment "web" in namespace "core"`, "spec.replicas is 1, should be 2"} {
 				if !strings.Contains(err.Error(), part) {
@@ -82,18 +82,18 @@ func TestFunctionsAreContained(t *testing.T) {
 		do       string
 		want     string // in the error; none if empty
 	}{
-		"exec hangs":         {"time is bounded", "exec:" + must(t, program), "hang", "did not end within 1s"},
-		"exec floods":        {"output is bounded", "exec:" + must(t, program), "flood", "more than 1000000 bytes"},
-		"exec eats memory":   {"memory is bounded", "exec:" + must(t, program), "memory", "exit code 2"},
-		"wasm hangs":         {"time is bounded", module, "hang", "did not end within 1s"},
-		"wasm sleeps":        {"its clock is not ours", module, "sleep", ""},
-		"wasm floods":        {"output is bounded", module, "flood", "more than 1000000 bytes"},
-		"wasm eats memory":   {"memory is bounded", module, "memory", "out of memory"},
-		"wasm looks around":  {"there is nothing", module, "reach", ""},
-		"image hangs":        {"time is bounded", image, "hang", "did not end within 1s"},
-		"image floods":       {"output is bounded", image, "flood", "more than 1000000 bytes"},
-		"image eats memory":  {"memory is bounded", image, "memory", "more than 67108864 bytes of memory"},
-		"image looks around": {"there is nothing", image, "reach", ""},
+		"exec hangs":        {"time is bounded", "exec:" + must(t, program), "hang", "did not end within 1s"},
+		"exec floods":       {"output is bounded", "exec:" + must(t, program), "flood", "more than 1000000 bytes"},
+		"exec eats memory":  {"memory is bounded", "exec:" + must(t, program), "memory", "exit code 2"},
+		"wasm hangs":        {"time is bounded", module, "hang", "did not end within 1s"},
+		"wasm sleeps":       {"its clock is not ours", module, "sleep", ""},
+		"wasm floods":       {"output is bounded", module, "flood", "more than 1000000 bytes"},
+		"wasm eats memory":  {"memory is bounded", module, "memory", "out of memory"},
+		"wasm reaches out":  {"nothing is reachable", module, "reach", ""},
+		"image hangs":       {"time is bounded", image, "hang", "did not end within 1s"},
+		"image floods":      {"output is bounded", image, "flood", "more than 1000000 bytes"},
+		"image eats memory": {"memory is bounded", image, "memory", "more than 67108864 bytes of memory"},
+		"image reaches out": {"nothing is reachable", image, "reach", ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -92,14 +92,14 @@ func setterText(pattern string, current any, values map[string]string) (string, 
 	if err != nil {
 		return "", err
 	}
-	kept := currentParts(pattern, was)
+	parts := currentParts(pattern, was)
 	var missing []string
 	text := setterName.ReplaceAllStringFunc(pattern, func(match string) string {
 		name := setterName.FindStringSubmatch(match)[1]
 		if value, ok := values[name]; ok {
 			return value
 		}
-		if part, ok := kept[name]; ok {
+		if part, ok := parts[name]; ok {
 			return part
 		}
 		missing = append(missing, name)

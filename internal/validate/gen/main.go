@@ -64,9 +64,9 @@ func download(version string) (string, error) {
 	}
 	command := exec.Command("go", "mod", "download", "-json", "k8s.io/kubernetes@"+version) //nolint:gosec,noctx // the version is checked above; a person waits
 	command.Stderr = os.Stderr
-	answer, err := command.Output()
+	response, err := command.Output()
 	var module struct{ Dir, Error string }
-	if jsonErr := json.Unmarshal(answer, &module); jsonErr != nil {
+	if jsonErr := json.Unmarshal(response, &module); jsonErr != nil {
 		return "", errors.Join(err, jsonErr)
 	}
 	if module.Error != "" {
