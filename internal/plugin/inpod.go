@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 )
 
-// Properties of command plugins that run in pods, besides [tko.PropertyPod].
+// Further properties of command plugins that run in pods; see [tko.PropertyPod].
 const (
 	namespaceProperty = "_kubernetes.namespace" // "tko" if absent
 	containerProperty = "_kubernetes.container" // the pod's name if absent
