@@ -83,6 +83,9 @@ func TestEventsReportChangesAndConditions(t *testing.T) {
 	report("False", "Failed", 1)
 	posted(t, cluster, "Normal Created Site/nigeria-002flagos", "Normal Created Deployment/web", "Warning Failed Deployment/web")
 	report("True", "Applied", 1)
+	// Deleting the site changes the condition again: a recorder that reads later sees
+	// only the newest condition.
+	posted(t, cluster, "Normal Applied Deployment/web")
 	w.must("PATCH", "deployments/web", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", merge)
 	w.must("DELETE", "sites/nigeria-002flagos", nil)
 	events := posted(t, cluster, "Normal Changed Deployment/web", "Normal Applied Deployment/web", "Normal Deleted Site/nigeria-002flagos")

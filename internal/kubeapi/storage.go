@@ -634,7 +634,7 @@ func (s *storage) change(ctx context.Context, name string, current catalog.Recor
 		return nil, require, s.failed(ctx, name, nil, &fieldsError{field.ErrorList{field.Required(field.NewPath("metadata", "resourceVersion"), "use the resourceVersion that was read")}})
 	}
 	if require.Position != 0 && require.Position != current.Position {
-		return nil, require, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "changed since, now at resourceVersion %d: read it again", current.Position))
+		return nil, require, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it was changed since, now at resourceVersion %d: read it again", current.Position))
 	}
 	if validate != nil {
 		again, err := s.kind.object(current, seen)

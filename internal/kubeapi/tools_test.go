@@ -434,7 +434,7 @@ func TestReadySummarizesAllConditions(t *testing.T) {
 
 	// Clients can't write it.
 	w.must("PUT", path+"/status", w.must("GET", path, nil))
-	w.fails(422, "follows from the other conditions", "PATCH", path+"/status",
+	w.fails(422, "derived from the other conditions", "PATCH", path+"/status",
 		`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Mine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "Content-Type", merge)
 	w.must("PATCH", path, `{"metadata":{"labels":{"v":"2"}}}`, "Content-Type", merge)
 	ready(path, "Unknown", "Reconciling") // the site has not reported this revision
