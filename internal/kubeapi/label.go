@@ -27,21 +27,21 @@ func labelsOf(r catalog.Record) map[string]string {
 	}
 	labels := make(map[string]string, len(r.Metadata.Effective))
 	for key, value := range r.Metadata.Effective {
-		if k, v, ok := labelOf(key, value); ok && !spelled(r, key) {
+		if k, v, ok := labelOf(key, value); ok && !shownVerbatim(r, key) {
 			labels[k] = v
 		}
 	}
 	for label, value := range r.Metadata.Labels {
-		if r.Kind == tko.KindPlugin || kubename.HasPrefix(label) || spelled(r, label) {
+		if r.Kind == tko.KindPlugin || kubename.HasPrefix(label) || shownVerbatim(r, label) {
 			labels[label] = value
 		}
 	}
 	return labels
 }
 
-// spelled reports whether metadata is shown as the verbatim label. It is not if
+// shownVerbatim reports whether metadata is shown as the verbatim label. It is not if
 // the metadata was changed elsewhere since.
-func spelled(r catalog.Record, key string) bool {
+func shownVerbatim(r catalog.Record, key string) bool {
 	label, ok := r.Metadata.Labels[key]
 	value, there := r.Metadata.Effective[key]
 	return ok && there && label == value && !kubename.HasPrefix(key)
@@ -69,7 +69,7 @@ func (k *kind) fromLabels(labels map[string]string, before catalog.Record) (give
 	shown := labelsOf(before)
 	if before.Metadata != nil {
 		for key, value := range before.Metadata.Effective {
-			if _, _, ok := labelOf(key, value); !ok && !spelled(before, key) {
+			if _, _, ok := labelOf(key, value); !ok && !shownVerbatim(before, key) {
 				given.metadata[key] = value
 			}
 		}

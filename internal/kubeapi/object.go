@@ -140,12 +140,12 @@ func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Pu
 	if len(wrong) > 0 {
 		return put, &fieldsError{wrong}
 	}
-	return put, keepSecrets(&put, before)
+	return put, restoreSecrets(&put, before)
 }
 
-// keepSecrets restores the redacted values of Secrets in a package that a
+// restoreSecrets restores the redacted values of Secrets in a package that a
 // client read and writes back.
-func keepSecrets(put *catalog.Put, before catalog.Record) error {
+func restoreSecrets(put *catalog.Put, before catalog.Record) error {
 	if before.Revision == 0 || !krm.MayHoldSecrets(before.Package) {
 		return nil
 	}
@@ -200,7 +200,7 @@ func short(raw []byte) string {
 // attach encodes the Kubernetes metadata of an object. It returns the stored
 // encoding if only times of managed fields differ.
 func attach(o object, before catalog.Record, given []givenResource) ([]byte, error) {
-	annotations, err := wholeAnnotations(o.GetAnnotations(), before)
+	annotations, err := restoreAnnotations(o.GetAnnotations(), before)
 	if err != nil {
 		return nil, err
 	}
@@ -212,15 +212,15 @@ func attach(o object, before catalog.Record, given []givenResource) ([]byte, err
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "metadata: %w", err)
 	}
-	if old := before.Attached(); old != nil && bytes.Equal(timeless(old), timeless(encoded)) {
+	if old := before.Attached(); old != nil && bytes.Equal(withoutTimes(old), withoutTimes(encoded)) {
 		return old, nil
 	}
 	return encoded, nil
 }
 
-// wholeAnnotations restores annotations that were shown redacted to a reader
+// restoreAnnotations restores annotations that were shown redacted to a reader
 // without the right to see Secrets.
-func wholeAnnotations(annotations map[string]string, before catalog.Record) (map[string]string, error) {
+func restoreAnnotations(annotations map[string]string, before catalog.Record) (map[string]string, error) {
 	raw := before.Attached()
 	if !krm.MayHoldSecrets(raw) {
 		return annotations, nil
@@ -238,8 +238,8 @@ func wholeAnnotations(annotations map[string]string, before catalog.Record) (map
 	return whole, nil
 }
 
-// timeless returns attached metadata without the times of managed fields.
-func timeless(encoded []byte) []byte {
+// withoutTimes returns attached metadata without the times of managed fields.
+func withoutTimes(encoded []byte) []byte {
 	var a attached
 	if json.Unmarshal(encoded, &a) != nil {
 		return encoded

@@ -104,8 +104,8 @@ func (s *storage) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	}
 }
 
-// authored adds the user to the context as the author of changes.
-func authored(ctx context.Context) context.Context {
+// withAuthor adds the user to the context as the author of changes.
+func withAuthor(ctx context.Context) context.Context {
 	who := ""
 	if user, ok := request.UserFrom(ctx); ok {
 		who = user.GetName()
@@ -451,7 +451,7 @@ func (s *storage) write(ctx context.Context, written object, put catalog.Put, be
 		return nil, s.failed(ctx, name, put.Package, err)
 	}
 	put.Permit = func(before, after catalog.Record) error { return s.permit(ctx, before, after) }
-	r, _, err := s.catalog.PutRecord(authored(ctx), put)
+	r, _, err := s.catalog.PutRecord(withAuthor(ctx), put)
 	if err != nil {
 		pkg := put.Package
 		if pkg == nil {
@@ -492,7 +492,7 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	validate rest.ValidateObjectUpdateFunc, mayCreate bool, options *metav1.UpdateOptions,
 ) (o runtime.Object, created bool, err error) {
 	dryRun := len(options.DryRun) > 0
-	err = untilAlone(ctx, func() error {
+	err = retryRaces(ctx, func() error {
 		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
 		created = mayCreate && errors.Is(err, tko.ErrNotFound)
 		switch {
@@ -567,13 +567,13 @@ func race(failed, cause error) error {
 	return failed
 }
 
-// maxRaces is the most retries because of concurrent writes.
+// maxRaces is the maximum number of retries because of concurrent writes.
 const maxRaces = 200
 
-// untilAlone retries change (read, change, write) as long as concurrent writes
+// retryRaces retries change (read, change, write) as long as concurrent writes
 // win, as clients expect of patches. A request with a precondition fails at the
 // retry with a conflict, which is not a race.
-func untilAlone(ctx context.Context, change func() error) error {
+func retryRaces(ctx context.Context, change func() error) error {
 	for attempt := 0; ; attempt++ {
 		err := change()
 		lost, ok := errors.AsType[raceError](err)
@@ -700,7 +700,7 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 			return nil, false, s.failed(ctx, name, nil, err)
 		}
 	}
-	r, deleted, err := s.catalog.RemoveRecord(authored(ctx), key, require, len(options.DryRun) > 0)
+	r, deleted, err := s.catalog.RemoveRecord(withAuthor(ctx), key, require, len(options.DryRun) > 0)
 	if err != nil {
 		return nil, false, s.failed(ctx, name, nil, err)
 	}
@@ -770,7 +770,7 @@ func (s *storage) DeleteCollection(ctx context.Context, validate rest.ValidateOb
 			return nil, s.failed(ctx, "", nil, err)
 		}
 	}
-	deleted, err := s.catalog.RemoveRecords(authored(ctx), s.kind.kind, ids, require, dryRun)
+	deleted, err := s.catalog.RemoveRecords(withAuthor(ctx), s.kind.kind, ids, require, dryRun)
 	if err != nil {
 		return nil, s.failed(ctx, "", nil, err)
 	}

@@ -57,7 +57,7 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 ) (runtime.Object, bool, error) {
 	s := p.part.storage
 	var r catalog.Record
-	err := untilAlone(ctx, func() error {
+	err := retryRaces(ctx, func() error {
 		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
 		if err != nil {
 			return s.failed(ctx, name, nil, err)
@@ -66,7 +66,7 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 		if err != nil {
 			return err
 		}
-		if r, err = p.part.apply(authored(ctx), name, o, current, require, len(options.DryRun) > 0); err != nil {
+		if r, err = p.part.apply(withAuthor(ctx), name, o, current, require, len(options.DryRun) > 0); err != nil {
 			return race(s.failed(ctx, name, nil, err), err)
 		}
 		return nil
