@@ -173,8 +173,8 @@ func TestUnusableSettersAreRefused(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(self(t, plugin.Options{}))
 	for name, test := range map[string]struct{ data, resource, want string }{
-		"a value that can't be derived": {"{tag: v2}", "image: nginx # kpt-set: ${image}:${tag}", "must be given for image"},
-		"a text for a list":             {"{tag: v2}", "image: [a] # kpt-set: ${tag}", "write one like [a, b]"},
+		"a value that can't be derived": {"{tag: v2}", "image: nginx # kpt-set: ${image}:${tag}", "give a value for image"},
+		"a text for a list":             {"{tag: v2}", "image: [a] # kpt-set: ${tag}", "write it like [a, b]"},
 		"a list of several":             {"{tag: v2}", "image: [a] # kpt-set: ${tag}${tag}", "use one name"},
 		"no values":                     {"{}", "image: a # kpt-set: ${tag}", "it has no inputs"},
 		"setters that are no JSON":      {"{tag: v2}", "image: a", "malformed setters"},

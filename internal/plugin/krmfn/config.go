@@ -59,7 +59,7 @@ func wholeConfig(resource krm.Resource, path string, data map[string]any) (krm.R
 	m, ok := value.(map[string]any)
 	config := krm.Resource(m).Clone()
 	if !ok || config.Text("apiVersion") == "" || config.Text("kind") == "" {
-		return nil, tko.Errorf(tko.ErrInvalid, "%s is no function config: it must be a map with apiVersion and kind", path)
+		return nil, tko.Errorf(tko.ErrInvalid, "%s is not a function config: it must be a map with apiVersion and kind", path)
 	}
 	if _, ok := config["metadata"]; !ok {
 		config["metadata"] = map[string]any{"name": "function-config"}

@@ -170,8 +170,8 @@ func TestInputsAreTheFieldsThatPropertiesName(t *testing.T) {
 		"missing":        {why: "the resource is incomplete", properties: []string{"a=spec.not.there"}, wantErr: `lacks spec.not.there, which is the plugin's property "a"`},
 		"null":           {why: "null is not text", properties: []string{"a=spec.nothing"}, wantErr: "lacks spec.nothing"},
 		"own config":     {why: "not all functions take a ConfigMap", properties: []string{"_kpt.config=spec.config"}, want: "{apiVersion: fn.kpt.dev/v1, kind: Own, metadata: {name: function-config}, list: [1]}"},
-		"no own config":  {why: "it needs a kind", properties: []string{"_kpt.config=spec.noConfig"}, wantErr: "spec.noConfig is no function config"},
-		"text as config": {why: "it needs a kind", properties: []string{"_kpt.config=spec.text"}, wantErr: "spec.text is no function config"},
+		"no own config":  {why: "it needs a kind", properties: []string{"_kpt.config=spec.noConfig"}, wantErr: "spec.noConfig is not a function config"},
+		"text as config": {why: "it needs a kind", properties: []string{"_kpt.config=spec.text"}, wantErr: "spec.text is not a function config"},
 		"both":           {why: "a function has one config", properties: []string{"_kpt.config=spec.config", "a=spec.text"}, wantErr: "has both inputs and _kpt.config"},
 	}
 	for name, test := range tests {
