@@ -77,10 +77,11 @@ type Record struct {
 
 	Metadata   *Metadata
 	Digest     Digest
-	Package    []byte          // the encoded package; read only on request
-	Plugin     []byte          // plugins: the encoded plugin
-	CRDs       bool            // templates: the package contains custom resource definitions
-	Conditions []tko.Condition // sites, deployments, plugins
+	Package    []byte                // the encoded package; read only on request
+	Plugin     []byte                // plugins: the encoded plugin
+	CRDs       bool                  // templates: the package contains custom resource definitions
+	Conditions []tko.Condition       // sites, deployments, plugins
+	Steps      []tko.PreparationStep // of the revision: written with it, and read by Revision only
 
 	Deployments []string // templates, sites: sorted IDs of their deployments; read only on request
 	Count       int      // templates, sites: number of their deployments; only lists read it, on request

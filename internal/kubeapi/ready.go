@@ -56,7 +56,7 @@ func conditionsOf(r catalog.Record) []metav1.Condition {
 			observed = r.Revision // each revision sets it again, and kubectl waits for the observed generation
 		}
 		list = append(list, metav1.Condition{
-			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: reason, Message: c.Message,
+			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: reason, Message: c.Text(),
 			LastTransitionTime: metav1.NewTime(c.LastTransition), ObservedGeneration: observed,
 		})
 	}
@@ -94,7 +94,7 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 		return ready, true
 	}
 	if c, ok := byType[tko.ConditionDeleting]; ok && c.Status == tko.ConditionTrue {
-		return not(tko.ConditionFalse, c.Reason, c.Message, c.LastTransition)
+		return not(tko.ConditionFalse, c.Reason, c.Text(), c.LastTransition)
 	}
 	_, asked := byType[tko.ConditionScheduled]
 	switch r.Kind {
@@ -109,11 +109,11 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 		}{{tko.ConditionPrepared, r.Prepared}, {tko.ConditionApproved, r.Approved}} {
 			c := byType[flag.typ]
 			if since = laterOf(since, c.LastTransition); !flag.is {
-				return not(tko.ConditionFalse, cmp.Or(c.Reason, "Not"+flag.typ), c.Message, since)
+				return not(tko.ConditionFalse, cmp.Or(c.Reason, "Not"+flag.typ), c.Text(), since)
 			}
 		}
 		if c, ok := byType[tko.ConditionPlaced]; ok && c.Status != tko.ConditionTrue {
-			return not(c.Status, c.Reason, c.Message, c.LastTransition)
+			return not(c.Status, c.Reason, c.Text(), c.LastTransition)
 		}
 		if r.Site == "" {
 			return not(tko.ConditionFalse, reasonNoSite, "the deployment has no site: if it is a topology, wait for its children, which name it in spec.parentDeploymentId", since)
@@ -130,7 +130,7 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 			continue
 		}
 		if since = laterOf(since, c.LastTransition); c.Status != tko.ConditionTrue {
-			return not(c.Status, c.Reason, c.Message, c.LastTransition)
+			return not(c.Status, c.Reason, c.Text(), c.LastTransition)
 		}
 		if c.ObservedRevision < r.Revision {
 			return not(tko.ConditionUnknown, reasonOutdated, fmt.Sprintf("%s was observed at revision %d only", typ, c.ObservedRevision), laterOf(since, r.Updated))

@@ -40,9 +40,9 @@ func (r *Runner) Check(p tko.Plugin) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("the program %q can't be executed", p.Arguments[0])
+		return fmt.Errorf("program %q: not executable", p.Arguments[0])
 	default:
-		return fmt.Errorf("there is no program %q", p.Arguments[0])
+		return fmt.Errorf("program %q: not found", p.Arguments[0])
 	}
 }
 
@@ -113,7 +113,7 @@ func (i *Inspector) inspect(ctx context.Context) error {
 // condition returns the Runnable condition of a plugin; ok is false if it need
 // not be written.
 func (i *Inspector) condition(p tko.Plugin) (c tko.Condition, ok bool) {
-	c = tko.Condition{Type: tko.ConditionRunnable, Status: tko.ConditionTrue, Reason: ReasonProgramFound, Message: "the program is there", ObservedRevision: p.Stamp.Revision}
+	c = tko.Condition{Type: tko.ConditionRunnable, Status: tko.ConditionTrue, Reason: ReasonProgramFound, Message: "the program was found", ObservedRevision: p.Stamp.Revision}
 	if err := i.Runner.Check(p); err != nil {
 		c.Status, c.Reason = tko.ConditionFalse, ReasonProgramMissing
 		c.Message = fmt.Sprintf("%v on the server %s: install it there, or register the plugin with the program's path", err, i.Host)

@@ -100,7 +100,7 @@ func TestMissingProgramIsReported(t *testing.T) {
 		}
 		// reported by a server that no longer exists
 		if err := data.SetConditions(ctx, tko.KindPlugin, missing.ID(), []tko.Condition{{
-			Type: tko.ConditionRunnable, Status: tko.ConditionFalse, Reason: plugin.ReasonProgramMissing, Message: "there is no program on the server two: ", ObservedRevision: 1,
+			Type: tko.ConditionRunnable, Status: tko.ConditionFalse, Reason: plugin.ReasonProgramMissing, Message: "program \"x\": not found on the server two: ", ObservedRevision: 1,
 		}}); err != nil {
 			t.Fatal(err)
 		}
