@@ -5496,6 +5496,232 @@ func (x *ForgetSource) GetClaim() *WorkItem {
 	return nil
 }
 
+type GetTargetState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the resource of the site's package that triggers the target
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTargetState) Reset() {
+	*x = GetTargetState{}
+	mi := &file_tko_tko_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTargetState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTargetState) ProtoMessage() {}
+
+func (x *GetTargetState) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
+func (*GetTargetState) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *GetTargetState) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *GetTargetState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// What a target of the meta-scheduler saves for a site: a record of what it made
+// in a system that has no place for such a record.
+type TargetState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	State         []byte                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // in a form of the target's own; at most 64 MiB
+	Version       int64                  `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // counts the saves, from 1; read only
+	Updated       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated,proto3" json:"updated,omitempty"`  // read only
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TargetState) Reset() {
+	*x = TargetState{}
+	mi := &file_tko_tko_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TargetState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TargetState) ProtoMessage() {}
+
+func (x *TargetState) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
+func (*TargetState) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *TargetState) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *TargetState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TargetState) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *TargetState) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *TargetState) GetUpdated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Updated
+	}
+	return nil
+}
+
+type SaveTargetState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         *TargetState           `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Claim         *WorkItem              `protobuf:"bytes,2,opt,name=claim,proto3" json:"claim,omitempty"` // of the site's work
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveTargetState) Reset() {
+	*x = SaveTargetState{}
+	mi := &file_tko_tko_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveTargetState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveTargetState) ProtoMessage() {}
+
+func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
+func (*SaveTargetState) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *SaveTargetState) GetState() *TargetState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *SaveTargetState) GetClaim() *WorkItem {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+type SaveTargetStateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveTargetStateResponse) Reset() {
+	*x = SaveTargetStateResponse{}
+	mi := &file_tko_tko_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveTargetStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveTargetStateResponse) ProtoMessage() {}
+
+func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
+func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *SaveTargetStateResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 var File_tko_tko_proto protoreflect.FileDescriptor
 
 const file_tko_tko_proto_rawDesc = "" +
@@ -6034,7 +6260,21 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"G\n" +
 	"\fForgetSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
-	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim2\x99\x14\n" +
+	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"<\n" +
+	"\x0eGetTargetState\x12\x16\n" +
+	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x9f\x01\n" +
+	"\vTargetState\x12\x16\n" +
+	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\fR\x05state\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x03R\aversion\x124\n" +
+	"\aupdated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\"^\n" +
+	"\x0fSaveTargetState\x12&\n" +
+	"\x05state\x18\x01 \x01(\v2\x10.tko.TargetStateR\x05state\x12#\n" +
+	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"3\n" +
+	"\x17SaveTargetStateResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion2\x99\x15\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -6082,7 +6322,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\vlistSources\x12\x16.google.protobuf.Empty\x1a\v.tko.Source0\x01\x126\n" +
 	"\n" +
 	"saveSource\x12\x0f.tko.SaveSource\x1a\x17.tko.SaveSourceResponse\x129\n" +
-	"\fforgetSource\x12\x11.tko.ForgetSource\x1a\x16.google.protobuf.EmptyB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\fforgetSource\x12\x11.tko.ForgetSource\x1a\x16.google.protobuf.Empty\x127\n" +
+	"\x0egetTargetState\x12\x13.tko.GetTargetState\x1a\x10.tko.TargetState\x12E\n" +
+	"\x0fsaveTargetState\x12\x14.tko.SaveTargetState\x1a\x1c.tko.SaveTargetStateResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_tko_proto_rawDescOnce sync.Once
@@ -6097,7 +6339,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 88)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6174,196 +6416,207 @@ var file_tko_tko_proto_goTypes = []any{
 	(*SaveSource)(nil),                           // 72: tko.SaveSource
 	(*SaveSourceResponse)(nil),                   // 73: tko.SaveSourceResponse
 	(*ForgetSource)(nil),                         // 74: tko.ForgetSource
-	nil,                                          // 75: tko.Template.MetadataEntry
-	nil,                                          // 76: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 77: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 78: tko.Site.MetadataEntry
-	nil,                                          // 79: tko.ListedSite.MetadataEntry
-	nil,                                          // 80: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 81: tko.Deployment.MetadataEntry
-	nil,                                          // 82: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 83: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 84: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 85: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 86: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 87: tko.Plugin.PropertiesEntry
-	nil,                                          // 88: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 89: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 90: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 91: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 92: google.protobuf.Empty
+	(*GetTargetState)(nil),                       // 75: tko.GetTargetState
+	(*TargetState)(nil),                          // 76: tko.TargetState
+	(*SaveTargetState)(nil),                      // 77: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 78: tko.SaveTargetStateResponse
+	nil,                                          // 79: tko.Template.MetadataEntry
+	nil,                                          // 80: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 81: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 82: tko.Site.MetadataEntry
+	nil,                                          // 83: tko.ListedSite.MetadataEntry
+	nil,                                          // 84: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 85: tko.Deployment.MetadataEntry
+	nil,                                          // 86: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 87: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 88: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 89: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 90: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 91: tko.Plugin.PropertiesEntry
+	nil,                                          // 92: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 93: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 94: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 95: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 96: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	75,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	90,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	79,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	94,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	40,  // 2: tko.Template.stamp:type_name -> tko.Stamp
-	76,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	90,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	80,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	94,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	40,  // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	77,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	81,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	5,   // 7: tko.ListTemplates.window:type_name -> tko.Window
 	10,  // 8: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	78,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	90,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	82,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	94,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	40,  // 11: tko.Site.stamp:type_name -> tko.Stamp
-	79,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	90,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	83,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	94,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	40,  // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
-	80,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	84,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	5,   // 16: tko.ListSites.window:type_name -> tko.Window
 	16,  // 17: tko.ListSites.select:type_name -> tko.SelectSites
-	81,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	90,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	90,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	85,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	94,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	94,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	40,  // 21: tko.Deployment.stamp:type_name -> tko.Stamp
-	82,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	90,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	90,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	86,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	94,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	94,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	40,  // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	83,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	84,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	85,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	86,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	87,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	88,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	89,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	90,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	5,   // 30: tko.ListDeployments.window:type_name -> tko.Window
 	24,  // 31: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	90,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	90,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	90,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	87,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	94,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	94,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	94,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	91,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	36,  // 36: tko.Plugin.triggers:type_name -> tko.GVK
 	40,  // 37: tko.Plugin.stamp:type_name -> tko.Stamp
 	36,  // 38: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	5,   // 39: tko.ListPlugins.window:type_name -> tko.Window
 	38,  // 40: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	90,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	90,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	94,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	94,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	41,  // 43: tko.Stamp.conditions:type_name -> tko.Condition
 	42,  // 44: tko.Stamp.steps:type_name -> tko.PreparationStep
-	90,  // 45: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	90,  // 46: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	91,  // 47: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	94,  // 45: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	94,  // 46: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	95,  // 47: tko.PreparationStep.took:type_name -> google.protobuf.Duration
 	24,  // 48: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	41,  // 49: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	42,  // 50: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
 	48,  // 51: tko.CreateChildren.children:type_name -> tko.Child
-	88,  // 52: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	92,  // 52: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
 	41,  // 53: tko.SetConditions.conditions:type_name -> tko.Condition
-	91,  // 54: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	91,  // 55: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	95,  // 54: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	95,  // 55: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
 	55,  // 56: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
 	55,  // 57: tko.RenewWork.items:type_name -> tko.WorkItem
-	91,  // 58: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	95,  // 58: tko.RenewWork.lease:type_name -> google.protobuf.Duration
 	55,  // 59: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
 	59,  // 60: tko.FinishWork.items:type_name -> tko.FinishedWork
 	55,  // 61: tko.FinishedWork.item:type_name -> tko.WorkItem
 	0,   // 62: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	91,  // 63: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	95,  // 63: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
 	1,   // 64: tko.Change.op:type_name -> tko.Change.Op
-	90,  // 65: tko.Change.time:type_name -> google.protobuf.Timestamp
-	89,  // 66: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	94,  // 65: tko.Change.time:type_name -> google.protobuf.Timestamp
+	93,  // 66: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
 	37,  // 67: tko.PutEntity.plugin:type_name -> tko.Plugin
 	55,  // 68: tko.PutEntity.claim:type_name -> tko.WorkItem
 	55,  // 69: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	90,  // 70: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	94,  // 70: tko.Source.updated:type_name -> google.protobuf.Timestamp
 	69,  // 71: tko.Source.status:type_name -> tko.SourceStatus
 	70,  // 72: tko.SourceStatus.items:type_name -> tko.SourceItem
 	71,  // 73: tko.SourceStatus.operations:type_name -> tko.SourceOperation
 	41,  // 74: tko.SourceStatus.conditions:type_name -> tko.Condition
-	90,  // 75: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	94,  // 75: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
 	68,  // 76: tko.SaveSource.source:type_name -> tko.Source
 	55,  // 77: tko.SaveSource.claim:type_name -> tko.WorkItem
 	55,  // 78: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	92,  // 79: tko.Data.about:input_type -> google.protobuf.Empty
-	7,   // 80: tko.Data.registerTemplate:input_type -> tko.Template
-	6,   // 81: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	9,   // 82: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	11,  // 83: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	10,  // 84: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	13,  // 85: tko.Data.registerSite:input_type -> tko.Site
-	12,  // 86: tko.Data.deleteSite:input_type -> tko.SiteID
-	15,  // 87: tko.Data.getSite:input_type -> tko.GetSite
-	17,  // 88: tko.Data.listSites:input_type -> tko.ListSites
-	16,  // 89: tko.Data.purgeSites:input_type -> tko.SelectSites
-	21,  // 90: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	18,  // 91: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	23,  // 92: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	25,  // 93: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	24,  // 94: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	26,  // 95: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	28,  // 96: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	30,  // 97: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	37,  // 98: tko.Data.registerPlugin:input_type -> tko.Plugin
-	35,  // 99: tko.Data.deletePlugin:input_type -> tko.PluginID
-	35,  // 100: tko.Data.getPlugin:input_type -> tko.PluginID
-	39,  // 101: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	38,  // 102: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	43,  // 103: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	45,  // 104: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	32,  // 105: tko.Data.listModifications:input_type -> tko.ListModifications
-	34,  // 106: tko.Data.breakModification:input_type -> tko.BreakModification
-	47,  // 107: tko.Data.createChildren:input_type -> tko.CreateChildren
-	50,  // 108: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	52,  // 109: tko.Data.setConditions:input_type -> tko.SetConditions
-	53,  // 110: tko.Data.claimWork:input_type -> tko.ClaimWork
-	56,  // 111: tko.Data.renewWork:input_type -> tko.RenewWork
-	58,  // 112: tko.Data.finishWork:input_type -> tko.FinishWork
-	60,  // 113: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	62,  // 114: tko.Data.putEntity:input_type -> tko.PutEntity
-	64,  // 115: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	65,  // 116: tko.Data.callSites:input_type -> tko.CallSites
-	66,  // 117: tko.Data.callSources:input_type -> tko.CallSources
-	67,  // 118: tko.Data.getSource:input_type -> tko.GetSource
-	92,  // 119: tko.Data.listSources:input_type -> google.protobuf.Empty
-	72,  // 120: tko.Data.saveSource:input_type -> tko.SaveSource
-	74,  // 121: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	2,   // 122: tko.Data.about:output_type -> tko.AboutResponse
-	3,   // 123: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	4,   // 124: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	7,   // 125: tko.Data.getTemplate:output_type -> tko.Template
-	8,   // 126: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	4,   // 127: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	3,   // 128: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	4,   // 129: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	13,  // 130: tko.Data.getSite:output_type -> tko.Site
-	14,  // 131: tko.Data.listSites:output_type -> tko.ListedSite
-	4,   // 132: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	22,  // 133: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	4,   // 134: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	19,  // 135: tko.Data.getDeployment:output_type -> tko.Deployment
-	20,  // 136: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	4,   // 137: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	27,  // 138: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	29,  // 139: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	31,  // 140: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	3,   // 141: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	4,   // 142: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	37,  // 143: tko.Data.getPlugin:output_type -> tko.Plugin
-	37,  // 144: tko.Data.listPlugins:output_type -> tko.Plugin
-	4,   // 145: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	44,  // 146: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	46,  // 147: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	33,  // 148: tko.Data.listModifications:output_type -> tko.Modification
-	33,  // 149: tko.Data.breakModification:output_type -> tko.Modification
-	49,  // 150: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	51,  // 151: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	92,  // 152: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	54,  // 153: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	57,  // 154: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	92,  // 155: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	61,  // 156: tko.Data.watchChanges:output_type -> tko.Change
-	63,  // 157: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	4,   // 158: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	92,  // 159: tko.Data.callSites:output_type -> google.protobuf.Empty
-	92,  // 160: tko.Data.callSources:output_type -> google.protobuf.Empty
-	68,  // 161: tko.Data.getSource:output_type -> tko.Source
-	68,  // 162: tko.Data.listSources:output_type -> tko.Source
-	73,  // 163: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	92,  // 164: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	122, // [122:165] is the sub-list for method output_type
-	79,  // [79:122] is the sub-list for method input_type
-	79,  // [79:79] is the sub-list for extension type_name
-	79,  // [79:79] is the sub-list for extension extendee
-	0,   // [0:79] is the sub-list for field type_name
+	94,  // 79: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	76,  // 80: tko.SaveTargetState.state:type_name -> tko.TargetState
+	55,  // 81: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	96,  // 82: tko.Data.about:input_type -> google.protobuf.Empty
+	7,   // 83: tko.Data.registerTemplate:input_type -> tko.Template
+	6,   // 84: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	9,   // 85: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	11,  // 86: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	10,  // 87: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	13,  // 88: tko.Data.registerSite:input_type -> tko.Site
+	12,  // 89: tko.Data.deleteSite:input_type -> tko.SiteID
+	15,  // 90: tko.Data.getSite:input_type -> tko.GetSite
+	17,  // 91: tko.Data.listSites:input_type -> tko.ListSites
+	16,  // 92: tko.Data.purgeSites:input_type -> tko.SelectSites
+	21,  // 93: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	18,  // 94: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	23,  // 95: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	25,  // 96: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	24,  // 97: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	26,  // 98: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	28,  // 99: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	30,  // 100: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	37,  // 101: tko.Data.registerPlugin:input_type -> tko.Plugin
+	35,  // 102: tko.Data.deletePlugin:input_type -> tko.PluginID
+	35,  // 103: tko.Data.getPlugin:input_type -> tko.PluginID
+	39,  // 104: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	38,  // 105: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	43,  // 106: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	45,  // 107: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	32,  // 108: tko.Data.listModifications:input_type -> tko.ListModifications
+	34,  // 109: tko.Data.breakModification:input_type -> tko.BreakModification
+	47,  // 110: tko.Data.createChildren:input_type -> tko.CreateChildren
+	50,  // 111: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	52,  // 112: tko.Data.setConditions:input_type -> tko.SetConditions
+	53,  // 113: tko.Data.claimWork:input_type -> tko.ClaimWork
+	56,  // 114: tko.Data.renewWork:input_type -> tko.RenewWork
+	58,  // 115: tko.Data.finishWork:input_type -> tko.FinishWork
+	60,  // 116: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	62,  // 117: tko.Data.putEntity:input_type -> tko.PutEntity
+	64,  // 118: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	65,  // 119: tko.Data.callSites:input_type -> tko.CallSites
+	66,  // 120: tko.Data.callSources:input_type -> tko.CallSources
+	67,  // 121: tko.Data.getSource:input_type -> tko.GetSource
+	96,  // 122: tko.Data.listSources:input_type -> google.protobuf.Empty
+	72,  // 123: tko.Data.saveSource:input_type -> tko.SaveSource
+	74,  // 124: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	75,  // 125: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	77,  // 126: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	2,   // 127: tko.Data.about:output_type -> tko.AboutResponse
+	3,   // 128: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	4,   // 129: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	7,   // 130: tko.Data.getTemplate:output_type -> tko.Template
+	8,   // 131: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	4,   // 132: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	3,   // 133: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	4,   // 134: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	13,  // 135: tko.Data.getSite:output_type -> tko.Site
+	14,  // 136: tko.Data.listSites:output_type -> tko.ListedSite
+	4,   // 137: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	22,  // 138: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	4,   // 139: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	19,  // 140: tko.Data.getDeployment:output_type -> tko.Deployment
+	20,  // 141: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	4,   // 142: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	27,  // 143: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	29,  // 144: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	31,  // 145: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	3,   // 146: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	4,   // 147: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	37,  // 148: tko.Data.getPlugin:output_type -> tko.Plugin
+	37,  // 149: tko.Data.listPlugins:output_type -> tko.Plugin
+	4,   // 150: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	44,  // 151: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	46,  // 152: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	33,  // 153: tko.Data.listModifications:output_type -> tko.Modification
+	33,  // 154: tko.Data.breakModification:output_type -> tko.Modification
+	49,  // 155: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	51,  // 156: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	96,  // 157: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	54,  // 158: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	57,  // 159: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	96,  // 160: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	61,  // 161: tko.Data.watchChanges:output_type -> tko.Change
+	63,  // 162: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	4,   // 163: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	96,  // 164: tko.Data.callSites:output_type -> google.protobuf.Empty
+	96,  // 165: tko.Data.callSources:output_type -> google.protobuf.Empty
+	68,  // 166: tko.Data.getSource:output_type -> tko.Source
+	68,  // 167: tko.Data.listSources:output_type -> tko.Source
+	73,  // 168: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	96,  // 169: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	76,  // 170: tko.Data.getTargetState:output_type -> tko.TargetState
+	78,  // 171: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	127, // [127:172] is the sub-list for method output_type
+	82,  // [82:127] is the sub-list for method input_type
+	82,  // [82:82] is the sub-list for extension type_name
+	82,  // [82:82] is the sub-list for extension extendee
+	0,   // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -6379,7 +6632,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   88,
+			NumMessages:   92,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

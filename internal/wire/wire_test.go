@@ -135,6 +135,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 			Conditions: stamp1.Conditions,
 		},
 	}, infallible(NewSource), infallible(Source))
+	checkRoundTrip(t, "target state", tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 255}, Version: 3, Updated: moment}, infallible(NewTargetState), infallible(TargetState))
 	checkRoundTrip(t, "put", tko.Put{
 		Kind: tko.KindPlugin, ID: "i", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Package: pkg, Plugin: tko.Plugin{Type: "prepare", Name: "n"},
 		Origin: "o", DryRun: true,
