@@ -27,14 +27,14 @@ func ConfirmationOf(ctx context.Context) (count int, ok bool) {
 
 type keepPackageKey struct{}
 
-// WithKeepPackage lets registrations made with the context refuse to replace a
+// WithPackageRequired lets registrations made with the context refuse to replace a
 // package that has resources because none was given: an [ErrInvalid].
-func WithKeepPackage(ctx context.Context) context.Context {
+func WithPackageRequired(ctx context.Context) context.Context {
 	return context.WithValue(ctx, keepPackageKey{}, true)
 }
 
-// KeepsPackage says whether the context was made by [WithKeepPackage].
-func KeepsPackage(ctx context.Context) bool {
+// PackageRequired says whether the context was made by [WithPackageRequired].
+func PackageRequired(ctx context.Context) bool {
 	keeps, _ := ctx.Value(keepPackageKey{}).(bool)
 	return keeps
 }

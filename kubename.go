@@ -105,10 +105,10 @@ func FromLabel(label, text string) (key, value string, escaped bool) {
 // HasLabelPrefix says whether a label's key has a prefix.
 func HasLabelPrefix(label string) bool { return strings.Contains(label, "/") }
 
-// CheckKeptName says what is wrong with the name that a deployment shall keep in
+// CheckKubernetesName says what is wrong with the name that a deployment shall keep in
 // Kubernetes: it is a DNS subdomain, as names of custom resources are. The error
 // is an ErrInvalid.
-func CheckKeptName(name string) error {
+func CheckKubernetesName(name string) error {
 	if name == "" || len(name) > MaxKubeNameLength {
 		return Errorf(ErrInvalid, "the name %.80q has %d characters: use 1 to %d", name, len(name), MaxKubeNameLength)
 	}

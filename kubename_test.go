@@ -95,12 +95,12 @@ func TestFromLabel(t *testing.T) {
 func TestCheckKeptName(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a", "my-app.v1", "0", strings.Repeat("a", 253)} {
-		if err := tko.CheckKeptName(name); err != nil {
+		if err := tko.CheckKubernetesName(name); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, name := range []string{"", "-a", "a-", "a..b", ".a", "My", "a_b", "a/b", "ä", strings.Repeat("a", 254)} {
-		if err := tko.CheckKeptName(name); !errors.Is(err, tko.ErrInvalid) {
+		if err := tko.CheckKubernetesName(name); !errors.Is(err, tko.ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

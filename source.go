@@ -19,10 +19,10 @@ type Source struct {
 	// Approved is the digest of what somebody approved last: see
 	// SourceStatus.Asks. Read only.
 	Approved string
-	// Called says that a look at it is due, was called for, or goes on: what is
+	// Enqueued says that a look at it is due, was called for, or goes on: what is
 	// known of it is older than the last call. Only of sources of GitOps; read
 	// only.
-	Called bool
+	Enqueued bool
 
 	Version int64     // counts the saves, from 1; read only
 	Updated time.Time // of the newest save; read only
@@ -44,16 +44,16 @@ func IsSiteSource(name string) bool { return strings.HasPrefix(name, siteSource)
 
 // SourceStatus is what a source shows of itself.
 type SourceStatus struct {
-	Kind      string       `json:"kind,omitempty"` // git, GitRepository, OCIRepository, Bucket, ExternalArtifact
-	URL       string       `json:"url,omitempty"`  // without credentials
-	Ref       string       `json:"ref,omitempty"`
-	Path      string       `json:"path,omitempty"`
-	Attempted string       `json:"attempted,omitempty"` // the revision that was tried last
-	Applied   string       `json:"applied,omitempty"`   // the newest revision that is applied whole
-	Asks      string       `json:"asks,omitempty"`      // digest of a removal that waits for approval
-	Holder    string       `json:"holder,omitempty"`    // who worked on it last
-	Messages  []string     `json:"messages,omitempty"`  // beside the conditions: what is left alone, and why
-	Items     []SourceItem `json:"items,omitempty"`     // the inventory
+	Kind           string       `json:"kind,omitempty"` // git, GitRepository, OCIRepository, Bucket, ExternalArtifact
+	URL            string       `json:"url,omitempty"`  // without credentials
+	Ref            string       `json:"ref,omitempty"`
+	Path           string       `json:"path,omitempty"`
+	Attempted      string       `json:"attempted,omitempty"` // the revision that was tried last
+	Applied        string       `json:"applied,omitempty"`   // the newest revision that is applied whole
+	PendingRemoval string       `json:"asks,omitempty"`      // digest of a removal that waits for approval
+	Holder         string       `json:"holder,omitempty"`    // who worked on it last
+	Messages       []string     `json:"messages,omitempty"`  // beside the conditions: what is left alone, and why
+	Items          []SourceItem `json:"items,omitempty"`     // the inventory
 	// Operations are the last ones, the newest first.
 	Operations []SourceOperation `json:"operations,omitempty"`
 	Conditions []Condition       `json:"conditions,omitempty"` // Ready, Reconciling, Stalled

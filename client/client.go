@@ -167,7 +167,7 @@ func (c *Client) failed(err error) error {
 	// What gRPC says of a connection is for its developers.
 	text := err.Error()
 	_, cause, dialing := strings.Cut(text, "Error while dialing: ")
-	if !dialing && (!isUnavailable(err) || wire.Said(err)) {
+	if !dialing && (!isUnavailable(err) || wire.Message(err)) {
 		return err
 	}
 	if dialing {

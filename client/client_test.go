@@ -215,7 +215,7 @@ func TestConfirmationsAndKeepingPackages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep := tko.WithKeepPackage(ctx)
+	keep := tko.WithPackageRequired(ctx)
 	if _, err := c.RegisterTemplate(keep, tko.Template{ID: "t"}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("register a template: %v", err)
 	}
@@ -291,7 +291,7 @@ func TestWorkAndWatch(t *testing.T) {
 	if items, err = c.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueuePrepare, Max: 10, Lease: time.Minute}); err != nil || len(items) != 0 {
 		t.Errorf("claimed %v, %v after all is done", items, err)
 	}
-	if err := c.CallSites(ctx, []tko.SiteID{"lagos", "abuja"}); err != nil {
+	if err := c.EnqueueSites(ctx, []tko.SiteID{"lagos", "abuja"}); err != nil {
 		t.Error(err)
 	}
 	if items, err = c.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueueSchedule, Max: 10, Lease: time.Minute}); err != nil || len(items) != 2 {

@@ -29,7 +29,7 @@ func (c *Client) RegisterTemplate(ctx context.Context, t tko.Template) (revision
 	if err != nil {
 		return 0, err
 	}
-	m.KeepPackage = tko.KeepsPackage(ctx)
+	m.KeepPackage = tko.PackageRequired(ctx)
 	answer, err := callAgain(ctx, c, c.data.RegisterTemplate, m)
 	if err != nil {
 		return 0, err
@@ -86,7 +86,7 @@ func (c *Client) RegisterSite(ctx context.Context, s tko.Site) (revision int64, 
 	if err != nil {
 		return 0, err
 	}
-	m.KeepPackage = tko.KeepsPackage(ctx)
+	m.KeepPackage = tko.PackageRequired(ctx)
 	answer, err := callAgain(ctx, c, c.data.RegisterSite, m)
 	if err != nil {
 		return 0, err

@@ -37,8 +37,8 @@ func (c *Client) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dry
 	}))
 }
 
-// CallSites calls for a look at sites, because of what was noticed there.
-func (c *Client) CallSites(ctx context.Context, ids []tko.SiteID) error {
+// EnqueueSites calls for a look at sites, because of what was noticed there.
+func (c *Client) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	m := &tkopb.CallSites{SiteId: make([]string, len(ids))}
 	for i, id := range ids {
 		m.SiteId[i] = string(id)
@@ -47,11 +47,11 @@ func (c *Client) CallSites(ctx context.Context, ids []tko.SiteID) error {
 	return err
 }
 
-// CallSources calls for a look at sources of GitOps; only at those that nobody
+// EnqueueSources calls for a look at sources of GitOps; only at those that nobody
 // has called for yet, if missing is set. approve, if not empty, approves the
 // removal that the one source asks about, by its digest: a tko.ErrConflict says
 // that it asks about something else by now.
-func (c *Client) CallSources(ctx context.Context, names []string, missing bool, approve string) error {
+func (c *Client) EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error {
 	_, err := callAgain(ctx, c, c.data.CallSources, &tkopb.CallSources{Names: names, Missing: missing, Approve: approve})
 	return err
 }

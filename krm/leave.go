@@ -14,22 +14,22 @@ const (
 // maxListDepth bounds lists in lists.
 const maxListDepth = 8
 
-// StaysHome says whether a resource is never handed to a site: it is for local
+// IsLocal says whether a resource is never handed to a site: it is for local
 // tools, or it is orchestration that nothing at the site watches.
-func (r Resource) StaysHome() bool {
+func (r Resource) IsLocal() bool {
 	if r.Annotation(AnnotationLocal) == "true" {
 		return true
 	}
 	return r.GVK().Orchestration() && r.Annotation(AnnotationDeploy) != "true"
 }
 
-// Leaving returns what may leave TKO: the package without the resources for
+// Deployable returns what may leave TKO: the package without the resources for
 // local tools, with the items of each v1 List in its place. Resources of
 // nephio.org groups are in it: whether such a resource goes to a site, or is
 // read by what schedules there, is known at the target (see
-// [Resource.StaysHome]). A List that is malformed stays as it is. The resources
+// [Resource.IsLocal]). A List that is malformed stays as it is. The resources
 // are shared with the package.
-func (p Package) Leaving() Package {
+func (p Package) Deployable() Package {
 	plain := func(r Resource) bool { return r.Annotation(AnnotationLocal) != "true" && !r.isList() }
 	if !slices.ContainsFunc(p, func(r Resource) bool { return !plain(r) }) {
 		return p

@@ -53,9 +53,9 @@ func TestLeaving(t *testing.T) {
 			t.Parallel()
 			before := test.resource.Clone()
 			var leaving, toSites []string
-			for _, r := range (krm.Package{test.resource}).Leaving() {
+			for _, r := range (krm.Package{test.resource}).Deployable() {
 				leaving = append(leaving, r.Name())
-				if !r.StaysHome() {
+				if !r.IsLocal() {
 					toSites = append(toSites, r.Name())
 				}
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/demo"
-	"github.com/tko-orchestrator/tko/test/kube"
+	"github.com/tko-orchestrator/tko/internal/kube"
 )
 
 // clusterNames are the sites' clusters: their kubeconfigs are called so.
@@ -75,7 +75,7 @@ func runKubernetes(ctx context.Context, o options) (err error) {
 		return nil // Ctrl-C
 	}
 	if err != nil {
-		if p, lookErr := demo.Look(ctx, c); lookErr == nil && len(p.Problems) > 0 {
+		if p, lookErr := demo.Observe(ctx, c); lookErr == nil && len(p.Problems) > 0 {
 			err = fmt.Errorf("%w\n%s", err, strings.Join(p.Problems, "\n"))
 		}
 		return fmt.Errorf("%w\nThe server's log is in %s", err, server.log)

@@ -19,6 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/flux"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 // gitOpsSources are those that the settings name.
@@ -115,11 +116,11 @@ func (d decrypting) Open(_ context.Context, files *tree.Tree, _ string) (fs.FS, 
 
 // serveHooks serves webhooks until the context ends.
 func (s *server) serveHooks(ctx context.Context, l net.Listener, controller *gitops.Controller) error {
-	secret := func() (config.Secret, error) {
+	readKey := func() (secret.Text, error) {
 		text, err := os.ReadFile(s.config.GitOps.WebhookSecret)
-		return config.Secret(strings.TrimSpace(string(text))), err
+		return secret.Text(strings.TrimSpace(string(text))), err
 	}
-	handler := gitops.Hooks(secret, controller.Names, controller.Call, s.log)
+	handler := gitops.Hooks(readKey, controller.Names, controller.Call, s.log)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

@@ -504,7 +504,7 @@ func (s *server) events(ctx context.Context, controllers *errgroup.Group, worker
 			return work.Result{Outcome: tko.WorkFailed, Err: err}
 		},
 	}
-	if err := s.service.CallRecorder(ctx); err != nil {
+	if err := s.service.EnqueueEvents(ctx); err != nil {
 		return err
 	}
 	controllers.Go(func() error { return loop.Run(ctx) })

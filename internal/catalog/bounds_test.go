@@ -60,7 +60,7 @@ func TestTooMuchWorkInOneCallIsRefused(t *testing.T) {
 	_, err := w.RenewWork(w.ctx, items, time.Second)
 	wantError(t, err, tko.ErrInvalid, "10001", "at most 10000")
 	wantError(t, w.FinishWork(w.ctx, finished), tko.ErrInvalid, "10001", "at most 10000")
-	wantError(t, w.CallSources(w.ctx, names, false, ""), tko.ErrInvalid, "10001", "at most 10000")
+	wantError(t, w.EnqueueSources(w.ctx, names, false, ""), tko.ErrInvalid, "10001", "at most 10000")
 }
 
 func TestChildrenStopWhenTheirCallerGoes(t *testing.T) {

@@ -255,7 +255,7 @@ func deploymentOf(r Record) (tko.Deployment, error) {
 	for _, id := range r.Replaces {
 		d.Replaces = append(d.Replaces, tko.DeploymentID(id))
 	}
-	if r.KeptName() != "" {
+	if r.KubernetesName() != "" {
 		d.Origin = "" // which would make it one of its parent's placements
 	}
 	if r.Package == nil {

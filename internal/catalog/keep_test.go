@@ -11,7 +11,7 @@ import (
 func TestForgottenPackageEmptiesAnEntity(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
-	keep := tko.WithKeepPackage(w.ctx)
+	keep := tko.WithPackageRequired(w.ctx)
 	w.template("t", thing("of-t", "a: 1"))
 	w.site("s", thing("connection", "a: 1"))
 	w.site("empty", "")

@@ -11,9 +11,9 @@ import (
 // origin begins so (see originOf).
 const keptNames = "kept/"
 
-// KeptName is the name that a deployment was given when it was created, and by
+// KubernetesName is the name that a deployment was given when it was created, and by
 // which it is known in Kubernetes; "" if it is known by its ID.
-func (r Record) KeptName() string {
+func (r Record) KubernetesName() string {
 	name, ok := strings.CutPrefix(r.Origin, keptNames)
 	if !ok {
 		return ""
@@ -27,7 +27,7 @@ func NameOrigin(name string) string { return keptNames + name }
 // newName is the origin of a new deployment with a name: an *ExistsError if there
 // is one.
 func (s *Service) newName(ctx context.Context, name string) (origin string, err error) {
-	if err := tko.CheckKeptName(name); err != nil {
+	if err := tko.CheckKubernetesName(name); err != nil {
 		return "", err
 	}
 	if isDeploymentID(name) {
@@ -43,7 +43,7 @@ func (s *Service) newName(ctx context.Context, name string) (origin string, err 
 // Named is the key of the deployment of a name; without an ID if there is none.
 func (s *Service) Named(ctx context.Context, name string) (Key, error) {
 	key := Key{Kind: tko.KindDeployment}
-	if tko.CheckKeptName(name) != nil {
+	if tko.CheckKubernetesName(name) != nil {
 		return key, nil
 	}
 	for r, err := range s.store.List(ctx, Query{Kind: key.Kind, Origin: NameOrigin(name), Limit: 1}) {

@@ -90,7 +90,7 @@ func TestPutEntity(t *testing.T) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
-	if err := w.CallSources(w.ctx, []string{"fleet"}, false, ""); err != nil {
+	if err := w.EnqueueSources(w.ctx, []string{"fleet"}, false, ""); err != nil {
 		t.Fatal(err)
 	}
 	items, err := w.ClaimWork(w.ctx, tko.ClaimWork{Queue: tko.QueueGitOps, Worker: "me", Max: 1, Lease: time.Minute})

@@ -139,7 +139,7 @@ type Put struct {
 	Attached []byte // compact JSON of the transport's own, or nil
 
 	Origin string // of a new deployment: there is one of it at most
-	Name   string // of a new deployment: by which it is known; see [Record.KeptName]
+	Name   string // of a new deployment: by which it is known; see [Record.KubernetesName]
 
 	FromTemplate bool // the package of a deployment that is there was made from its template as that is now
 

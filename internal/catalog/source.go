@@ -72,10 +72,10 @@ func checkSourceName(name string) error {
 	return nil
 }
 
-// CallSources calls for a look at sources; only at those that nobody has
+// EnqueueSources calls for a look at sources; only at those that nobody has
 // called for yet, if missing is set. approve, if not empty, is of one source:
 // the digest of the removal that it asks about.
-func (s *Service) CallSources(ctx context.Context, names []string, missing bool, approve string) error {
+func (s *Service) EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error {
 	if len(names) > maxSources {
 		return tko.Errorf(tko.ErrInvalid, "%d sources are to be reconciled at once: give at most %d", len(names), maxSources)
 	}
@@ -92,7 +92,7 @@ func (s *Service) CallSources(ctx context.Context, names []string, missing bool,
 		if err != nil {
 			return err
 		}
-		if source.Status.Asks != approve {
+		if source.Status.PendingRemoval != approve {
 			return tko.Errorf(tko.ErrConflict, "source %q doesn't ask about the removal %.40q: look at its status again", names[0], approve)
 		}
 		if err := s.store.ApproveSource(ctx, names[0], approve); err != nil {
@@ -100,7 +100,7 @@ func (s *Service) CallSources(ctx context.Context, names []string, missing bool,
 		}
 		s.log.InfoContext(ctx, "approved a removal", "source", names[0], "digest", approve, "who", author(ctx).Who)
 	}
-	return s.store.CallForWork(ctx, tko.QueueGitOps, names, missing)
+	return s.store.EnqueueWork(ctx, tko.QueueGitOps, names, missing)
 }
 
 // Source answers a source, with its state. An unknown one is an ErrNotFound.

@@ -14,7 +14,7 @@ import (
 func TestSiteSource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
-	if err := w.CallSources(w.ctx, []string{"repo"}, false, ""); err != nil {
+	if err := w.EnqueueSources(w.ctx, []string{"repo"}, false, ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "lagos"}); err != nil {
@@ -73,13 +73,13 @@ func TestCallSites(t *testing.T) {
 	if n := len(claim()); n != 0 {
 		t.Fatalf("%d items of work that are due in an hour", n)
 	}
-	if err := w.CallSites(w.ctx, []tko.SiteID{"lagos"}); err != nil {
+	if err := w.EnqueueSites(w.ctx, []tko.SiteID{"lagos"}); err != nil {
 		t.Fatal(err)
 	}
 	if items := claim(); len(items) != 1 || items[0].Key != "lagos" {
 		t.Errorf("after a call there is the work %v", items)
 	}
-	if err := w.CallSites(w.ctx, []tko.SiteID{"lagos", ""}); !errors.Is(err, tko.ErrInvalid) {
+	if err := w.EnqueueSites(w.ctx, []tko.SiteID{"lagos", ""}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("a call for a site without a name: %v", err)
 	}
 	if n := len(claim()); n != 0 {

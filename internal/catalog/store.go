@@ -329,9 +329,9 @@ type Queue interface {
 	// once, or within [WakeDelay] if it failed. backoff says when a failed one
 	// comes back that got none.
 	FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error
-	// CallForWork calls for work of a queue, due at once; only for keys that have
+	// EnqueueWork calls for work of a queue, due at once; only for keys that have
 	// no item, if missing is set.
-	CallForWork(ctx context.Context, queue string, keys []string, missing bool) error
+	EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error
 }
 
 // Sources keep what is known of the sources of GitOps.
@@ -403,10 +403,10 @@ type Work struct {
 	Key   string
 }
 
-// LeftBehind are the conditions of a deployment whose site is deleted, at a time
+// Orphaned are the conditions of a deployment whose site is deleted, at a time
 // and as of a revision: what ran there is left as it is, and nobody knows any
 // more how it does. It answers the same conditions if nothing ran there.
-func LeftBehind(conditions []tko.Condition, site string, now time.Time, revision int64) []tko.Condition {
+func Orphaned(conditions []tko.Condition, site string, now time.Time, revision int64) []tko.Condition {
 	scheduled := slices.IndexFunc(conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionScheduled })
 	if scheduled < 0 || conditions[scheduled].Reason == tko.ReasonUnscheduled {
 		return conditions

@@ -62,7 +62,7 @@ func (s *Service) templateRecord(ctx context.Context, t tko.Template) (Record, e
 // there, unless it is there just like that. What the record keeps for ever is
 // taken from the one that is there. Most that are registered from memory are
 // new: they are written without a look. given is how many resources the caller
-// gave: none may be refused (see [tko.WithKeepPackage]).
+// gave: none may be refused (see [tko.WithPackageRequired]).
 func (s *Service) register(ctx context.Context, on *grounds, record Record, given int, requires ...Key) (Outcome, error) {
 	var outcome Outcome
 	record.Author = author(ctx)
@@ -91,7 +91,7 @@ func (s *Service) register(ctx context.Context, on *grounds, record Record, give
 				outcome = Outcome{Key: record.Key, Revision: current.Revision, Position: current.Position}
 				return nil
 			}
-			if given == 0 && tko.KeepsPackage(ctx) && current.Digest != written.Digest && current.Digest != emptyDigest() {
+			if given == 0 && tko.PackageRequired(ctx) && current.Digest != written.Digest && current.Digest != emptyDigest() {
 				return final(tko.Errorf(tko.ErrInvalid, "%s %q has a package, and this registration brings none: nothing was changed; give the package (--url, --stdin), or say that it is to be empty (--empty)",
 					record.Kind, record.ID))
 			}

@@ -211,18 +211,18 @@ func (s *Service) backoff(attempt int) time.Duration {
 	return d - rand.N(d/4+1) //nolint:gosec // spreads load, hides nothing
 }
 
-// CallRecorder calls for a recorder of Kubernetes Events, unless one is called for
+// EnqueueEvents calls for a recorder of Kubernetes Events, unless one is called for
 // already.
-func (s *Service) CallRecorder(ctx context.Context) error {
-	return s.store.CallForWork(ctx, tko.QueueEvents, []string{"recorder"}, true)
+func (s *Service) EnqueueEvents(ctx context.Context) error {
+	return s.store.EnqueueWork(ctx, tko.QueueEvents, []string{"recorder"}, true)
 }
 
 // maxSites is how many sites are called at once, at most.
 const maxSites = 10_000
 
-// CallSites calls for a look at sites, due at once, because of what was
+// EnqueueSites calls for a look at sites, due at once, because of what was
 // noticed there. It changes nothing else.
-func (s *Service) CallSites(ctx context.Context, ids []tko.SiteID) error {
+func (s *Service) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	if len(ids) > maxSites {
 		return tko.Errorf(tko.ErrInvalid, "a look at %d sites is called for at once: call for at most %d", len(ids), maxSites)
 	}
@@ -233,5 +233,5 @@ func (s *Service) CallSites(ctx context.Context, ids []tko.SiteID) error {
 		}
 		keys[i] = string(id)
 	}
-	return s.store.CallForWork(ctx, tko.QueueSchedule, keys, false)
+	return s.store.EnqueueWork(ctx, tko.QueueSchedule, keys, false)
 }

@@ -42,7 +42,7 @@ func (f *fake) got(ctx context.Context, format string, args ...any) error {
 	if n, ok := tko.ConfirmationOf(ctx); ok {
 		text += fmt.Sprintf(" confirmed %d", n)
 	}
-	if tko.KeepsPackage(ctx) {
+	if tko.PackageRequired(ctx) {
 		text += ", which must not empty it"
 	}
 	f.lock.Lock()

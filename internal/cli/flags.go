@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/source"
+	"github.com/tko-orchestrator/tko/internal/location"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -37,7 +37,7 @@ func (p *packageFlag) emptyFlag(f *pflag.FlagSet) {
 // by none.
 func (p *packageFlag) purpose(ctx context.Context) (context.Context, error) {
 	if !p.empty {
-		return tko.WithKeepPackage(ctx), nil
+		return tko.WithPackageRequired(ctx), nil
 	}
 	if p.given() {
 		return nil, tko.Errorf(errUsage, "--empty says that there is no package, and --url and --stdin say where it is: use one")
@@ -53,9 +53,9 @@ func (p *packageFlag) read(ctx context.Context, a *app) (krm.Package, error) {
 	case p.stdin && p.url != "" && p.url != "-":
 		return nil, tko.Errorf(errUsage, "--stdin and --url both say where the package is: use one")
 	case p.stdin, p.url == "-":
-		return source.ReadStream(ctx, a.streams.In, "stdin", source.Options{})
+		return location.ReadStream(ctx, a.streams.In, "stdin", location.Options{})
 	case p.url != "":
-		return source.Read(ctx, p.url, source.Options{})
+		return location.Read(ctx, p.url, location.Options{})
 	}
 	return nil, nil
 }

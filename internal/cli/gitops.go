@@ -34,7 +34,7 @@ var sourceView = view[tko.Source]{
 	row: func(s tko.Source) map[string]any {
 		row := map[string]any{
 			"name": s.Name, "kind": s.Status.Kind, "url": s.Status.URL, "ref": s.Status.Ref, "path": s.Status.Path,
-			"attemptedRevision": s.Status.Attempted, "appliedRevision": s.Status.Applied, "asks": s.Status.Asks,
+			"attemptedRevision": s.Status.Attempted, "appliedRevision": s.Status.Applied, "asks": s.Status.PendingRemoval,
 			"messages": listValue(s.Status.Messages), "inventory": itemRows(s.Status.Items), "operations": operationRows(s.Status.Operations),
 		}
 		stampRow(row, tko.Stamp{Updated: s.Updated, Conditions: s.Status.Conditions})
@@ -229,7 +229,7 @@ with 0 if all are ready, and with 1 if one isn't, or if the time is over.`,
 					return err
 				}
 			}
-			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.CallSources(ctx, args, false, "") })
+			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.EnqueueSources(ctx, args, false, "") })
 			if err != nil || !wait.wait {
 				return err
 			}
@@ -296,7 +296,7 @@ func settledSource(ctx context.Context, s *session, name string) (tko.Source, er
 		if err != nil {
 			return source, err
 		}
-		if source = now; !source.Called && !progressing(source) {
+		if source = now; !source.Enqueued && !progressing(source) {
 			return source, nil
 		}
 		select {
@@ -341,7 +341,7 @@ what would be removed, and its digest: what has changed by then has another.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, s.CallSources(ctx, args[:1], false, args[1])
+				return struct{}{}, s.EnqueueSources(ctx, args[:1], false, args[1])
 			})
 			if err == nil {
 				a.notice("approved what source %q asked for", args[0])
@@ -418,7 +418,7 @@ A tree that is wrong is 2, as the input of every command.`,
 			if connection != "" {
 				o.Connection = func() ([]byte, error) { return os.ReadFile(connection) } //nolint:gosec // the user names the file
 			}
-			preview, err := callLong(ctx, s, func(ctx context.Context) (*gitops.Preview, error) { return gitops.Look(ctx, s, root.FS(), o) })
+			preview, err := callLong(ctx, s, func(ctx context.Context) (*gitops.Preview, error) { return gitops.PreviewFiles(ctx, s, root.FS(), o) })
 			if err != nil {
 				return a.wrongTree(err, o.Name, preview)
 			}

@@ -43,7 +43,7 @@ func (s *sourced) Source(ctx context.Context, name string) (tko.Source, error) {
 	return states[0], nil
 }
 
-func (s *sourced) CallSources(_ context.Context, names []string, _ bool, _ string) error {
+func (s *sourced) EnqueueSources(_ context.Context, names []string, _ bool, _ string) error {
 	s.called = append(s.called, names...)
 	return nil
 }
@@ -53,7 +53,7 @@ func (s *sourced) PutEntity(_ context.Context, p tko.Put) (tko.PutResult, error)
 }
 
 func sourceAt(called bool, ready, reason, message string) tko.Source {
-	return tko.Source{Called: called, Status: tko.SourceStatus{Applied: "main@sha1:0123456789abcdef", Conditions: []tko.Condition{
+	return tko.Source{Enqueued: called, Status: tko.SourceStatus{Applied: "main@sha1:0123456789abcdef", Conditions: []tko.Condition{
 		{Type: tko.ConditionReady, Status: ready, Reason: reason, Message: message},
 	}}}
 }

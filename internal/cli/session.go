@@ -70,7 +70,7 @@ type (
 	sources interface {
 		Source(ctx context.Context, name string) (tko.Source, error)
 		Sources(ctx context.Context) ([]tko.Source, error)
-		CallSources(ctx context.Context, names []string, missing bool, approve string) error
+		EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error
 		PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
 		RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -36,7 +37,7 @@ const minKeepChanges = 10 * time.Minute
 // Config is every setting of tko-server.
 type Config struct {
 	Roles     []string      // what this process does
-	Store     Secret        // sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN
+	Store     secret.Text   // sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN
 	StoreWait time.Duration // how long to wait for a database that isn't there at the start
 	Data      string        // address of the data controller, for roles without RoleData
 

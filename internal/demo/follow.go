@@ -51,8 +51,8 @@ func (p Progress) String() string {
 	return line
 }
 
-// Look reads how far everything is.
-func Look(ctx context.Context, from Lister) (Progress, error) {
+// Observe reads how far everything is.
+func Observe(ctx context.Context, from Lister) (Progress, error) {
 	var p Progress
 	sites := map[tko.SiteID]int{}
 	for s, err := range from.Sites(ctx, tko.SiteSelect{}, tko.ListOptions{}) {
@@ -123,7 +123,7 @@ func Follow(ctx context.Context, from Lister, every time.Duration, tell func(Pro
 	defer ticker.Stop()
 	var last Progress
 	for {
-		p, err := Look(ctx, from)
+		p, err := Observe(ctx, from)
 		if err != nil {
 			return last, err
 		}

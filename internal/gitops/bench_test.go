@@ -57,7 +57,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	})
 	b.Run("look", func(b *testing.B) {
 		for b.Loop() {
-			p, err := gitops.Look(b.Context(), c, files, gitops.PreviewOptions{Name: "fleet"})
+			p, err := gitops.PreviewFiles(b.Context(), c, files, gitops.PreviewOptions{Name: "fleet"})
 			if err != nil || p.Plan.Changes() > 0 {
 				b.Fatal(err, p)
 			}

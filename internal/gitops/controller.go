@@ -29,9 +29,9 @@ type Client interface {
 
 // Records are the sources, as the data controller keeps them.
 type Records interface {
-	// CallSources calls for a look at sources, or, with missing, at those that
+	// EnqueueSources calls for a look at sources, or, with missing, at those that
 	// nobody has called for yet.
-	CallSources(ctx context.Context, names []string, missing bool, approve string) error
+	EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error
 	// SourceUnless answers a source, without status and state if its version is
 	// the one that is known; ErrNotFound if there is none.
 	SourceUnless(ctx context.Context, name string, known int64) (tko.Source, error)
@@ -191,13 +191,13 @@ func (c *Controller) Names() []string {
 
 // Call has sources looked at now, by whoever holds them.
 func (c *Controller) Call(ctx context.Context, names ...string) error {
-	return c.client.CallSources(ctx, names, false, "")
+	return c.client.EnqueueSources(ctx, names, false, "")
 }
 
 // Approve approves the removal that a source asks about, by its digest, and has
 // it looked at now. An ErrConflict says that it asks about something else by now.
 func (c *Controller) Approve(ctx context.Context, name, digest string) error {
-	return c.client.CallSources(ctx, []string{name}, false, digest)
+	return c.client.EnqueueSources(ctx, []string{name}, false, digest)
 }
 
 func (c *Controller) find(name string) (*source, Spec) {
@@ -274,9 +274,9 @@ func (c *Controller) announce(ctx context.Context) {
 			fresh = append(fresh, name)
 		}
 		maps.DeleteFunc(calls, func(name string, _ call) bool { return !slices.Contains(names, name) })
-		err := c.client.CallSources(ctx, names, true, "")
+		err := c.client.EnqueueSources(ctx, names, true, "")
 		if err == nil && len(fresh) > 0 {
-			err = c.client.CallSources(ctx, fresh, false, "")
+			err = c.client.EnqueueSources(ctx, fresh, false, "")
 		}
 		wait := announceAgain
 		if err != nil && ctx.Err() == nil {
@@ -314,7 +314,7 @@ func (c *Controller) heard(ctx context.Context, name, generation string) (heard,
 		return false, false
 	}
 	var state kept
-	return json.Unmarshal(now.State, &state) == nil && state.Generation == generation, now.Called
+	return json.Unmarshal(now.State, &state) == nil && state.Generation == generation, now.Enqueued
 }
 
 // do looks at a source.

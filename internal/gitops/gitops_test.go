@@ -184,13 +184,15 @@ func TestRemovalsBeyondTheBudgetWait(t *testing.T) {
 	if got := len(w.entities()); got != 32 {
 		t.Fatalf("%d are left: what is new is applied, what goes waits", got)
 	}
-	if err := w.CallSources(t.Context(), []string{"x"}, false, "other"); err == nil {
+	if err := w.EnqueueSources(t.Context(), []string{"x"}, false, "other"); err == nil {
 		t.Error("another digest was taken")
 	}
-	if err := w.CallSources(t.Context(), []string{"x"}, false, s.Status.Asks); err != nil {
+	if err := w.EnqueueSources(t.Context(), []string{"x"}, false, s.Status.PendingRemoval); err != nil {
 		t.Fatal(err)
 	}
-	w.until("x", "pruned", func(s tko.Source) bool { return s.Status.Asks == "" && s.Status.Applied == s.Status.Attempted })
+	w.until("x", "pruned", func(s tko.Source) bool {
+		return s.Status.PendingRemoval == "" && s.Status.Applied == s.Status.Attempted
+	})
 	if got := w.entities(); len(got) != 4 {
 		t.Fatalf("left are %v", got)
 	}

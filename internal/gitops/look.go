@@ -289,7 +289,7 @@ const dependencyWait = 30 * time.Second
 // ago doesn't count: TKO is asked whether anything changed, and an OSM is compared.
 func (l *look) settled(ctx context.Context, revision string) bool {
 	s := l.source
-	if l.status.Applied != revision || l.state.Generation != l.spec.Generation || l.status.Asks != "" || l.state.OSM.busy() || s.checked.IsZero() {
+	if l.status.Applied != revision || l.state.Generation != l.spec.Generation || l.status.PendingRemoval != "" || l.state.OSM.busy() || s.checked.IsZero() {
 		return false
 	}
 	switch c := conditionOf(l.status, tko.ConditionReady); {
@@ -408,7 +408,7 @@ func (l *look) apply(ctx context.Context, revision string, r reading) (again tim
 // conclude makes an OSM as the revision says, after TKO, about which there may be
 // messages.
 func (l *look) conclude(ctx context.Context, revision string, osm *osmWanted, messages []string, asks string) (again time.Duration, err error) {
-	l.status.Messages, l.status.Asks = slices.Clone(messages), asks
+	l.status.Messages, l.status.PendingRemoval = slices.Clone(messages), asks
 	again, pending, err := l.applyOSM(ctx, osm, revision)
 	if err != nil {
 		l.source.last = nil
@@ -490,7 +490,7 @@ func (l *look) note(operations ...tko.SourceOperation) {
 
 // done notes that all of a revision is applied.
 func (l *look) done(revision string) {
-	l.status.Attempted, l.status.Applied, l.status.Asks = revision, revision, ""
+	l.status.Attempted, l.status.Applied, l.status.PendingRemoval = revision, revision, ""
 	l.state.Generation = l.spec.Generation
 	l.source.checked = time.Now()
 }
@@ -504,7 +504,7 @@ func (l *look) leave(ctx context.Context) work.Result {
 	l.source.last = nil
 	p, err := plan.Make(ctx, l.controller.client, nil, l.status.Items, l.policy())
 	if err == nil && p.Asks != "" {
-		l.status.Asks, l.status.Messages = p.Asks, p.Messages
+		l.status.PendingRemoval, l.status.Messages = p.Asks, p.Messages
 		l.say(tko.ConditionFalse, ReasonApproval, strings.Join(p.Messages, "; "))
 		return work.Result{Outcome: tko.WorkLater, Retry: around(l.spec.Interval), Err: l.save(ctx)}
 	}

@@ -287,7 +287,7 @@ func (l *look) osmReport(report osm.Report, revision string, err error) (again t
 		return 0, "", err
 	}
 	if report.Approval != nil {
-		l.status.Asks = report.Approval.Key
+		l.status.PendingRemoval = report.Approval.Key
 		message := fmt.Sprintf("%d network services would be removed or made anew, which is more than the budget allows: %s. To agree: tko gitops approve %s %s",
 			len(report.Approval.Instances), List(report.Approval.Instances, ", ", maxMessage/2), l.spec.Name, report.Approval.Key)
 		l.status.Messages = append(l.status.Messages, message)

@@ -82,12 +82,12 @@ func TestSyncComparesWithOSM(t *testing.T) {
 	t.Parallel()
 	w, _, server, _ := osmWorld(t, osmtest.Options{}, "a")
 	before, _ := server.Instance("a")
-	w.until("osm", "settled", func(s tko.Source) bool { return !s.Called })
+	w.until("osm", "settled", func(s tko.Source) bool { return !s.Enqueued })
 	server.Vanish("a")
 	if err := w.controller.Call(t.Context(), "osm"); err != nil {
 		t.Fatal(err)
 	}
-	s := w.until("osm", "looked at", func(s tko.Source) bool { return !s.Called && ready(s).Status == tko.ConditionTrue })
+	s := w.until("osm", "looked at", func(s tko.Source) bool { return !s.Enqueued && ready(s).Status == tko.ConditionTrue })
 	if after, there := server.Instance("a"); !there || after.ID == before.ID {
 		t.Errorf("ready, and there are %+v; %+v", server.Instances(), s.Status.Conditions)
 	}
@@ -110,7 +110,7 @@ func TestWarningOfChartsStaysInTheStatus(t *testing.T) {
 		if s := w.sync("osm", revision); !warned(s) {
 			t.Errorf("notes: %q", s.Status.Messages)
 		}
-		w.until("osm", "settled", func(s tko.Source) bool { return !s.Called })
+		w.until("osm", "settled", func(s tko.Source) bool { return !s.Enqueued })
 	}
 }
 
@@ -160,7 +160,7 @@ func TestAllInstancesAreListedOncePerChange(t *testing.T) {
 		names = append(names, fmt.Sprintf("i%02d", i))
 	}
 	w, r, server, _ := osmWorld(t, osmtest.Options{Delay: 50 * time.Millisecond}, names...)
-	w.until("osm", "settled", func(s tko.Source) bool { return !s.Called })
+	w.until("osm", "settled", func(s tko.Source) bool { return !s.Enqueued })
 	server.Reset()
 	revision := r.push(map[string]string{"deploy/i07.osmops.yaml": instanceFile("i07", "2")})
 	w.sync("osm", revision)

@@ -46,7 +46,7 @@ func TestPlanTellsWhatChanges(t *testing.T) {
 	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: r.url}})}})
 	w.sync("fleet", first)
 	// What became of a deployment since is no change of the source.
-	for _, i := range w.until("fleet", "applied", func(s tko.Source) bool { return !s.Called }).Status.Items {
+	for _, i := range w.until("fleet", "applied", func(s tko.Source) bool { return !s.Enqueued }).Status.Items {
 		if i.Name != "d" {
 			continue
 		}
@@ -72,7 +72,7 @@ func TestPlanTellsWhatChanges(t *testing.T) {
 		"deployment.yaml":  strings.Replace(deployment("d", "t", "lagos"), "own}", "mine}", 1),
 		"deployment2.yaml": deployment("moved", "t", "same"),
 	})
-	preview, err := gitops.Look(t.Context(), w.Client, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
+	preview, err := gitops.PreviewFiles(t.Context(), w.Client, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestPlanSaysHowManyDeploymentsKeepTheEarlierRevision(t *testing.T) {
 		return n
 	}
 	r.write(map[string]string{"template.yaml": template("t", "2"), "anew.yaml": strings.Replace(deployment("anew", "t", "lagos"), "own}", "mine}", 1)})
-	preview, err := gitops.Look(t.Context(), w.Client, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
+	preview, err := gitops.PreviewFiles(t.Context(), w.Client, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestPlanReadsLists(t *testing.T) {
 	look := func(why string, lists, most, single int64, want ...string) {
 		t.Helper()
 		m := &meter{Client: w.Client}
-		preview, err := gitops.Look(t.Context(), m, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
+		preview, err := gitops.PreviewFiles(t.Context(), m, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +300,7 @@ func TestPlanReadsLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	references := &meter{Client: w.Client}
-	preview, err := gitops.Look(t.Context(), references, os.DirFS(elsewhere), gitops.PreviewOptions{Name: "elsewhere"})
+	preview, err := gitops.PreviewFiles(t.Context(), references, os.DirFS(elsewhere), gitops.PreviewOptions{Name: "elsewhere"})
 	if err != nil || len(preview.Plan.Actions) != ours {
 		t.Fatal(err, preview)
 	}
@@ -311,7 +311,7 @@ func TestPlanReadsLists(t *testing.T) {
 	// Few are asked for one by one.
 	r.write(map[string]string{"sites.yaml": "", "last.yaml": "", "deployments.yaml": ""})
 	m := &meter{Client: w.Client}
-	if _, err := gitops.Look(t.Context(), m, os.DirFS(r.dir), gitops.PreviewOptions{Name: "other", Adopt: true}); err == nil {
+	if _, err := gitops.PreviewFiles(t.Context(), m, os.DirFS(r.dir), gitops.PreviewOptions{Name: "other", Adopt: true}); err == nil {
 		t.Error("another source's template can be had")
 	}
 	if m.lists.Load() > 0 || m.single.Load() != 1 {

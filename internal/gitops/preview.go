@@ -48,10 +48,10 @@ type Preview struct {
 	Unasked bool
 }
 
-// Look says what files would change if they were a source's revision. What is
+// PreviewFiles says what files would change if they were a source's revision. What is
 // wrong with them is an ErrInvalid, of which each line is about something else;
 // with it, it is answered whether the source is New, if that is known.
-func Look(ctx context.Context, client PreviewClient, fsys fs.FS, o PreviewOptions) (*Preview, error) {
+func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o PreviewOptions) (*Preview, error) {
 	source, err := client.Source(ctx, o.Name)
 	if err != nil && !errors.Is(err, tko.ErrNotFound) {
 		return nil, err

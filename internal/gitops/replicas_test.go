@@ -20,9 +20,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
-	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 // A paused client is that of a process that stands still in the middle of a
@@ -216,7 +216,7 @@ func TestHooks(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var called []string
-			h := gitops.Hooks(func() (config.Secret, error) { return "secret", nil }, func() []string { return []string{"fleet", "flux-system/fleet"} },
+			h := gitops.Hooks(func() (secret.Text, error) { return "secret", nil }, func() []string { return []string{"fleet", "flux-system/fleet"} },
 				func(_ context.Context, names ...string) error {
 					called = append(called, names...)
 					return nil
@@ -327,7 +327,7 @@ func TestUnchangedAsksNothing(t *testing.T) {
 	}
 	eventually(t, "looked at", func() bool {
 		s, err := c.Source(ctx, "fleet")
-		return err == nil && !s.Called
+		return err == nil && !s.Enqueued
 	})
 	<-c.looked
 	// The first look that is called for after something was applied compares that
@@ -393,7 +393,7 @@ func TestReplicaThatHearsNothing(t *testing.T) {
 	}
 	deaf, good := &told{t: t, revision: "1", asks: make(chan struct{}, 1)}, &told{t: t, revision: "2"}
 	w := start(t, c, gitops.Options{Worker: "deaf", Sources: []gitops.Spec{asked(deaf, "1")}})
-	w.until("fleet", "applied", func(s tko.Source) bool { return s.Status.Applied == "1" && !s.Called })
+	w.until("fleet", "applied", func(s tko.Source) bool { return s.Status.Applied == "1" && !s.Enqueued })
 	<-deaf.asks
 
 	gate := make(chan struct{})

@@ -57,7 +57,7 @@ func TestCleanedFolderRemovesNothing(t *testing.T) {
 				_, err := w.Template(t.Context(), "a", 0)
 				return err == nil
 			})
-			source := w.until("fleet", "looked at", func(s tko.Source) bool { return !s.Called && ready(s).Status == tko.ConditionTrue })
+			source := w.until("fleet", "looked at", func(s tko.Source) bool { return !s.Enqueued && ready(s).Status == tko.ConditionTrue })
 			if i := slices.IndexFunc(source.Status.Operations, func(o tko.SourceOperation) bool { return o.Verb == "delete" }); i >= 0 || len(source.Status.Items) != 2 {
 				t.Errorf("%s: %+v", test.why, source.Status)
 			}
@@ -72,13 +72,13 @@ type calls struct {
 	names []string
 }
 
-func (c *calls) CallSources(ctx context.Context, names []string, missing bool, approve string) error {
+func (c *calls) EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error {
 	if !missing {
 		c.mu.Lock()
 		c.names = append(c.names, names...)
 		c.mu.Unlock()
 	}
-	return c.Client.CallSources(ctx, names, missing, approve)
+	return c.Client.EnqueueSources(ctx, names, missing, approve)
 }
 
 // Of sources of one repository, one that depends on another takes a revision

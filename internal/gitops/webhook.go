@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 // maxHook is the longest body of a webhook: the limit of those who send most.
@@ -25,10 +25,10 @@ const maxHook = 25 << 20
 // (X-Hub-Signature-256), which Gitea sends, too, GitLab's (X-Gitlab-Token),
 // Bitbucket's (X-Hub-Signature), or anybody's (X-Signature: sha256=…, of the
 // body).
-func Hooks(secret func() (config.Secret, error), names func() []string, call func(ctx context.Context, names ...string) error, log *slog.Logger) http.Handler {
+func Hooks(readKey func() (secret.Text, error), names func() []string, call func(ctx context.Context, names ...string) error, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /hook/{name...}", func(w http.ResponseWriter, r *http.Request) {
-		key, err := secret()
+		key, err := readKey()
 		if err != nil || key == "" {
 			log.ErrorContext(r.Context(), "the secret of webhooks can't be read", "err", err)
 			http.Error(w, "webhooks have no secret", http.StatusServiceUnavailable)
@@ -57,13 +57,13 @@ func Hooks(secret func() (config.Secret, error), names func() []string, call fun
 
 // signed reads the body, and says whether it is from somebody who knows the
 // secret.
-func signed(r *http.Request, w http.ResponseWriter, secret string) bool {
-	mac := hmac.New(sha256.New, []byte(secret))
+func signed(r *http.Request, w http.ResponseWriter, key string) bool {
+	mac := hmac.New(sha256.New, []byte(key))
 	if _, err := io.Copy(mac, http.MaxBytesReader(w, r.Body, maxHook)); err != nil {
 		return false
 	}
 	if token := r.Header.Get("X-Gitlab-Token"); token != "" {
-		return subtle.ConstantTimeCompare([]byte(token), []byte(secret)) == 1
+		return subtle.ConstantTimeCompare([]byte(token), []byte(key)) == 1
 	}
 	signature := cmp.Or(r.Header.Get("X-Hub-Signature-256"), r.Header.Get("X-Signature"), r.Header.Get("X-Hub-Signature"))
 	text, ok := strings.CutPrefix(signature, "sha256=")

@@ -21,7 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
-	"github.com/tko-orchestrator/tko/internal/source/gittest"
+	"github.com/tko-orchestrator/tko/internal/location/gittest"
 )
 
 // patience is how long a test waits for what should happen soon.
@@ -238,7 +238,7 @@ func (w *world) sync(name, revision string) tko.Source {
 	}
 	return w.until(name, "at "+revision, func(s tko.Source) bool {
 		c := ready(s)
-		return s.Status.Applied == revision && c.Status == tko.ConditionTrue && !s.Called
+		return s.Status.Applied == revision && c.Status == tko.ConditionTrue && !s.Enqueued
 	})
 }
 

@@ -107,7 +107,7 @@ type Work interface {
 	ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkItem, error)
 	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
 	FinishWork(ctx context.Context, items []tko.FinishedWork) error
-	CallSites(ctx context.Context, ids []tko.SiteID) error
+	EnqueueSites(ctx context.Context, ids []tko.SiteID) error
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 }
@@ -121,7 +121,7 @@ type Putter interface {
 
 // Sources are what is known of the sources of GitOps.
 type Sources interface {
-	CallSources(ctx context.Context, names []string, missing bool, approve string) error
+	EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error
 	Source(ctx context.Context, name string) (tko.Source, error)
 	Sources(ctx context.Context) ([]tko.Source, error)
 	SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error)

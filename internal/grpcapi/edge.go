@@ -55,7 +55,7 @@ func withConfirmation(ctx context.Context, m any) context.Context {
 		ctx = tko.WithConfirmation(ctx, int(min(c.GetConfirm(), math.MaxInt32)))
 	}
 	if k, ok := m.(interface{ GetKeepPackage() bool }); ok && k.GetKeepPackage() {
-		ctx = tko.WithKeepPackage(ctx)
+		ctx = tko.WithPackageRequired(ctx)
 	}
 	return ctx
 }

@@ -40,14 +40,14 @@ func (d *data) CallSites(ctx context.Context, m *tkopb.CallSites) (*emptypb.Empt
 	for i, id := range m.GetSiteId() {
 		ids[i] = tko.SiteID(id)
 	}
-	if err := d.backend.CallSites(ctx, ids); err != nil {
+	if err := d.backend.EnqueueSites(ctx, ids); err != nil {
 		return nil, err
 	}
 	return &emptypb.Empty{}, nil
 }
 
 func (d *data) CallSources(ctx context.Context, m *tkopb.CallSources) (*emptypb.Empty, error) {
-	if err := d.backend.CallSources(ctx, m.GetNames(), m.GetMissing(), m.GetApprove()); err != nil {
+	if err := d.backend.EnqueueSources(ctx, m.GetNames(), m.GetMissing(), m.GetApprove()); err != nil {
 		return nil, err
 	}
 	return &emptypb.Empty{}, nil
@@ -59,7 +59,7 @@ func (d *data) GetSource(ctx context.Context, m *tkopb.GetSource) (*tkopb.Source
 		return nil, err
 	}
 	if known := m.GetKnownVersion(); known != 0 && known == source.Version {
-		return wire.NewSource(tko.Source{Name: source.Name, Version: known, Approved: source.Approved, Called: source.Called, Updated: source.Updated}), nil
+		return wire.NewSource(tko.Source{Name: source.Name, Version: known, Approved: source.Approved, Enqueued: source.Enqueued, Updated: source.Updated}), nil
 	}
 	return wire.NewSource(source), nil
 }

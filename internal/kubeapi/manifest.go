@@ -58,7 +58,7 @@ func (s *storage) manifest(ctx context.Context, put *catalog.Put, before catalog
 	if put.Name != "" {
 		return givenOf(put.Package)
 	}
-	if before.KeptName() == "" {
+	if before.KubernetesName() == "" {
 		return nil, nil
 	}
 	var was attached

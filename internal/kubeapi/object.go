@@ -39,7 +39,7 @@ type view struct {
 // nameOf is the name of a record in Kubernetes. An error that is tko.ErrInvalid
 // says that it has none.
 func nameOf(r catalog.Record) (string, error) {
-	if name := r.KeptName(); name != "" {
+	if name := r.KubernetesName(); name != "" {
 		return name, nil
 	}
 	return tko.KubeName(r.ID)

@@ -261,7 +261,7 @@ func byDeploymentName(value, text string, escaped bool) (func(*catalog.Query), f
 		}
 	}
 	match := func(r catalog.Record) bool {
-		name := r.KeptName()
+		name := r.KubernetesName()
 		if name == "" {
 			return escaped && pattern.Match(r.ID)
 		}

@@ -160,7 +160,7 @@ func (s *storage) record(ctx context.Context, fields catalog.Fields, name string
 		return catalog.Record{}, err
 	}
 	r, err := s.catalog.Record(ctx, fields, key)
-	if err == nil && r.KeptName() != "" && r.KeptName() != name { // the ID is no name of its
+	if err == nil && r.KubernetesName() != "" && r.KubernetesName() != name { // the ID is no name of its
 		return catalog.Record{}, tko.NotFound(s.kind.kind, name)
 	}
 	return r, err

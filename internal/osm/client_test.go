@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 const logins = "POST /admin/v1/tokens"
@@ -229,7 +229,7 @@ func TestBadPassword(t *testing.T) {
 	var password atomic.Value
 	password.Store("old")
 	e := endpoint(s)
-	e.Password = func(context.Context) (config.Secret, error) { return config.Secret(password.Load().(string)), nil }
+	e.Password = func(context.Context) (secret.Text, error) { return secret.Text(password.Load().(string)), nil }
 	c, err := osm.NewClient(e, osm.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestBadPassword(t *testing.T) {
 	}
 	// Who has another password gets no token that was made with the right one.
 	other := endpoint(s)
-	other.Password = func(context.Context) (config.Secret, error) { return "guess", nil }
+	other.Password = func(context.Context) (secret.Text, error) { return "guess", nil }
 	c, err = osm.NewClient(other, osm.Options{})
 	if err != nil {
 		t.Fatal(err)

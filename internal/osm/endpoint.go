@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 // An Endpoint is where the NBI is, and who asks.
@@ -33,7 +33,7 @@ type Endpoint struct {
 	User     string
 	Project  string // name or ID
 	// Password is asked for at each login, so it may change.
-	Password func(ctx context.Context) (config.Secret, error)
+	Password func(ctx context.Context) (secret.Text, error)
 }
 
 // Options are the settings of a Client. The zero value works.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 const (
@@ -122,7 +122,7 @@ func (r *registry) scheme(ctx context.Context, p place) (string, error) {
 	return s, err
 }
 
-func passwordKey(project string, password config.Secret) sessionKey {
+func passwordKey(project string, password secret.Text) sessionKey {
 	k := sessionKey{project: project}
 	mac := hmac.New(sha256.New, salt[:])
 	mac.Write([]byte(password))
@@ -235,7 +235,7 @@ func (a *account) mayTry(k sessionKey) error {
 	return nil
 }
 
-func (c *Client) login(ctx context.Context, password config.Secret) (*session, error) {
+func (c *Client) login(ctx context.Context, password secret.Text) (*session, error) {
 	var answer struct {
 		ID      string  `json:"id"`
 		Issued  float64 `json:"issued_at"`

@@ -12,9 +12,9 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 // world is an OSM, and a source that is kept in step with it.
@@ -42,7 +42,7 @@ func newWorld(t *testing.T, o osmtest.Options) *world {
 }
 
 func endpoint(s *osmtest.Server) osm.Endpoint {
-	return osm.Endpoint{URL: s.URL, CA: s.CA, User: "admin", Project: "admin", Password: func(context.Context) (config.Secret, error) { return "admin", nil }}
+	return osm.Endpoint{URL: s.URL, CA: s.CA, User: "admin", Project: "admin", Password: func(context.Context) (secret.Text, error) { return "admin", nil }}
 }
 
 func client(t *testing.T, s *osmtest.Server) *osm.Client {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/prepare/topology"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
@@ -182,7 +181,7 @@ func resultOf(err error) work.Result {
 	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy), errors.Is(err, tko.ErrNotFound):
 		// The deployment moved on, or is gone: the next look will tell.
 		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retryMoved)}
-	case errors.Is(err, client.ErrUnavailable):
+	case errors.Is(err, tko.ErrUnavailable):
 		return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)} // nothing is wrong with the deployment
 	default:
 		return work.Result{Outcome: tko.WorkFailed, Err: err}

@@ -62,7 +62,7 @@ func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[
 		}{{cluster, false}, {namespaced, true}} {
 			for _, r := range part.resources {
 				gvk := r.GVK()
-				if r.StaysHome() && (!charts || gvk.Group != "workload.nephio.org" || gvk.Kind != "HelmChart") {
+				if r.IsLocal() && (!charts || gvk.Group != "workload.nephio.org" || gvk.Kind != "HelmChart") {
 					continue
 				}
 				o := object{group: gvk.Group, kind: gvk.Kind, name: r.Text("metadata", "name")}
@@ -152,16 +152,16 @@ func (r *result) say(found map[tko.DeploymentID]string, deployments []tko.Deploy
 		state := states[d.ID]
 		switch {
 		case found[d.ID] != "":
-			state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonConflict, Message: found[d.ID]}
+			state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonConflict, Message: found[d.ID]}
 		case r.err == nil && state.Scheduled.Status == "":
-			state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "by " + by.String()}
+			state.Scheduled = report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "by " + by.String()}
 		}
 		states[d.ID] = state
 	}
 	r.report.Deployments = states
 	if said := r.report.Site.Scheduled; r.err == nil && (said.Status == "" || said.Status == tko.ConditionTrue) {
 		first := slices.Sorted(maps.Keys(found))[0]
-		r.report.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonConflict, Message: fmt.Sprintf(
+		r.report.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonConflict, Message: fmt.Sprintf(
 			"%d deployments have the same objects and are left as they are: deployment %q: %s", len(found), first, found[first])}
 	}
 }

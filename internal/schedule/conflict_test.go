@@ -11,11 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/internal/location/gittest"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
-	"github.com/tko-orchestrator/tko/internal/source/gittest"
 	"github.com/tko-orchestrator/tko/krm"
-	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 // object is a resource with a value.
@@ -84,7 +84,7 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInGit(t *testing.T) {
 	files := func() []string {
 		return strings.Fields(gittest.Run(t, repo, "ls-tree", "-r", "--name-only", "main", "lagos/a", "lagos/b", "lagos/c"))
 	}
-	s.Look(t.Context(), "lagos")
+	s.Reconcile(t.Context(), "lagos")
 	shared := []string{"lagos/a/00-cluster/Namespace.v1_core.yaml", "lagos/a/10-namespaced/core/ConfigMap.v1_upf.yaml", "lagos/c/10-namespaced/core/ConfigMap.v1_smf.yaml"}
 	if diff := cmp.Diff(shared, files()); diff != "" {
 		t.Errorf("a namespace that both name alike is there once: -want +got:\n%s", diff)
@@ -95,7 +95,7 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInGit(t *testing.T) {
 
 	// The same content is no excuse: one of the two would be pruned with the other.
 	r.deployments["b"] = withPackage(deployment("b", "lagos"), object("ConfigMap", "core", "upf", "1"))
-	if got := s.Look(t.Context(), "lagos"); got.Outcome != tko.WorkDone {
+	if got := s.Reconcile(t.Context(), "lagos"); got.Outcome != tko.WorkDone {
 		t.Errorf("a change of records is needed, and it is tried again: %v", got)
 	}
 	checkBoth(t, r)
@@ -103,12 +103,12 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInGit(t *testing.T) {
 		t.Errorf("something of the two was applied, or removed: -want +got:\n%s", diff)
 	}
 	writes := r.writes
-	if s.Look(t.Context(), "lagos"); r.writes != writes {
+	if s.Reconcile(t.Context(), "lagos"); r.writes != writes {
 		t.Error("looking again wrote again")
 	}
 
 	delete(r.deployments, "a")
-	s.Look(t.Context(), "lagos")
+	s.Reconcile(t.Context(), "lagos")
 	want := []string{"lagos/b/10-namespaced/core/ConfigMap.v1_upf.yaml", "lagos/c/00-cluster/Namespace.v1_core.yaml", "lagos/c/10-namespaced/core/ConfigMap.v1_smf.yaml"}
 	if diff := cmp.Diff(want, files()); diff != "" {
 		t.Errorf("the conflict has ended: -want +got:\n%s", diff)
@@ -125,7 +125,7 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictForPlugins(t *testing.T) {
 		withPackage(deployment("b", "lagos"), object("ConfigMap", "core", "upf", "2")),
 	}, plugin("p", edge))
 	run := &runner{}
-	schedule.New(r, run, schedule.Options{}).Look(t.Context(), "lagos")
+	schedule.New(r, run, schedule.Options{}).Reconcile(t.Context(), "lagos")
 	if len(run.runs) > 0 {
 		t.Errorf("the plugin ran: %v", run.runs)
 	}
@@ -163,13 +163,13 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInKubernetes(t *testing.T) {
 		slices.Sort(list)
 		return list
 	}
-	s.Look(t.Context(), "lagos")
+	s.Reconcile(t.Context(), "lagos")
 	if diff := cmp.Diff([]string{"smf=1", "upf=1"}, there()); diff != "" {
 		t.Fatalf("-want +got:\n%s\n%v", diff, r.said())
 	}
 	// The second one names no namespace: it is the site's.
 	r.deployments["b"] = withPackage(deployment("b", "lagos"), object("ConfigMap", "", "upf", "2"), object("ConfigMap", "", "nrf", "2"))
-	s.Look(t.Context(), "lagos")
+	s.Reconcile(t.Context(), "lagos")
 	said := r.said()
 	if said["a"] != "False Conflict @1" || said["b"] != "False Conflict @1" || said["lagos"] != "False Conflict @1" || said["c"] != "True Applied @1" {
 		t.Errorf("%v", said)
@@ -178,7 +178,7 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInKubernetes(t *testing.T) {
 		t.Errorf("something of the two was applied, or removed: -want +got:\n%s", diff)
 	}
 	delete(r.deployments, "a")
-	s.Look(t.Context(), "lagos")
+	s.Reconcile(t.Context(), "lagos")
 	if diff := cmp.Diff([]string{"nrf=2", "smf=1", "upf=2"}, there()); diff != "" {
 		t.Errorf("the conflict has ended: -want +got:\n%s\n%v", diff, r.said())
 	}

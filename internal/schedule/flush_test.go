@@ -15,7 +15,7 @@ type called struct {
 	sites []tko.SiteID
 }
 
-func (c *called) CallSites(ctx context.Context, ids []tko.SiteID) error {
+func (c *called) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -26,7 +26,7 @@ type leaver interface {
 	// Leave does what a former trigger says about leaving, given those that
 	// there are now. The verdict is final if there is no error and again is 0;
 	// nothing is said if it is empty.
-	Leave(ctx context.Context, former krm.Resource, now []krm.Resource, site tko.Site) (v report.Verdict, again time.Duration, err error)
+	Leave(ctx context.Context, former krm.Resource, now []krm.Resource, site tko.Site) (v report.Outcome, again time.Duration, err error)
 }
 
 // maxFormer bounds how many revisions of a site are read to find what it left.
@@ -137,10 +137,10 @@ func (s *Scheduler) leave(ctx context.Context, site tko.Site) (again time.Durati
 		return 0, err
 	}
 	was := conditionIn(site.Stamp, tko.ConditionCleanedUp)
-	var worst report.Verdict
+	var worst report.Outcome
 	rank := 0
 	if len(p.all) == 0 && p.back && was != nil && was.Status == tko.ConditionFalse {
-		worst = report.Verdict{
+		worst = report.Outcome{
 			Status: tko.ConditionTrue, Reason: kubernetes.ReasonApplied,
 			Message: "what was taken out of the site's package is in it again: TKO looks after what was applied there",
 		}
@@ -174,7 +174,7 @@ func (s *Scheduler) leave(ctx context.Context, site tko.Site) (again time.Durati
 
 // rankOf puts what isn't finished before what was left, and that before what is
 // gone.
-func rankOf(v report.Verdict, unfinished bool) int {
+func rankOf(v report.Outcome, unfinished bool) int {
 	switch {
 	case v.Status == "":
 		return 0

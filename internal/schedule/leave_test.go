@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/krm"
-	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 // A leaving is a site whose Cluster resource changes.
@@ -78,7 +78,7 @@ func (l *leaving) becomes(pkg ...krm.Resource) {
 
 func (l *leaving) look() {
 	l.t.Helper()
-	if r := l.scheduler.Look(l.t.Context(), tko.SiteID(l.name)); r.Err != nil {
+	if r := l.scheduler.Reconcile(l.t.Context(), tko.SiteID(l.name)); r.Err != nil {
 		l.t.Fatal(r.Err)
 	}
 }
@@ -187,7 +187,7 @@ func TestLeaving(t *testing.T) {
 	t.Run("stays as long as nobody knows whether it is the same", func(t *testing.T) {
 		l := newLeaving(t, 2, remove)
 		l.becomes(l.cluster("nowhere", remove))
-		l.scheduler.Look(t.Context(), tko.SiteID(l.name))
+		l.scheduler.Reconcile(t.Context(), tko.SiteID(l.name))
 		l.holds(2)
 		l.says("False Removing", "may be the same cluster")
 	})

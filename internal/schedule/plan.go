@@ -90,7 +90,7 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 	}
 	for _, d := range seen.deployments {
 		if d.Prepared && d.Approved {
-			cluster, namespaced := scope.Split(d.Package.Leaving())
+			cluster, namespaced := scope.Split(d.Package.Deployable())
 			d.Package = slices.Concat(cluster, namespaced)
 			p.deployments = append(p.deployments, d)
 		} else if d.Approved || isWithdrawn(d) {
@@ -158,7 +158,7 @@ func isKept(results []result, id tko.DeploymentID) bool {
 
 // verdictOn is what is to be said of a deployment: what a target says of it
 // itself, the first that isn't content before the others.
-func verdictOn(id tko.DeploymentID, whole report.Verdict, results []result) (v report.Verdict, own bool) {
+func verdictOn(id tko.DeploymentID, whole report.Outcome, results []result) (v report.Outcome, own bool) {
 	v = whole
 	all := len(results) > 0
 	for _, r := range results {
@@ -179,8 +179,8 @@ func verdictOn(id tko.DeploymentID, whole report.Verdict, results []result) (v r
 }
 
 // healthOf is the worst that targets say: nothing if none says anything.
-func healthOf(results []result, of func(report.Report) report.State) report.Verdict {
-	var worst report.Verdict
+func healthOf(results []result, of func(report.Report) report.State) report.Outcome {
+	var worst report.Outcome
 	rank := map[string]int{tko.ConditionTrue: 1, tko.ConditionUnknown: 2, tko.ConditionFalse: 3}
 	for _, r := range results {
 		if v := of(r.report).Healthy; rank[v.Status] > rank[worst.Status] {
@@ -193,27 +193,27 @@ func healthOf(results []result, of func(report.Report) report.State) report.Verd
 // unobserved is the health of a record on which no target of a site reports,
 // though one did before: unknown. It is empty if no target ever reported on it,
 // and if a target that may report on it failed for now.
-func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.Verdict {
+func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.Outcome {
 	was := conditionIn(s, tko.ConditionHealthy)
 	if was == nil || !slices.Contains([]string{kubernetes.ReasonHealthy, kubernetes.ReasonInProgress, kubernetes.ReasonUnhealthy}, was.Reason) {
-		return report.Verdict{}
+		return report.Outcome{}
 	}
 	for i, r := range results {
 		if r.err != nil && !errors.Is(r.err, tko.ErrInvalid) && p.steps[i].reportsHealth() {
-			return report.Verdict{}
+			return report.Outcome{}
 		}
 	}
-	return report.Verdict{Status: tko.ConditionUnknown, Reason: kubernetes.ReasonUnknown, Message: fmt.Sprintf(
+	return report.Outcome{Status: tko.ConditionUnknown, Reason: kubernetes.ReasonUnknown, Message: fmt.Sprintf(
 		"no target of site %q reports the health any more: the conditions %s, and the site's %s, tell why", site, tko.ConditionScheduled, tko.ConditionCleanedUp)}
 }
 
 // verdict is what is to be said of the site as a whole.
-func verdict(seen snapshot, p plan, results []result) report.Verdict {
+func verdict(seen snapshot, p plan, results []result) report.Outcome {
 	if len(p.steps) == 0 {
 		if len(p.deployments) == 0 {
-			return report.Verdict{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "there is nothing to schedule"}
+			return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "there is nothing to schedule"}
 		}
-		return report.Verdict{Status: tko.ConditionFalse, Reason: ReasonNoScheduler, Message: fmt.Sprintf(
+		return report.Outcome{Status: tko.ConditionFalse, Reason: ReasonNoScheduler, Message: fmt.Sprintf(
 			"no resource of the package of site %q triggers a scheduler: add one, such as a git.plugin.nephio.org/v1alpha1 Repository", seen.site.ID)}
 	}
 	for i, r := range results {
@@ -222,7 +222,7 @@ func verdict(seen snapshot, p plan, results []result) report.Verdict {
 			continue
 		}
 		if said.Status == "" {
-			said = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: r.err.Error()}
+			said = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: r.err.Error()}
 			if errors.Is(r.err, tko.ErrInvalid) {
 				said.Reason = ReasonInvalid
 			}
@@ -239,7 +239,7 @@ func verdict(seen snapshot, p plan, results []result) report.Verdict {
 	if len(p.steps) > 1 {
 		message += fmt.Sprintf(" and %d more", len(p.steps)-1)
 	}
-	return report.Verdict{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: message}
+	return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: message}
 }
 
 func countFailed(results []result) int {
@@ -260,9 +260,9 @@ func unscheduled(d tko.Deployment, message string) []conditionOf {
 		return nil
 	}
 	id := string(d.ID)
-	all := ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionScheduled, report.Verdict{Status: tko.ConditionFalse, Reason: ReasonUnscheduled, Message: message})
+	all := ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionScheduled, report.Outcome{Status: tko.ConditionFalse, Reason: ReasonUnscheduled, Message: message})
 	if conditionIn(d.Stamp, tko.ConditionHealthy) != nil {
-		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionHealthy, report.Verdict{Status: tko.ConditionUnknown, Reason: ReasonUnscheduled, Message: message})...)
+		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionHealthy, report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnscheduled, Message: message})...)
 	}
 	return all
 }
@@ -280,7 +280,7 @@ func conditionIn(s tko.Stamp, name string) *tko.Condition {
 
 // ifNew is a condition, if it says something, and something new. A note that
 // was there stays as long as the rest does.
-func ifNew(kind tko.Kind, id string, s tko.Stamp, name string, v report.Verdict) []conditionOf {
+func ifNew(kind tko.Kind, id string, s tko.Stamp, name string, v report.Outcome) []conditionOf {
 	if v.Status == "" {
 		return nil
 	}

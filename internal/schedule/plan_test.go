@@ -20,8 +20,8 @@ func (fakeTarget) Schedule(context.Context, krm.Resource, tko.Site, []tko.Deploy
 	return report.Report{}, nil
 }
 
-func verdictWith(status, reason, message, note string) report.Verdict {
-	return report.Verdict{Status: status, Reason: reason, Message: message, Note: note}
+func verdictWith(status, reason, message, note string) report.Outcome {
+	return report.Outcome{Status: status, Reason: reason, Message: message, Note: note}
 }
 
 func TestConclude(t *testing.T) {
@@ -158,9 +158,9 @@ func TestConclude(t *testing.T) {
 
 func TestNext(t *testing.T) {
 	t.Parallel()
-	later := func(d time.Duration) result { return result{report: report.Report{Again: d}} }
-	failed := result{err: errors.New("down"), report: report.Report{Again: time.Minute}}
-	invalid := result{err: tko.Errorf(tko.ErrInvalid, "bad"), report: report.Report{Again: time.Hour}}
+	later := func(d time.Duration) result { return result{report: report.Report{Requeue: d}} }
+	failed := result{err: errors.New("down"), report: report.Report{Requeue: time.Minute}}
+	invalid := result{err: tko.Errorf(tko.ErrInvalid, "bad"), report: report.Report{Requeue: time.Hour}}
 	tests := map[string]struct {
 		why     string
 		resync  time.Duration

@@ -41,8 +41,8 @@ type Client interface {
 	Records
 	osm.Records
 	work.Client
-	// CallSites calls for looks at sites.
-	CallSites(ctx context.Context, ids []tko.SiteID) error
+	// EnqueueSites calls for looks at sites.
+	EnqueueSites(ctx context.Context, ids []tko.SiteID) error
 }
 
 // Runner runs schedule plugins.
@@ -70,7 +70,7 @@ func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.
 	}
 	r.Deployments = map[tko.DeploymentID]report.State{}
 	for _, d := range deployments {
-		if !slices.ContainsFunc(d.Package, func(r krm.Resource) bool { return !r.StaysHome() }) {
+		if !slices.ContainsFunc(d.Package, func(r krm.Resource) bool { return !r.IsLocal() }) {
 			r.Deployments[d.ID] = report.State{Scheduled: report.Nothing()}
 		}
 	}
@@ -134,7 +134,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,
 		Do: func(ctx context.Context, item tko.WorkItem) work.Result {
-			return s.Look(tko.WithClaim(ctx, item), tko.SiteID(item.Key))
+			return s.Reconcile(tko.WithClaim(ctx, item), tko.SiteID(item.Key))
 		},
 	}
 	var extra sync.WaitGroup
@@ -145,11 +145,11 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return loop.Run(ctx)
 }
 
-// Look schedules one site. It is done when everything that triggers was given
+// Reconcile schedules one site. It is done when everything that triggers was given
 // the site's deployments, and also when nothing but a change of records can
 // help (the conditions say so); otherwise it has failed and is worth another
 // try.
-func (s *Scheduler) Look(ctx context.Context, id tko.SiteID) work.Result {
+func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 	seen, err := s.observe(ctx, id)
 	if errors.Is(err, tko.ErrNotFound) {
 		return work.Result{Outcome: tko.WorkDone}
@@ -194,9 +194,9 @@ func (s *Scheduler) next(p plan, results []result, again time.Duration) work.Res
 	}
 	for _, r := range results {
 		if r.err != nil && !errors.Is(r.err, tko.ErrInvalid) {
-			return work.Result{Outcome: tko.WorkFailed, Err: r.err, Retry: r.report.Again}
+			return work.Result{Outcome: tko.WorkFailed, Err: r.err, Retry: r.report.Requeue}
 		}
-		if later := r.report.Again; later > 0 && (again == 0 || later < again) {
+		if later := r.report.Requeue; later > 0 && (again == 0 || later < again) {
 			again = later
 		}
 	}

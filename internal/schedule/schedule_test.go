@@ -18,10 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/krm"
-	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 // records are a data controller, as far as the meta-scheduler sees it.
@@ -170,8 +170,8 @@ func (r *records) due(item tko.WorkItem) {
 	}
 }
 
-// CallSites fails the first time.
-func (r *records) CallSites(_ context.Context, ids []tko.SiteID) error {
+// EnqueueSites fails the first time.
+func (r *records) EnqueueSites(_ context.Context, ids []tko.SiteID) error {
 	if r.called.Add(1) == 1 {
 		return tko.Errorf(tko.ErrUnavailable, "not yet")
 	}
@@ -376,7 +376,7 @@ func TestLook(t *testing.T) {
 			t.Parallel()
 			run := &runner{err: test.fails}
 			s := schedule.New(test.records, run, schedule.Options{})
-			got := s.Look(t.Context(), "lagos")
+			got := s.Reconcile(t.Context(), "lagos")
 			if got.Outcome != test.outcome || (got.Err != nil) != (test.outcome == tko.WorkFailed) {
 				t.Errorf("%s: got %q %v, want %q", test.why, got.Outcome, got.Err, test.outcome)
 			}
@@ -389,7 +389,7 @@ func TestLook(t *testing.T) {
 			if test.records.writes != test.writes {
 				t.Errorf("%s: %d writes, want %d", test.why, test.records.writes, test.writes)
 			}
-			s.Look(t.Context(), "lagos")
+			s.Reconcile(t.Context(), "lagos")
 			if test.records.writes != test.writes {
 				t.Errorf("%s: looking again wrote again", test.why)
 			}
@@ -409,7 +409,7 @@ func TestGit(t *testing.T) {
 	look := func(want map[string]string) {
 		t.Helper()
 		for _, id := range []tko.SiteID{"lagos", "accra", "bad"} {
-			if got := s.Look(t.Context(), id); got.Outcome != tko.WorkDone {
+			if got := s.Reconcile(t.Context(), id); got.Outcome != tko.WorkDone {
 				t.Fatalf("%s: %q %v", id, got.Outcome, got.Err)
 			}
 		}
@@ -470,11 +470,11 @@ func TestKubernetes(t *testing.T) {
 	}
 	look := func(why string, scheduled, healthy map[string]string) {
 		t.Helper()
-		got := s.Look(t.Context(), "lagos")
+		got := s.Reconcile(t.Context(), "lagos")
 		if got.Outcome != tko.WorkLater || got.Retry < 50*time.Minute || got.Retry > 70*time.Minute {
 			t.Errorf("%s: %v", why, got)
 		}
-		got = s.Look(t.Context(), "accra")
+		got = s.Reconcile(t.Context(), "accra")
 		if got.Outcome != tko.WorkFailed || got.Err == nil || got.Retry == 0 {
 			t.Errorf("%s: %v", why, got)
 		}
@@ -488,8 +488,8 @@ func TestKubernetes(t *testing.T) {
 			t.Errorf("%s: healthy: -want +got:\n%s", why, diff)
 		}
 		writes := r.writes
-		s.Look(t.Context(), "lagos")
-		s.Look(t.Context(), "accra")
+		s.Reconcile(t.Context(), "lagos")
+		s.Reconcile(t.Context(), "accra")
 		if r.writes != writes {
 			t.Errorf("%s: looking again wrote again", why)
 		}
@@ -514,7 +514,7 @@ func TestReadingFails(t *testing.T) {
 	r := world([]tko.Site{site("lagos", trigger("e"))}, nil, plugin("p", edge))
 	r.fail = errors.New("connection lost")
 	run := &runner{}
-	got := schedule.New(r, run, schedule.Options{}).Look(t.Context(), "lagos")
+	got := schedule.New(r, run, schedule.Options{}).Reconcile(t.Context(), "lagos")
 	if got.Outcome != tko.WorkFailed || !errors.Is(got.Err, r.fail) {
 		t.Errorf("got %q %v", got.Outcome, got.Err)
 	}

@@ -61,7 +61,7 @@ func (s *stirs) run(ctx context.Context, client Client, log *slog.Logger) {
 		case <-s.wake:
 		}
 		ids := s.take()
-		err := client.CallSites(ctx, ids)
+		err := client.EnqueueSites(ctx, ids)
 		if err == nil {
 			log.DebugContext(ctx, "called for looks at sites where something happened", "sites", len(ids))
 			pause = stirPause
@@ -90,7 +90,7 @@ func (s *stirs) flush(ctx context.Context, client Client, log *slog.Logger) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, stirFlush)
 	defer cancel()
-	if err := client.CallSites(ctx, ids); err != nil {
+	if err := client.EnqueueSites(ctx, ids); err != nil {
 		log.WarnContext(ctx, "can't call for looks at sites where something happened; their next look is when it is due", "sites", len(ids), "err", err)
 	}
 }

@@ -222,9 +222,9 @@ type remoteError struct {
 	said   bool
 }
 
-// Said says that an error is what a server of ours answered, and not what gRPC
+// Message says that an error is what a server of ours answered, and not what gRPC
 // says for want of an answer.
-func Said(err error) bool {
+func Message(err error) bool {
 	e, ok := errors.AsType[*remoteError](err)
 	return ok && e.said
 }

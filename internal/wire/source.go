@@ -54,10 +54,10 @@ func Claim(m *tkopb.WorkItem) tko.WorkItem { return workItem(m) }
 // NewSource writes a source.
 func NewSource(s tko.Source) *tkopb.Source {
 	m := &tkopb.Source{
-		Name: s.Name, Version: s.Version, Approved: s.Approved, State: s.State, Called: s.Called,
+		Name: s.Name, Version: s.Version, Approved: s.Approved, State: s.State, Called: s.Enqueued,
 		Status: &tkopb.SourceStatus{
 			Kind: s.Status.Kind, Url: s.Status.URL, Ref: s.Status.Ref, Path: s.Status.Path, AttemptedRevision: s.Status.Attempted,
-			AppliedRevision: s.Status.Applied, Asks: s.Status.Asks, Holder: s.Status.Holder, Messages: s.Status.Messages,
+			AppliedRevision: s.Status.Applied, Asks: s.Status.PendingRemoval, Holder: s.Status.Holder, Messages: s.Status.Messages,
 			Conditions: NewConditions(s.Status.Conditions),
 		},
 	}
@@ -81,10 +81,10 @@ func NewSource(s tko.Source) *tkopb.Source {
 func Source(m *tkopb.Source) tko.Source {
 	status := m.GetStatus()
 	s := tko.Source{
-		Name: m.GetName(), Version: m.GetVersion(), Approved: m.GetApproved(), State: m.GetState(), Called: m.GetCalled(), Updated: timeOf(m.GetUpdated()),
+		Name: m.GetName(), Version: m.GetVersion(), Approved: m.GetApproved(), State: m.GetState(), Enqueued: m.GetCalled(), Updated: timeOf(m.GetUpdated()),
 		Status: tko.SourceStatus{
 			Kind: status.GetKind(), URL: status.GetUrl(), Ref: status.GetRef(), Path: status.GetPath(), Attempted: status.GetAttemptedRevision(),
-			Applied: status.GetAppliedRevision(), Asks: status.GetAsks(), Holder: status.GetHolder(), Messages: status.GetMessages(),
+			Applied: status.GetAppliedRevision(), PendingRemoval: status.GetAsks(), Holder: status.GetHolder(), Messages: status.GetMessages(),
 			Conditions: Conditions(status.GetConditions()),
 		},
 	}

@@ -125,7 +125,7 @@ func TestThereAndBack(t *testing.T) {
 	}, NewFinishWork, FinishWork)
 	there(t, "source", tko.Source{
 		Name: "n", Version: 3, Updated: moment, Approved: "a", State: []byte{1}, Status: tko.SourceStatus{
-			Kind: "git", URL: "u", Ref: "r", Path: "p", Attempted: "2", Applied: "1", Asks: "q", Holder: "h", Messages: []string{"m"},
+			Kind: "git", URL: "u", Ref: "r", Path: "p", Attempted: "2", Applied: "1", PendingRemoval: "q", Holder: "h", Messages: []string{"m"},
 			Items:      []tko.SourceItem{{Kind: "site", Name: "s", ID: "i", Digest: "d", Revision: 4, Pending: true, Status: "Keep"}},
 			Operations: []tko.SourceOperation{{Time: moment, Revision: "2", Verb: "create", Kind: "site", Name: "s", Error: "e"}},
 			Conditions: stamp1.Conditions,

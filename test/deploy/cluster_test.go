@@ -19,7 +19,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/tko-orchestrator/tko/test/kube"
+	"github.com/tko-orchestrator/tko/internal/kube"
 )
 
 // cluster has a namespace tko and the kinds of cert-manager and Prometheus.

@@ -19,7 +19,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/tko-orchestrator/tko/test/kube"
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 

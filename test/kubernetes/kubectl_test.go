@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tko-orchestrator/tko/test/kube"
+	"github.com/tko-orchestrator/tko/internal/kube"
 )
 
 const aPackage = `, labels: {type: demo, Site.cloud: GCP}}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tko-orchestrator/tko/test/kube"
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 

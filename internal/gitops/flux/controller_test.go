@@ -85,7 +85,7 @@ func TestBrokenDisturbNoOther(t *testing.T) {
 	w.Publish(t, away, fluxtest.NewRepositoryWith(t, map[string]string{"b.yaml": template("b", "1")}))
 	a := w.Keep(forged, "main@sha1:0001", repository.Archive(repository.Head()))
 	a.Digest = "sha256:" + strings.Repeat("0", 64)
-	w.Say(t, forged, a)
+	w.SetCondition(t, forged, a)
 	w.Offer(t, wild, "main@sha1:0002", archive(t, member{name: "../../a.yaml", content: template("w", "1")}), nil)
 	for _, source := range []fluxtest.Source{away, forged, wild} {
 		w.gitOps(source.Name, source, "retryInterval: 1s")
@@ -132,9 +132,9 @@ func TestArtifactGone(t *testing.T) {
 			late = a
 		}
 	}
-	asked := w.Asked(source)
-	w.Say(t, source, late)
-	w.eventually("the artifact is asked for again", func() bool { return w.Asked(source) >= asked+2 })
+	asked := w.Requests(source)
+	w.SetCondition(t, source, late)
+	w.eventually("the artifact is asked for again", func() bool { return w.Requests(source) >= asked+2 })
 	if status, message := w.field("fleet", readyStatus), w.field("fleet", readyMessage); status != "True" || message != "applied revision "+first.Revision {
 		t.Errorf("it is a failure: Ready is %s, %s", status, message)
 	}
@@ -363,7 +363,7 @@ func TestNotify(t *testing.T) {
 	commit := repository.Commit(map[string]string{"a.yaml": template("a", "2")})
 	a = w.Keep(source, "main@sha1:"+commit, repository.Archive(commit))
 	a.Digest = "sha256:" + strings.Repeat("0", 64)
-	w.Say(t, source, a)
+	w.SetCondition(t, source, a)
 	failed(6, a)
 }
 

@@ -58,7 +58,7 @@ func TestNetworkServices(t *testing.T) {
 	const osm = "osm: {connectionSecretRef: {name: nbi-connection}}"
 	a := w.Keep(forged, "main@sha1:0007", repository.Archive(repository.Head()))
 	a.Digest = "sha256:" + strings.Repeat("f", 64)
-	w.Say(t, forged, a)
+	w.SetCondition(t, forged, a)
 	w.gitOps("forged", forged, osm)
 	w.gitOps("away", w.source("GitRepository", "away"), osm)
 	w.gitOps("services", source, osm)
@@ -150,7 +150,7 @@ func TestAsOSMOps(t *testing.T) {
 		t.Errorf("the object's manifests are not taken: %q", got)
 	}
 	// Once more if it came just when we looked for the first time.
-	if n := w.Asked(theirs); n < 1 || n > 2 {
+	if n := w.Requests(theirs); n < 1 || n > 2 {
 		t.Errorf("the other was asked for %d times", n)
 	}
 }

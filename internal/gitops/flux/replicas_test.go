@@ -130,12 +130,12 @@ func TestReplicas(t *testing.T) {
 	w.becomes("fleet", ".status.lastAppliedRevision", latest.Revision)
 	stopGood()
 	for range 3 { // looks of the one that is left
-		if err := w.data.CallSources(t.Context(), []string{name}, false, ""); err != nil {
+		if err := w.data.EnqueueSources(t.Context(), []string{name}, false, ""); err != nil {
 			t.Fatal(err)
 		}
 		w.eventually("it was looked at", func() bool {
 			s, err := w.data.Source(t.Context(), name)
-			return err == nil && !s.Called
+			return err == nil && !s.Enqueued
 		})
 	}
 	if a, c := w.value("a"), w.value("c"); a != "2" || c != "1" {

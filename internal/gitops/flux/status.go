@@ -184,7 +184,7 @@ func statusOf(before status, said report) status {
 	s := said.source.Status
 	next := status{
 		ObservedGeneration: said.generation, LastAttemptedRevision: s.Attempted, LastAppliedRevision: s.Applied,
-		LastHandledReconcileAt: said.requested, Asks: s.Asks, History: before.History,
+		LastHandledReconcileAt: said.requested, Asks: s.PendingRemoval, History: before.History,
 	}
 	if s.Applied != "" && s.Applied == said.artifact.Revision {
 		next.LastAppliedOriginRevision = said.artifact.Origin()

@@ -19,7 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/flux"
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
-	"github.com/tko-orchestrator/tko/test/kube"
+	"github.com/tko-orchestrator/tko/internal/kube"
 )
 
 // patience is how long a test waits for what should happen soon.

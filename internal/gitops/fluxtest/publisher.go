@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/tko-orchestrator/tko/test/kube"
+	"github.com/tko-orchestrator/tko/internal/kube"
 )
 
 //go:embed crds/*.yaml
@@ -152,7 +152,7 @@ func (p *Publisher) Offer(t testing.TB, s Source, revision string, archive []byt
 	t.Helper()
 	a := p.Keep(s, revision, archive)
 	a.Metadata = metadata
-	p.Say(t, s, a)
+	p.SetCondition(t, s, a)
 	return a
 }
 
@@ -177,8 +177,8 @@ func (p *Publisher) Keep(s Source, revision string, archive []byte) Artifact {
 	}
 }
 
-// Say sets the status of a source: it is ready with an artifact.
-func (p *Publisher) Say(t testing.TB, s Source, a Artifact) {
+// SetCondition sets the status of a source: it is ready with an artifact.
+func (p *Publisher) SetCondition(t testing.TB, s Source, a Artifact) {
 	t.Helper()
 	p.Create(t, s)
 	p.status(t, s, map[string]any{"artifact": a, "conditions": []any{ready("True", "Succeeded", "stored artifact for revision "+a.Revision)}})
@@ -198,8 +198,8 @@ func (p *Publisher) Break(s Source, status int) {
 	p.broken[s.folder()] = status
 }
 
-// Asked says how often artifacts of a source were asked for.
-func (p *Publisher) Asked(s Source) (n int) {
+// Requests says how often artifacts of a source were asked for.
+func (p *Publisher) Requests(s Source) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for file, count := range p.asked {

@@ -11,7 +11,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/transport/http"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/source/sshkey"
+	"github.com/tko-orchestrator/tko/internal/location/sshkey"
 )
 
 func (c Credentials) check() error {

@@ -24,7 +24,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
-	"github.com/tko-orchestrator/tko/internal/source"
+	"github.com/tko-orchestrator/tko/internal/location"
 )
 
 // Options are the settings of a Repository. URL is required.
@@ -194,7 +194,7 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	limits := r.options.Limits.OrDefault()
-	objects, exceeded := source.Limited(osfs.New(dir), 2*limits.Bytes)
+	objects, exceeded := location.Limited(osfs.New(dir), 2*limits.Bytes)
 	storage := filesystem.NewStorage(objects, cache.NewObjectLRUDefault())
 	defer func() { _ = storage.Close() }()
 	repository, err := git.Init(storage, nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
-	"github.com/tko-orchestrator/tko/internal/source/gittest"
+	"github.com/tko-orchestrator/tko/internal/location/gittest"
 )
 
 var git = gittest.Run

@@ -19,8 +19,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 const (
@@ -576,7 +576,7 @@ func (m mapping) others(known ...string) []string {
 type Connection struct {
 	Hostname string // host:port
 	User     string
-	Password config.Secret
+	Password secret.Text
 	Project  string
 	// Beyond what OSM Ops had:
 	Scheme   string // https or http; see Endpoint
@@ -606,7 +606,7 @@ func ParseConnection(data []byte) (Connection, error) {
 		}
 	}
 	if _, v := m.find("password"); v != nil && v.Kind == yaml.ScalarNode && v.Tag != "!!null" {
-		c.Password = config.Secret(v.Value) // blanks count
+		c.Password = secret.Text(v.Value) // blanks count
 	}
 	for name, v := range map[string]string{"hostname": c.Hostname, "user": c.User, "password": string(c.Password), "project": c.Project} {
 		if v == "" {
@@ -653,7 +653,7 @@ func (c Connection) Endpoint(read func(ctx context.Context) (Connection, error))
 	if scheme != "" {
 		e.URL = scheme + "://" + c.Hostname
 	}
-	e.Password = func(ctx context.Context) (config.Secret, error) {
+	e.Password = func(ctx context.Context) (secret.Text, error) {
 		if read == nil {
 			return c.Password, nil
 		}

@@ -18,10 +18,10 @@ import (
 	streaming "k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 	"github.com/tko-orchestrator/tko/krm"
-	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 // A real is a real API server with a pod on a node whose kubelet is ours: what

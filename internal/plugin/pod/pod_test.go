@@ -26,10 +26,10 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 	"github.com/tko-orchestrator/tko/krm"
-	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 // The libraries of the stand-in log what is part of these tests.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
-	"github.com/tko-orchestrator/tko/internal/source"
+	"github.com/tko-orchestrator/tko/internal/location"
 )
 
 // The bounds of a service template with all that it imports.
@@ -42,9 +42,9 @@ type fetcher struct {
 
 // fetch answers the service template at a location, with everything that it
 // imports. Nothing of it is understood but where its imports are.
-func fetch(ctx context.Context, location string, schemes []string, g *guard.Guard) (Request, error) {
+func fetch(ctx context.Context, from string, schemes []string, g *guard.Guard) (Request, error) {
 	f := &fetcher{schemes: schemes, guard: g, request: Request{Files: map[string]string{}}, trees: map[string]map[string][]byte{}}
-	root, err := f.root(ctx, location)
+	root, err := f.root(ctx, from)
 	if err != nil {
 		return Request{}, err
 	}
@@ -66,8 +66,8 @@ func fetch(ctx context.Context, location string, schemes []string, g *guard.Guar
 }
 
 // root reads what a location names, and answers which file the service template is.
-func (f *fetcher) root(ctx context.Context, location string) (string, error) {
-	base, within, inside := cutWithin(location)
+func (f *fetcher) root(ctx context.Context, from string) (string, error) {
+	base, within, inside := cutWithin(from)
 	scheme := schemeOf(base)
 	if err := f.allowed(scheme); err != nil {
 		return "", err
@@ -76,7 +76,7 @@ func (f *fetcher) root(ctx context.Context, location string) (string, error) {
 	if !inside && scheme == "file" && !filepath.IsAbs(base) {
 		return "", tko.Errorf(tko.ErrInvalid, "the path %q is not absolute: the preparer has no folder that it could be relative to", base)
 	}
-	files, err := source.ReadFiles(ctx, base, f.options())
+	files, err := location.ReadFiles(ctx, base, f.options())
 	if err != nil {
 		return "", err
 	}
@@ -102,8 +102,8 @@ func (f *fetcher) root(ctx context.Context, location string) (string, error) {
 	return name, f.add(name, content)
 }
 
-func (f *fetcher) options() source.Options {
-	return source.Options{MaxBytes: int64(maxBytes - f.bytes), Takes: takes, Guard: f.guard}
+func (f *fetcher) options() location.Options {
+	return location.Options{MaxBytes: int64(maxBytes - f.bytes), Takes: takes, Guard: f.guard}
 }
 
 // takes says what is read of archives and repositories.
@@ -174,7 +174,7 @@ func (f *fetcher) loadURL(ctx context.Context, name string) error {
 	if err := f.allowed(scheme); err != nil {
 		return err
 	}
-	files, err := source.ReadFiles(ctx, scheme+"://"+rest, f.options())
+	files, err := location.ReadFiles(ctx, scheme+"://"+rest, f.options())
 	if err != nil {
 		return err
 	}
@@ -224,25 +224,25 @@ func treeOf(name string) string {
 }
 
 // nameOf is the name of the file at a URL.
-func nameOf(location string) (string, error) {
-	u, err := url.Parse(location)
+func nameOf(from string) (string, error) {
+	u, err := url.Parse(from)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
 		return "", tko.Errorf(tko.ErrInvalid, "it is no URL of a file, without user and fragment")
 	}
 	if path.Clean(u.Path) != u.Path {
 		return "", tko.Errorf(tko.ErrInvalid, "its path isn't plain: write it without .. and //")
 	}
-	scheme, rest, _ := strings.Cut(location, "://")
+	scheme, rest, _ := strings.Cut(from, "://")
 	return "/" + scheme + "/" + rest, nil
 }
 
 // cutWithin takes the path within an archive or repository off a location.
-func cutWithin(location string) (base, within string, inside bool) {
-	i := strings.LastIndex(location, "!/")
+func cutWithin(from string) (base, within string, inside bool) {
+	i := strings.LastIndex(from, "!/")
 	if i < 0 {
-		return location, "", false
+		return from, "", false
 	}
-	return location[:i], location[i+2:], true
+	return from[:i], from[i+2:], true
 }
 
 // schemeOf is the kind of place that a location names.

@@ -13,7 +13,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/transport/http"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/source/sshkey"
+	"github.com/tko-orchestrator/tko/internal/location/sshkey"
 )
 
 const (

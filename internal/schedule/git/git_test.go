@@ -22,8 +22,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/location/gittest"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
-	"github.com/tko-orchestrator/tko/internal/source/gittest"
 	"github.com/tko-orchestrator/tko/krm"
 )
 

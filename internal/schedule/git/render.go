@@ -32,7 +32,7 @@ func render(d tko.Deployment, before written) (rendered, error) {
 	cluster, namespaced := scope.Split(d.Package)
 	folders := map[string]map[string]plumbing.Hash{} // folder below the deployment's: file: blob
 	add := func(folder string, resource krm.Resource) error {
-		if resource.StaysHome() || before.again(resource) {
+		if resource.IsLocal() || before.again(resource) {
 			return nil
 		}
 		data, err := krm.Encode(krm.YAML, krm.Package{clean(resource)})

@@ -30,8 +30,8 @@ func TestLife(t *testing.T) {
 
 	r := w.look(a, b)
 	same(t, "first apply", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, said(r))
-	same(t, "health", report.Verdict{Status: "True", Reason: "Healthy", Message: "3 objects are healthy"}, r.Deployments["a"].Healthy)
-	same(t, "health of the site", report.Verdict{Status: "True", Reason: "Healthy", Message: "all 2 deployments are healthy"}, r.Site.Healthy)
+	same(t, "health", report.Outcome{Status: "True", Reason: "Healthy", Message: "3 objects are healthy"}, r.Deployments["a"].Healthy)
+	same(t, "health of the site", report.Outcome{Status: "True", Reason: "Healthy", Message: "all 2 deployments are healthy"}, r.Site.Healthy)
 	same(t, "what is there", []string{"other", "plain", "second"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{"a ConfigMap plain", "a ConfigMap second", "a Secret s", "b ConfigMap other"}, w.inventory())
 	got := w.must("ConfigMap", "plain")
@@ -46,7 +46,7 @@ func TestLife(t *testing.T) {
 	}
 	spread := map[time.Duration]bool{}
 	for range 10 {
-		again := w.look(a, b).Again
+		again := w.look(a, b).Requeue
 		if spread[again] = true; again < 9*time.Minute || again > 11*time.Minute {
 			t.Errorf("a site where all is well is looked at again after %s", again)
 		}
@@ -131,8 +131,8 @@ func TestMovesWithinCluster(t *testing.T) {
 	w.site.ID += "-other"
 	r, err := w.schedule(t.Context(), d)
 	same(t, "said", "False Failed", said(r)["a"])
-	if err == nil || errors.Is(err, tko.ErrInvalid) || r.Again != 0 || !strings.Contains(err.Error(), "is still at site \""+string(from.ID)) {
-		t.Errorf("it isn't tried again soon: %v, after %s", err, r.Again)
+	if err == nil || errors.Is(err, tko.ErrInvalid) || r.Requeue != 0 || !strings.Contains(err.Error(), "is still at site \""+string(from.ID)) {
+		t.Errorf("it isn't tried again soon: %v, after %s", err, r.Requeue)
 	}
 	to := w.site
 	w.site = from
@@ -337,7 +337,7 @@ func TestUnknownKind(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is of a kind that the cluster doesn't know") {
 		t.Error(err)
 	}
-	same(t, "it is tried again with the back-off of failures", 0, r.Again)
+	same(t, "it is tried again with the back-off of failures", 0, r.Requeue)
 	same(t, "the rest is there", []string{"x"}, w.there("ConfigMap"))
 	w.create(definition(group))
 	await(t, "the kind", func() bool {
@@ -356,16 +356,16 @@ func TestOrder(t *testing.T) {
 	same(t, "said", map[tko.DeploymentID]string{"a": "False Waiting", "b": "True Applied"}, said(r))
 	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
 	same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
-	if r.Again > kubernetes.Soon {
-		t.Errorf("it is looked at again after %s only", r.Again)
+	if r.Requeue > kubernetes.Soon {
+		t.Errorf("it is looked at again after %s only", r.Requeue)
 	}
 	w.patch("Deployment", "web", `{"status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]}}`, "status")
 	r = w.look(d, other)
 	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, said(r))
 	same(t, "what is there", []string{"last", "other"}, w.there("ConfigMap"))
 	same(t, "health", "Healthy", r.Deployments["a"].Healthy.Reason)
-	if r.Again < kubernetes.Soon {
-		t.Errorf("it is looked at again after %s", r.Again)
+	if r.Requeue < kubernetes.Soon {
+		t.Errorf("it is looked at again after %s", r.Requeue)
 	}
 }
 
@@ -392,8 +392,8 @@ func TestInvalidObject(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "Bad_Name") {
 		t.Error(err)
 	}
-	if r.Again < time.Minute {
-		t.Errorf("what is wrong is tried again after %s", r.Again)
+	if r.Requeue < time.Minute {
+		t.Errorf("what is wrong is tried again after %s", r.Requeue)
 	}
 	same(t, "the others are there", []string{"x", "y"}, w.there("ConfigMap"))
 }
@@ -405,7 +405,7 @@ func TestTroubleDoesNotHideProgress(t *testing.T) {
 	r, err := w.schedule(t.Context(), deployment("a", configMap("x", "1"), workload(1)), deployment("b", configMap("x", "2")))
 	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "False Invalid"}, said(r))
 	same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
-	if !errors.Is(err, tko.ErrInvalid) || r.Again != kubernetes.Soon {
-		t.Errorf("looked at again after %s, want %s (%v)", r.Again, kubernetes.Soon, err)
+	if !errors.Is(err, tko.ErrInvalid) || r.Requeue != kubernetes.Soon {
+		t.Errorf("looked at again after %s, want %s (%v)", r.Requeue, kubernetes.Soon, err)
 	}
 }

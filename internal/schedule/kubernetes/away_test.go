@@ -26,10 +26,10 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
-	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 func conditions(r report.State) []tko.Condition {
@@ -55,8 +55,8 @@ func TestAway(t *testing.T) {
 	same(t, "the site", []string{"Unknown", "Unreachable", ""}, []string{r.Site.Healthy.Status, r.Site.Healthy.Reason, r.Site.Scheduled.Status})
 	same(t, "nobody knows how it is", "Unknown", r.Deployments["a"].Healthy.Status)
 	same(t, "one that never was there", report.State{}, r.Deployments["new"])
-	if r.Again != kubernetes.Soon {
-		t.Errorf("it is tried again after %s", r.Again)
+	if r.Requeue != kubernetes.Soon {
+		t.Errorf("it is tried again after %s", r.Requeue)
 	}
 
 	// The longer it is away, the less often it is tried, and what is said stays.
@@ -64,12 +64,12 @@ func TestAway(t *testing.T) {
 	w.site.Stamp.Conditions[1].LastTransition = time.Now().Add(-time.Minute)
 	again, _ := w.schedule(t.Context(), d)
 	same(t, "said again", r.Site, again.Site)
-	if again.Again < 30*time.Second || again.Again > time.Minute {
-		t.Errorf("it is tried again after %s", again.Again)
+	if again.Requeue < 30*time.Second || again.Requeue > time.Minute {
+		t.Errorf("it is tried again after %s", again.Requeue)
 	}
 	w.site.Stamp.Conditions[1].LastTransition = time.Now().Add(-24 * time.Hour)
-	if again, _ = w.schedule(t.Context(), d); again.Again > 11*time.Minute {
-		t.Errorf("it is tried again after %s", again.Again)
+	if again, _ = w.schedule(t.Context(), d); again.Requeue > 11*time.Minute {
+		t.Errorf("it is tried again after %s", again.Requeue)
 	}
 
 	// What can't be looked at isn't known either.

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/krm"
-	"github.com/tko-orchestrator/tko/test/kube"
 )
 
 // What was there before isn't taken over, though it says the same, and so isn't

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/expression"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/expression"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -240,7 +240,7 @@ func rolledBack(o *object, c chartState) *problem {
 // recall reads what a release holds. One that isn't there any more is installed
 // again.
 func (l *look) recall(ctx context.Context, release key, actions map[key]action) error {
-	state, err := l.helm().Look(ctx, release.Namespace, release.Name)
+	state, err := l.helm().Release(ctx, release.Namespace, release.Name)
 	if errors.Is(err, tko.ErrNotFound) {
 		if l.spec.Drift == driftCorrect {
 			actions[release] = bring

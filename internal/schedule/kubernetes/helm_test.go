@@ -126,7 +126,7 @@ func TestChart(t *testing.T) {
 	a := deployment("a", configMap("plain", "1"), chart)
 
 	r := w.look(a)
-	same(t, "said", report.Verdict{Status: "True", Reason: "Applied", Message: "3 objects and 1 Helm chart are as they should be"}, r.Deployments["a"].Scheduled)
+	same(t, "said", report.Outcome{Status: "True", Reason: "Applied", Message: "3 objects and 1 Helm chart are as they should be"}, r.Deployments["a"].Scheduled)
 	same(t, "health", "3 objects are healthy", r.Deployments["a"].Healthy.Message)
 	same(t, "an expression", "1!", w.data("web", "mode"))
 	same(t, "a number", "12345678", w.data("web", "count"))
@@ -253,7 +253,7 @@ func TestChartInstallFails(t *testing.T) {
 	}
 	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
 	same(t, "revisions", []string{}, w.revisions())
-	same(t, "it is tried again with the back-off of failures", 0, r.Again)
+	same(t, "it is tried again with the back-off of failures", 0, r.Requeue)
 	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": fmt.Sprintf(second, "good")})
 	w.look(a)
 	same(t, "what is there", []string{"good", "other", "web"}, w.there("ConfigMap"))
@@ -554,7 +554,7 @@ func TestChartHooks(t *testing.T) {
 	w.look(deployment("a", release("web", map[string]any{"mode": "x"})))
 	same(t, "hooks", []string{"post", "pre"}, w.there("ConfigMap"))
 	r := w.look()
-	same(t, "said", report.Verdict{Status: "False", Reason: "Removing", Message: fmt.Sprintf("Thing.%s %q: is being removed", group, w.ns+"/one")}, r.Site.Scheduled)
+	same(t, "said", report.Outcome{Status: "False", Reason: "Removing", Message: fmt.Sprintf("Thing.%s %q: is being removed", group, w.ns+"/one")}, r.Site.Scheduled)
 	same(t, "inventory", []string{"a Thing one"}, w.inventory())
 	things := w.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}).Namespace(w.ns)
 	if _, err := things.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{}); err != nil {

@@ -50,10 +50,10 @@ func (t *Target) Place(trigger krm.Resource) string {
 // within the resource's budget. Nothing is removed as long as nobody can tell
 // that none of the resources that the package has now is of the same cluster.
 // The verdict says what came of it; it is final if again is 0 and err is nil.
-func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resource, site tko.Site) (v report.Verdict, again time.Duration, err error) {
+func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resource, site tko.Site) (v report.Outcome, again time.Duration, err error) {
 	s, err := readSpec(former)
 	if err != nil { // it never applied anything
-		return report.Verdict{}, 0, nil
+		return report.Outcome{}, 0, nil
 	}
 	conn, release, err := t.connections.get(ctx, s.Source)
 	if err != nil {
@@ -65,7 +65,7 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 		return t.notLeft(ctx, s, err)
 	}
 	if len(recorded.mine) == 0 {
-		return report.Verdict{Status: tko.ConditionTrue, Reason: ReasonRemoved, Message: fmt.Sprintf("nothing that was applied to %s is left there", s.Source)}, 0, nil
+		return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonRemoved, Message: fmt.Sprintf("nothing that was applied to %s is left there", s.Source)}, 0, nil
 	}
 	for _, r := range now {
 		other, same, err := t.isOf(ctx, r, s, recorded)
@@ -73,7 +73,7 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 		case err != nil:
 			return t.notLeft(ctx, s, fmt.Errorf("another Cluster of the site may be the same cluster: %w", err))
 		case same && other.Inventory == s.Inventory:
-			return report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%s is the same cluster as %s, by which TKO looks after it now", s.Source, other.Source)}, 0, nil
+			return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%s is the same cluster as %s, by which TKO looks after it now", s.Source, other.Source)}, 0, nil
 		case same:
 			return left(s, fmt.Sprintf("what is recorded in namespace %q", s.Inventory)), 0, nil
 		}
@@ -89,32 +89,32 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 	}
 	switch {
 	case l.pruning.ask != "":
-		v = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: fmt.Sprintf(
+		v = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: fmt.Sprintf(
 			"%s: %s, put it back for that, and take it out again", s.Source, l.question())}
 		return v, jittered(t.options.Interval), nil
 	case len(l.leaving) > 0:
-		v = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonRemoving, Message: fmt.Sprintf("from %s: %s", s.Source, firstFew(l.leaving, fewObjects))}
+		v = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonRemoving, Message: fmt.Sprintf("from %s: %s", s.Source, firstFew(l.leaving, fewObjects))}
 		return v, t.again(site), nil
 	}
-	return report.Verdict{Status: tko.ConditionTrue, Reason: ReasonRemoved, Message: "what was applied to " + s.Source.String() + " was removed there"}, 0, nil
+	return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonRemoved, Message: "what was applied to " + s.Source.String() + " was removed there"}, 0, nil
 }
 
-func left(s spec, what string) report.Verdict {
-	return report.Verdict{Status: tko.ConditionFalse, Reason: ReasonLeft, Message: fmt.Sprintf("left as it is, and nobody looks after it: %s, in %s", what, s.Source)}
+func left(s spec, what string) report.Outcome {
+	return report.Outcome{Status: tko.ConditionFalse, Reason: ReasonLeft, Message: fmt.Sprintf("left as it is, and nobody looks after it: %s, in %s", what, s.Source)}
 }
 
 // notLeft is for a cluster that can't be looked at: what is to be left, is left.
-func (t *Target) notLeft(ctx context.Context, s spec, err error) (report.Verdict, time.Duration, error) {
+func (t *Target) notLeft(ctx context.Context, s spec, err error) (report.Outcome, time.Duration, error) {
 	if ctx.Err() != nil {
-		return report.Verdict{}, 0, context.Cause(ctx)
+		return report.Outcome{}, 0, context.Cause(ctx)
 	}
 	if errors.Is(err, tko.ErrConflict) {
-		return report.Verdict{}, 0, err
+		return report.Outcome{}, 0, err
 	}
 	if s.Cleanup == cleanupLeave {
 		return left(s, "what was applied, if anything"), 0, nil
 	}
-	return report.Verdict{
+	return report.Outcome{
 		Status: tko.ConditionFalse, Reason: ReasonRemoving,
 		Message: fmt.Sprintf("what was applied to %s is removed when it can be: %s", s.Source, reached(err)),
 	}, jittered(t.options.Interval), nil

@@ -16,8 +16,8 @@ import (
 // may go the cluster.
 func (t *Target) provide(ctx context.Context, s spec, site tko.Site) (report.Report, error) {
 	var pkg krm.Package
-	for _, r := range site.Package.Leaving() {
-		if r.Annotation(AnnotationTarget) == targetManagement && !r.StaysHome() {
+	for _, r := range site.Package.Deployable() {
+		if r.Annotation(AnnotationTarget) == targetManagement && !r.IsLocal() {
 			pkg = append(pkg, r)
 		}
 	}
@@ -71,15 +71,15 @@ func reached(err error) error {
 // is wrong with the latter, mostly.
 func together(infrastructure report.Report, infrastructureErr error, own report.Report, err error) (report.Report, error) {
 	const where = "in the management cluster: "
-	if again := infrastructure.Again; again > 0 && (own.Again == 0 || again < own.Again) {
-		own.Again = again
+	if again := infrastructure.Requeue; again > 0 && (own.Requeue == 0 || again < own.Requeue) {
+		own.Requeue = again
 	}
 	switch v := infrastructure.Site.Scheduled; {
 	case v.Status != "" && v.Status != tko.ConditionTrue:
 		v.Message = where + v.Message
 		own.Site.Scheduled = v
 	case infrastructureErr != nil:
-		own.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: where + infrastructureErr.Error()}
+		own.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: where + infrastructureErr.Error()}
 	}
 	if v := infrastructure.Site.Healthy; v.Status != "" && v.Status != tko.ConditionTrue && (own.Site.Healthy.Status == "" || own.Site.Healthy.Status == tko.ConditionTrue) {
 		v.Message = where + v.Message
@@ -88,7 +88,7 @@ func together(infrastructure report.Report, infrastructureErr error, own report.
 	if infrastructureErr != nil && (err == nil || errors.Is(err, tko.ErrInvalid)) {
 		err = fmt.Errorf("%s%w", where, infrastructureErr) // its kind stays
 		if !errors.Is(err, tko.ErrInvalid) {
-			own.Again = 0 // with the back-off of what failed
+			own.Requeue = 0 // with the back-off of what failed
 		}
 	}
 	return own, err

@@ -36,8 +36,8 @@ func TestNewSite(t *testing.T) {
 	}
 	same(t, "workloads wait", "Waiting", r.Site.Scheduled.Reason)
 	same(t, "what the site is made from", []string{"cluster"}, w.there("ConfigMap"))
-	if r.Again > kubernetes.Soon {
-		t.Errorf("it is looked at again after %s only", r.Again)
+	if r.Requeue > kubernetes.Soon {
+		t.Errorf("it is looked at again after %s only", r.Requeue)
 	}
 
 	text, err := os.ReadFile(filepath.Join(w.dir, "management.yaml")) // it is the same cluster, for brevity
@@ -94,6 +94,6 @@ func TestNoManagementCluster(t *testing.T) {
 	if err == nil || !strings.Contains(r.Site.Scheduled.Message, "--management-kubeconfig") {
 		t.Errorf("%v: %v", err, r.Site.Scheduled)
 	}
-	same(t, "it is tried again with the back-off of failures", 0, r.Again)
+	same(t, "it is tried again with the back-off of failures", 0, r.Requeue)
 	same(t, "the workload is there", []string{"workload"}, w.there("ConfigMap"))
 }

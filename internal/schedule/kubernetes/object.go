@@ -126,7 +126,7 @@ func want(deployments []tko.Deployment, namespace string, management bool, scope
 			switch {
 			case r.GVK() == chartKind:
 				o, problem = buildChart(r, d, namespace)
-			case r.StaysHome():
+			case r.IsLocal():
 				continue
 			case !management && r.Annotation(AnnotationTarget) == targetManagement:
 				p := problemOf(r.Identity().String(), true, "is meant for the management cluster, which gets nothing from deployments: put it into the site's package")

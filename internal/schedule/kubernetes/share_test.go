@@ -19,7 +19,7 @@ func TestSitesDoNotFightOverSharedNamespace(t *testing.T) {
 	name := w.ns + "-shared"
 	namespace := resource("v1", "Namespace", name)
 	sites := map[tko.DeploymentID]tko.Site{"a": w.site, "b": {ID: w.site.ID + "-b"}, "c": {ID: w.site.ID + "-c"}}
-	look := func(id tko.DeploymentID, pkg ...krm.Resource) (report.Verdict, int64) {
+	look := func(id tko.DeploymentID, pkg ...krm.Resource) (report.Outcome, int64) {
 		t.Helper()
 		now := time.Now().Unix() // API servers record changes by the second
 		await(t, "the next second", func() bool { return time.Now().Unix() > now })

@@ -143,7 +143,7 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 		case t.probes <- struct{}{}:
 			defer func() { <-t.probes }()
 		default: // as it was said before
-			return report.Report{Again: jittered(busyPause)}, errors.New(away.Message)
+			return report.Report{Requeue: jittered(busyPause)}, errors.New(away.Message)
 		}
 	}
 	infrastructure, err := t.provide(ctx, s, site)
@@ -191,16 +191,16 @@ func (t *Target) unreached(ctx context.Context, site tko.Site, deployments []tko
 		return report.Report{}, err
 	}
 	r := report.Report{Deployments: map[tko.DeploymentID]report.State{}}
-	v := report.Verdict{Status: tko.ConditionUnknown, Reason: ReasonUnknown}
+	v := report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnknown}
 	var wait *waitError
 	switch {
 	case isAway(err):
 		err = fmt.Errorf("the cluster doesn't answer: %s", whyAway(err))
-		v.Reason, r.Again = ReasonAway, t.again(site)
+		v.Reason, r.Requeue = ReasonAway, t.again(site)
 		t.options.Log.DebugContext(ctx, "cluster is away", "site", string(site.ID), "err", err)
 	case errors.As(err, &wait):
-		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: err.Error()}
-		r.Again = t.again(site)
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: err.Error()}
+		r.Requeue = t.again(site)
 	}
 	v.Message = err.Error()
 	if v.Reason == ReasonAway || conditionOf(site.Stamp, tko.ConditionHealthy) != nil {

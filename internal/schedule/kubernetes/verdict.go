@@ -19,7 +19,7 @@ const (
 func (l *look) report() (report.Report, error) {
 	r := report.Report{
 		Removed: l.removed, Kept: l.held, Deployments: map[tko.DeploymentID]report.State{},
-		Again: jittered(l.target.options.Interval),
+		Requeue: jittered(l.target.options.Interval),
 	}
 	var failed, unhealthy, drifted []string
 	worst := healthy
@@ -44,7 +44,7 @@ func (l *look) report() (report.Report, error) {
 	}
 	r.Site.Healthy = verdictOf(worst, unhealthy, fewDeployments, fmt.Sprintf("all %d deployments are healthy", len(l.deployments)))
 	if l.moving || waits || len(l.leaving) > 0 {
-		r.Again = l.target.again(l.site)
+		r.Requeue = l.target.again(l.site)
 	}
 	switch {
 	case len(failed) > 0:
@@ -52,20 +52,20 @@ func (l *look) report() (report.Report, error) {
 		if invalid {
 			reason, kind = ReasonInvalid, tko.ErrInvalid
 		}
-		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: reason, Message: firstFew(failed, fewDeployments)}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: reason, Message: firstFew(failed, fewDeployments)}
 		if kind != nil {
 			return r, tko.Errorf(kind, "%s", r.Site.Scheduled.Message)
 		}
-		r.Again = 0 // with the back-off of what failed
+		r.Requeue = 0 // with the back-off of what failed
 		return r, errors.New(r.Site.Scheduled.Message)
 	case l.pruning.ask != "":
-		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: l.question()}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: l.question()}
 	case len(l.leaving) > 0:
-		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonRemoving, Message: firstFew(l.leaving, fewObjects)}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonRemoving, Message: firstFew(l.leaving, fewObjects)}
 	case waits:
-		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: "some deployments wait for what comes first, or has to go first"}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: "some deployments wait for what comes first, or has to go first"}
 	case len(drifted) > 0:
-		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewDeployments)}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewDeployments)}
 	}
 	return r, nil
 }
@@ -137,15 +137,15 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 			sick = append(sick, "not all objects are there")
 		}
 	case l.blocked[id] != "":
-		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: l.blocked[id]}
+		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: l.blocked[id]}
 	case len(waiting) > 0:
-		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: firstFew(waiting, fewObjects)}
+		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: firstFew(waiting, fewObjects)}
 	case len(drifted) > 0:
-		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewObjects)}
+		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewObjects)}
 	case len(l.wanted.of[id]) == 0:
 		state.Scheduled = report.Nothing()
 	default:
-		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects%s are as they should be", objects, charts)}
+		state.Scheduled = report.Outcome{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects%s are as they should be", objects, charts)}
 		if len(corrected) > 0 {
 			state.Scheduled.Note = fmt.Sprintf("corrected at %s: %s", time.Now().UTC().Format(time.RFC3339), firstFew(corrected, fewObjects))
 		}
@@ -154,27 +154,27 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 	return state, worst
 }
 
-func failure(problems []problem) report.Verdict {
+func failure(problems []problem) report.Outcome {
 	lines := make([]string, len(problems))
 	invalid := true
 	for i, p := range problems {
 		lines[i] = fmt.Sprintf("%s %s", p.object, p.message)
 		invalid = invalid && p.invalid
 	}
-	v := report.Verdict{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: firstFew(lines, fewObjects)}
+	v := report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: firstFew(lines, fewObjects)}
 	if invalid {
 		v.Reason = ReasonInvalid
 	}
 	return v
 }
 
-func verdictOf(worst health, lines []string, few int, good string) report.Verdict {
+func verdictOf(worst health, lines []string, few int, good string) report.Outcome {
 	switch worst {
 	case inProgress:
-		return report.Verdict{Status: tko.ConditionFalse, Reason: ReasonInProgress, Message: firstFew(lines, few)}
+		return report.Outcome{Status: tko.ConditionFalse, Reason: ReasonInProgress, Message: firstFew(lines, few)}
 	case failing:
-		return report.Verdict{Status: tko.ConditionFalse, Reason: ReasonUnhealthy, Message: firstFew(lines, few)}
+		return report.Outcome{Status: tko.ConditionFalse, Reason: ReasonUnhealthy, Message: firstFew(lines, few)}
 	case healthy:
 	}
-	return report.Verdict{Status: tko.ConditionTrue, Reason: ReasonHealthy, Message: good}
+	return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonHealthy, Message: good}
 }

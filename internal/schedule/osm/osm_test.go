@@ -94,7 +94,7 @@ func (w *world) settle(deployments []tko.Deployment, held ...tko.DeploymentID) r
 			w.t.Fatal(err)
 		}
 		removed = append(removed, r.Removed...)
-		if r.Site.Scheduled.Status == "" && r.Again > time.Minute {
+		if r.Site.Scheduled.Status == "" && r.Requeue > time.Minute {
 			r.Removed = removed
 			return r
 		}
@@ -146,8 +146,8 @@ func TestSite(t *testing.T) {
 	w := newWorld(t, osmtest.Options{Delay: 5 * time.Millisecond})
 	a, b := deployment(t, "a", packages+instance("upf", 1)), deployment(t, "b", packages+instance("upf", 2))
 	r, err := w.look([]tko.Deployment{a, b})
-	if got := r.Deployments["a"]; err != nil || got.Scheduled.Reason != osm.ReasonWaiting || got.Healthy.Reason != osm.ReasonInProgress || r.Again > time.Second {
-		t.Errorf("at first: %v %+v, again in %s", err, got, r.Again)
+	if got := r.Deployments["a"]; err != nil || got.Scheduled.Reason != osm.ReasonWaiting || got.Healthy.Reason != osm.ReasonInProgress || r.Requeue > time.Second {
+		t.Errorf("at first: %v %+v, again in %s", err, got, r.Requeue)
 	}
 	r = w.settle([]tko.Deployment{a, b})
 	if got := r.Deployments["a"]; got.Scheduled.Reason != osm.ReasonApplied || got.Healthy.Reason != osm.ReasonHealthy || r.Site.Healthy.Status != tko.ConditionTrue {

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -112,9 +112,9 @@ func (s spec) policy() osm.Policy {
 // endpoint is the endpoint of a site. The password is read at each login.
 func (t *Target) endpoint(s spec) (osm.Endpoint, error) {
 	e := osm.Endpoint{URL: s.URL, Insecure: s.Insecure, User: s.Credentials.Username, Project: s.Project}
-	e.Password = func(context.Context) (config.Secret, error) {
+	e.Password = func(context.Context) (secret.Text, error) {
 		data, err := t.secret("credentials.passwordFile", s.Credentials.PasswordFile)
-		return config.Secret(strings.TrimRight(string(data), "\r\n")), err
+		return secret.Text(strings.TrimRight(string(data), "\r\n")), err
 	}
 	if s.CAFile == "" {
 		return e, nil

@@ -258,9 +258,9 @@ func (l *look) readDeployment(d tko.Deployment, packages map[string]krm.Resource
 
 // report says how the deployments are.
 func (l *look) report(ctx context.Context, got osm.Report, deployments []tko.Deployment, held []tko.DeploymentID, applyErr error) (report.Report, error) {
-	r := report.Report{Kept: held, Deployments: map[tko.DeploymentID]report.State{}, Again: got.Again}
-	if interval := jittered(l.options.Interval); r.Again == 0 || interval < r.Again {
-		r.Again = interval
+	r := report.Report{Kept: held, Deployments: map[tko.DeploymentID]report.State{}, Requeue: got.Again}
+	if interval := jittered(l.options.Interval); r.Requeue == 0 || interval < r.Requeue {
+		r.Requeue = interval
 	}
 	for _, w := range got.Warnings {
 		l.options.Log.DebugContext(ctx, "osm warns", "name", w.Name, "err", w.Err) // users see it in the condition
@@ -282,27 +282,27 @@ func (l *look) report(ctx context.Context, got osm.Report, deployments []tko.Dep
 		}
 	}
 	l.removed(&r, got, deployments)
-	r.Site.Healthy = report.Verdict{Status: worst, Reason: ReasonHealthy, Message: fmt.Sprintf("all %d deployments are healthy", len(deployments))}
+	r.Site.Healthy = report.Outcome{Status: worst, Reason: ReasonHealthy, Message: fmt.Sprintf("all %d deployments are healthy", len(deployments))}
 	if worst != tko.ConditionTrue {
 		r.Site.Healthy.Reason, r.Site.Healthy.Message = ReasonUnhealthy, few(sick)
 	}
 	if away {
-		r.Site.Healthy = report.Verdict{Status: tko.ConditionUnknown, Reason: ReasonAway, Message: applyErr.Error()}
+		r.Site.Healthy = report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonAway, Message: applyErr.Error()}
 	}
 	switch {
 	case applyErr != nil:
 		return r, applyErr
 	case got.Approval != nil:
-		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: fmt.Sprintf(
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: fmt.Sprintf(
 			"%d instances would be removed or made anew, which is more than the budget allows: %s. To agree, set spec.prune.approve: %q in the OSM resource",
 			len(got.Approval.Instances), few(got.Approval.Instances), got.Approval.Key)}
 	case len(failed) > 0:
-		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: few(failed)}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: few(failed)}
 		if invalid {
 			r.Site.Scheduled.Reason = ReasonInvalid
 		}
 	case !got.Settled():
-		r.Site.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: few(pending(got))}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: few(pending(got))}
 	}
 	return r, nil
 }
@@ -310,7 +310,7 @@ func (l *look) report(ctx context.Context, got osm.Report, deployments []tko.Dep
 // deployment says how a deployment is, and whether that is bad.
 func (l *look) deployment(id tko.DeploymentID, got osm.Report, away bool, applyErr error) (state report.State, bad bool) {
 	if err := l.invalid[id]; err != nil {
-		return report.State{Scheduled: report.Verdict{Status: tko.ConditionFalse, Reason: ReasonInvalid, Message: err.Error()}}, true
+		return report.State{Scheduled: report.Outcome{Status: tko.ConditionFalse, Reason: ReasonInvalid, Message: err.Error()}}, true
 	}
 	var waits, failed, sick []string
 	n, stalled := 0, true
@@ -340,26 +340,26 @@ func (l *look) deployment(id tko.DeploymentID, got osm.Report, away bool, applyE
 	}
 	switch {
 	case len(failed) > 0:
-		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: few(failed)}
+		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: few(failed)}
 		if stalled {
 			state.Scheduled.Reason = ReasonInvalid
 		}
 	case applyErr != nil:
-		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: applyErr.Error()}
+		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: applyErr.Error()}
 	case len(waits) > 0:
-		state.Scheduled = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: few(waits)}
+		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: few(waits)}
 	default:
-		state.Scheduled = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: strings.Join(append([]string{fmt.Sprintf("%d instances are as they should be", n)}, l.warned(id, got)...), "; ")}
+		state.Scheduled = report.Outcome{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: strings.Join(append([]string{fmt.Sprintf("%d instances are as they should be", n)}, l.warned(id, got)...), "; ")}
 	}
 	switch {
 	case away:
-		state.Healthy = report.Verdict{Status: tko.ConditionUnknown, Reason: ReasonAway, Message: applyErr.Error()}
+		state.Healthy = report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonAway, Message: applyErr.Error()}
 	case len(sick) == 0:
-		state.Healthy = report.Verdict{Status: tko.ConditionTrue, Reason: ReasonHealthy, Message: fmt.Sprintf("%d instances are healthy", n)}
+		state.Healthy = report.Outcome{Status: tko.ConditionTrue, Reason: ReasonHealthy, Message: fmt.Sprintf("%d instances are healthy", n)}
 	case len(failed) > 0:
-		state.Healthy = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonUnhealthy, Message: few(sick)}
+		state.Healthy = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonUnhealthy, Message: few(sick)}
 	default:
-		state.Healthy = report.Verdict{Status: tko.ConditionFalse, Reason: ReasonInProgress, Message: few(sick)}
+		state.Healthy = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonInProgress, Message: few(sick)}
 	}
 	return state, len(failed) > 0
 }

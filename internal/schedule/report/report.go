@@ -20,19 +20,19 @@ type Report struct {
 	// Site and Deployments say how they are: also when there is an error.
 	Site        State
 	Deployments map[tko.DeploymentID]State
-	// Again is when to look again though nothing changed; never if 0.
-	Again time.Duration
+	// Requeue is when to look again though nothing changed; never if 0.
+	Requeue time.Duration
 }
 
 // A State is what is said of a site or a deployment.
 type State struct {
-	Scheduled Verdict
-	Healthy   Verdict
+	Scheduled Outcome
+	Healthy   Outcome
 }
 
-// A Verdict is a condition without its type. Nothing is said if the status is
+// A Outcome is a condition without its type. Nothing is said if the status is
 // empty.
-type Verdict struct {
+type Outcome struct {
 	Status  string // tko.ConditionTrue and so on
 	Reason  string // CamelCase
 	Message string
@@ -45,7 +45,7 @@ type Verdict struct {
 const ReasonNothing = "NothingToSchedule"
 
 // Nothing is the verdict on a deployment of which nothing is for the site.
-func Nothing() Verdict {
-	return Verdict{Status: tko.ConditionTrue, Reason: ReasonNothing, Message: "nothing of it goes to the site: each resource is in a nephio.org group without the annotation " +
+func Nothing() Outcome {
+	return Outcome{Status: tko.ConditionTrue, Reason: ReasonNothing, Message: "nothing of it goes to the site: each resource is in a nephio.org group without the annotation " +
 		krm.AnnotationDeploy + ": \"true\", or has " + krm.AnnotationLocal + ": \"true\""}
 }

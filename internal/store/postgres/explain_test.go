@@ -201,7 +201,7 @@ func pages(t *testing.T, dsn, when string) {
 		}
 		test.query.Limit = 50
 		var cost spent
-		ctx := relational.WithLook(t.Context(), func(tx relational.Tx, s relational.Statement) error {
+		ctx := relational.WithStatementHook(t.Context(), func(tx relational.Tx, s relational.Statement) error {
 			return cost.explain(t, tx, s)
 		})
 		rows := 0

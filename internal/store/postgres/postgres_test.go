@@ -148,8 +148,8 @@ func (a *alternating) Signal() <-chan struct{}                 { return a.next()
 func (a *alternating) Backend() string                         { return a.next().Backend() }
 func (a *alternating) Close() error                            { return nil }
 
-func (a *alternating) CallForWork(ctx context.Context, queue string, keys []string, missing bool) error {
-	return a.next().CallForWork(ctx, queue, keys, missing)
+func (a *alternating) EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error {
+	return a.next().EnqueueWork(ctx, queue, keys, missing)
 }
 
 func (a *alternating) Source(ctx context.Context, name string) (tko.Source, error) {

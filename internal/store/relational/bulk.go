@@ -295,7 +295,7 @@ func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
 		for _, r := range g.where(func(r *row) bool { return r.Site == current.ID }) {
 			after := *r
 			after.Site = ""
-			after.Conditions = catalog.LeftBehind(r.Conditions, current.ID, g.now, r.Revision+1)
+			after.Conditions = catalog.Orphaned(r.Conditions, current.ID, g.now, r.Revision+1)
 			g.dissociate(w, r, after)
 			outcome.Dissociated++
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// CallForWork calls for work of a queue.
-func (s *Store) CallForWork(ctx context.Context, queue string, keys []string, missing bool) error {
+// EnqueueWork calls for work of a queue.
+func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error {
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, compareText)
 	keys = slices.Compact(keys)
@@ -104,7 +104,7 @@ func scanSource(from Row, s *tko.Source, more ...any) error {
 	if err := from.Scan(append([]any{&s.Name, &s.Version, &updated, &status, &s.Approved, &settled}, more...)...); err != nil {
 		return err
 	}
-	s.Called = settled == 0 && !tko.IsSiteSource(s.Name)
+	s.Enqueued = settled == 0 && !tko.IsSiteSource(s.Name)
 	s.Updated = moment(updated).In(time.UTC)
 	if err := json.Unmarshal(status, &s.Status); err != nil {
 		return fmt.Errorf("the status of source %q: %w", s.Name, err)

@@ -197,9 +197,9 @@ func lostAt(after string) error {
 
 type lookKey struct{}
 
-// WithLook answers a context in which look is called before every statement of
+// WithStatementHook answers a context in which look is called before every statement of
 // a list, with the SQL that the database gets, in its transaction: for tests
 // that look at how the database runs it.
-func WithLook(ctx context.Context, look func(tx Tx, s Statement) error) context.Context {
+func WithStatementHook(ctx context.Context, look func(tx Tx, s Statement) error) context.Context {
 	return context.WithValue(ctx, lookKey{}, look)
 }

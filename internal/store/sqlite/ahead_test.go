@@ -47,7 +47,7 @@ func TestListsReadAhead(t *testing.T) {
 	t.Parallel()
 	s := manySites(t)
 	var read atomic.Int64
-	ctx := relational.WithLook(t.Context(), func(relational.Tx, relational.Statement) error {
+	ctx := relational.WithStatementHook(t.Context(), func(relational.Tx, relational.Statement) error {
 		read.Add(1)
 		return nil
 	})

@@ -60,11 +60,11 @@ func TestFullDiskIsUnavailable(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	err = s.CallForWork(ctx, tko.QueueSchedule, keys, false)
+	err = s.EnqueueWork(ctx, tko.QueueSchedule, keys, false)
 	if !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "nothing was changed") {
 		t.Errorf("%v, want the ErrUnavailable that a PostgreSQL with a full disk ends in", err)
 	}
-	if err := s.CallForWork(t.Context(), tko.QueueSchedule, keys[:1], false); err != nil {
+	if err := s.EnqueueWork(t.Context(), tko.QueueSchedule, keys[:1], false); err != nil {
 		t.Errorf("what still fits: %v", err)
 	}
 }

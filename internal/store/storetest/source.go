@@ -21,7 +21,7 @@ var sourcePromises = []promise{
 
 func (w *world) claimSource(lease time.Duration, names ...string) []tko.WorkItem {
 	w.Helper()
-	w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, names, false))
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, names, false))
 	items := w.claim(tko.QueueGitOps, len(names), lease)
 	if len(items) != len(names) {
 		w.Fatalf("claimed %v, want %v", items, names)
@@ -30,28 +30,28 @@ func (w *world) claimSource(lease time.Duration, names ...string) []tko.WorkItem
 }
 
 func calledWorkIsDue(w *world) {
-	w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, nil, false))
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, nil, false))
 	item := w.claimSource(time.Hour, "a")[0]
 	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: tko.WorkLater, Retry: time.Hour}}, nil))
 	signal := w.store.Signal()
-	w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, []string{"b", "a", "a"}, false))
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"b", "a", "a"}, false))
 	<-signal // whoever waits for work hears of it
 	w.equal("due", w.dueWork(tko.QueueGitOps), []string{"a", "b"})
 
 	items := w.claimSource(time.Hour, "a", "b")
-	w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, []string{"a"}, false))
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"a"}, false))
 	w.equal("while it is claimed", w.dueWork(tko.QueueGitOps), []string{})
 	for _, i := range items {
 		w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: i, Outcome: tko.WorkLater, Retry: time.Hour}}, nil))
 	}
 	w.equal("afterwards", w.dueWork(tko.QueueGitOps), []string{"a"})
-	w.failed(w.store.CallForWork(w.ctx(), tko.QueueGitOps, []string{"\x00"}, false), tko.ErrInvalid)
+	w.failed(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"\x00"}, false), tko.ErrInvalid)
 }
 
 func missingWorkIsCalledOnce(w *world) {
 	item := w.claimSource(time.Hour, "a")[0]
 	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: tko.WorkLater, Retry: time.Hour}}, nil))
-	w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, []string{"a", "b"}, true))
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"a", "b"}, true))
 	w.equal("due", w.dueWork(tko.QueueGitOps), []string{"b"})
 }
 
@@ -80,7 +80,7 @@ func sourceIsAsSaved(w *world) {
 	if time.Since(got.Updated).Abs() > time.Minute {
 		w.Errorf("updated at %v", got.Updated)
 	}
-	a.Version, a.Updated, a.Approved, a.Called = 3, got.Updated, "yes", true
+	a.Version, a.Updated, a.Approved, a.Enqueued = 3, got.Updated, "yes", true
 	w.equal("source", got, a)
 	_, err = w.store.SaveSource(w.ctx(), a, items[0])
 	w.ok(err)
@@ -109,13 +109,13 @@ func sourceIsCalled(w *world) {
 		w.ok(err)
 		all, err := w.store.Sources(w.ctx())
 		w.ok(err)
-		w.equal(when, []bool{one.Called, all[0].Called}, []bool{want, want})
+		w.equal(when, []bool{one.Enqueued, all[0].Enqueued}, []bool{want, want})
 	}
 	finish := func(item tko.WorkItem, outcome tko.WorkOutcome) {
 		w.Helper()
 		w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: outcome, Retry: time.Hour}}, nil))
 	}
-	call := func() { w.ok(w.store.CallForWork(w.ctx(), tko.QueueGitOps, []string{"a"}, false)) }
+	call := func() { w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"a"}, false)) }
 	item := w.claimSource(time.Hour, "a")[0]
 	_, err := w.store.SaveSource(w.ctx(), tko.Source{Name: "a"}, item)
 	w.ok(err)

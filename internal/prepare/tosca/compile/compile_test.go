@@ -27,10 +27,10 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/location"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca/compile"
-	"github.com/tko-orchestrator/tko/internal/source"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/krm"
@@ -199,7 +199,7 @@ func network(t *testing.T) *catalog.Service {
 		if e.Package == "" {
 			return nil
 		}
-		pkg, err := source.Read(t.Context(), filepath.Join(examples, e.Package), source.Options{})
+		pkg, err := location.Read(t.Context(), filepath.Join(examples, e.Package), location.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

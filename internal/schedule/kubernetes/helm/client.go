@@ -434,8 +434,8 @@ func (c *Client) Rollback(ctx context.Context, namespace, name string, from, to 
 	return s.state(all)
 }
 
-// Look answers a release as it is; tko.ErrNotFound if it isn't there.
-func (c *Client) Look(ctx context.Context, namespace, name string) (*State, error) {
+// Release answers a release as it is; tko.ErrNotFound if it isn't there.
+func (c *Client) Release(ctx context.Context, namespace, name string) (*State, error) {
 	s, err := c.begin(ctx, namespace)
 	if err != nil {
 		return nil, err

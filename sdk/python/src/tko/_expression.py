@@ -1,6 +1,6 @@
 """Expressions, as in the parameters of HelmCharts: a small, bounded part of Python.
 
-The server evaluates the same expressions in the same way (internal/expression), and both are tested with the same
+The server evaluates the same expressions in the same way (internal/schedule/kubernetes/expression), and both are tested with the same
 cases. So whatever changes here changes there.
 """
 

@@ -1,4 +1,4 @@
-package source_test
+package location_test
 
 import (
 	"archive/tar"
@@ -28,7 +28,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
-	"github.com/tko-orchestrator/tko/internal/source"
+	"github.com/tko-orchestrator/tko/internal/location"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -242,7 +242,7 @@ func TestRead(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pkg, err := source.Read(t.Context(), test.location, source.Options{})
+			pkg, err := location.Read(t.Context(), test.location, location.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -272,7 +272,7 @@ func TestReadRemoteRepository(t *testing.T) {
 		},
 	})
 	t.Cleanup(web.Close)
-	for location, want := range map[string]string{
+	for at, want := range map[string]string{
 		web.URL + "/repo.git":                         "three one two b",
 		web.URL + "/repo.git!/a/deep":                 "three",
 		web.URL + "/repo.git#feature/x":               "three changed b",
@@ -281,28 +281,28 @@ func TestReadRemoteRepository(t *testing.T) {
 		"git:" + web.URL + "/repo/.git#v1!/a/one.yml": "one two",
 		"git+" + web.URL + "/repo.git!/b.yaml":        "b",
 	} {
-		pkg, err := source.Read(t.Context(), location, source.Options{})
+		pkg, err := location.Read(t.Context(), at, location.Options{})
 		if err != nil || names(pkg) != want {
-			t.Errorf("%s is %q, %v; want %q", location, names(pkg), err, want)
+			t.Errorf("%s is %q, %v; want %q", at, names(pkg), err, want)
 		}
-		pkg, err = source.Read(t.Context(), location, source.Options{Guard: guardOf(t, guard.Options{Addresses: []string{"127.0.0.0/8", "::1"}})})
+		pkg, err = location.Read(t.Context(), at, location.Options{Guard: guardOf(t, guard.Options{Addresses: []string{"127.0.0.0/8", "::1"}})})
 		if err != nil || names(pkg) != want {
-			t.Errorf("guarded, %s is %q, %v; want %q", location, names(pkg), err, want)
+			t.Errorf("guarded, %s is %q, %v; want %q", at, names(pkg), err, want)
 		}
-		_, err = source.Read(t.Context(), location, source.Options{Guard: guardOf(t, guard.Options{})})
+		_, err = location.Read(t.Context(), at, location.Options{Guard: guardOf(t, guard.Options{})})
 		if !errors.Is(err, tko.ErrDenied) {
-			t.Errorf("not allowed, %s is read: %v", location, err)
+			t.Errorf("not allowed, %s is read: %v", at, err)
 		}
 	}
-	for location, want := range map[string]string{
+	for at, want := range map[string]string{
 		web.URL + "/repo.git#nowhere": `no branch, tag or commit "nowhere"`,
 		web.URL + "/none.git":         "",
 	} {
-		if _, err := source.Read(t.Context(), location, source.Options{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s fails with %v, want %q", location, err, want)
+		if _, err := location.Read(t.Context(), at, location.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s fails with %v, want %q", at, err, want)
 		}
 	}
-	_, err = source.Read(t.Context(), web.URL+"/repo.git", source.Options{MaxBytes: 64})
+	_, err = location.Read(t.Context(), web.URL+"/repo.git", location.Options{MaxBytes: 64})
 	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "too large: at most 512 bytes") {
 		t.Errorf("a repository that is too large fails with %v", err)
 	}
@@ -401,7 +401,7 @@ func TestReadRefuses(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pkg, err := source.Read(t.Context(), test.location, source.Options{MaxBytes: 1 << 20})
+			pkg, err := location.Read(t.Context(), test.location, location.Options{MaxBytes: 1 << 20})
 			if err == nil {
 				t.Fatalf("%s: got %s", test.location, names(pkg))
 			}
@@ -421,7 +421,7 @@ func TestLinksWithinADirectory(t *testing.T) {
 	if err := os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	pkg, err := source.Read(t.Context(), dir, source.Options{})
+	pkg, err := location.Read(t.Context(), dir, location.Options{})
 	if err != nil || names(pkg) != "a" {
 		t.Errorf("a mounted ConfigMap, which is links, reads as %q, %v", names(pkg), err)
 	}
@@ -429,14 +429,14 @@ func TestLinksWithinADirectory(t *testing.T) {
 
 func TestReadStream(t *testing.T) {
 	t.Parallel()
-	pkg, err := source.ReadStream(t.Context(), strings.NewReader(manifest("a", "b")), "stdin", source.Options{})
+	pkg, err := location.ReadStream(t.Context(), strings.NewReader(manifest("a", "b")), "stdin", location.Options{})
 	if err != nil || names(pkg) != "a b" {
 		t.Errorf("got %q, %v", names(pkg), err)
 	}
-	if _, err := source.ReadStream(t.Context(), strings.NewReader("a: ["), "stdin", source.Options{}); err == nil || !strings.HasPrefix(err.Error(), "stdin: ") {
+	if _, err := location.ReadStream(t.Context(), strings.NewReader("a: ["), "stdin", location.Options{}); err == nil || !strings.HasPrefix(err.Error(), "stdin: ") {
 		t.Errorf("the error is %v", err)
 	}
-	if _, err := source.ReadStream(t.Context(), strings.NewReader(strings.Repeat("#", 100)), "stdin", source.Options{MaxBytes: 99}); !errors.Is(err, tko.ErrInvalid) {
+	if _, err := location.ReadStream(t.Context(), strings.NewReader(strings.Repeat("#", 100)), "stdin", location.Options{MaxBytes: 99}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -447,7 +447,7 @@ func TestReadStreamEndsWithItsContext(t *testing.T) {
 	t.Cleanup(func() { _ = w.Close() })
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
-	if _, err := source.ReadStream(ctx, never, "stdin", source.Options{}); err == nil || !strings.Contains(err.Error(), "enough") {
+	if _, err := location.ReadStream(ctx, never, "stdin", location.Options{}); err == nil || !strings.Contains(err.Error(), "enough") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -461,7 +461,7 @@ func FuzzRead(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		pkg, err := source.Read(t.Context(), path, source.Options{MaxBytes: 1 << 20})
+		pkg, err := location.Read(t.Context(), path, location.Options{MaxBytes: 1 << 20})
 		if err == nil {
 			for _, r := range pkg {
 				_ = fmt.Sprint(r.Identity())
@@ -478,12 +478,12 @@ func TestReadFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := source.ReadFiles(t.Context(), dir, source.Options{Takes: func(name string) bool { return !strings.HasSuffix(name, ".txt") }})
+	got, err := location.ReadFiles(t.Context(), dir, location.Options{Takes: func(name string) bool { return !strings.HasSuffix(name, ".txt") }})
 	want := map[string][]byte{"a.meta": []byte("1"), "b.yaml": []byte("no: package")}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v: %s", err, diff)
 	}
-	got, err = source.ReadFiles(t.Context(), filepath.Join(dir, "c.txt"), source.Options{})
+	got, err = location.ReadFiles(t.Context(), filepath.Join(dir, "c.txt"), location.Options{})
 	if diff := cmp.Diff(map[string][]byte{"": []byte("2")}, got); diff != "" || err != nil {
 		t.Errorf("%v: %s", err, diff)
 	}

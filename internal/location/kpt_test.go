@@ -1,4 +1,4 @@
-package source_test
+package location_test
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tko-orchestrator/tko/internal/source"
+	"github.com/tko-orchestrator/tko/internal/location"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -55,13 +55,13 @@ func TestPackagesOfKptInFolders(t *testing.T) {
 	}
 	want := "network-function other kptfile.kpt.dev.a ns main kptfile.kpt.dev network-function.sub1 sub1 kptfile.kpt.dev.sub1 ns.sub1" +
 		" network-function.sub1.sub1a sub1a kptfile.kpt.dev.sub1.sub1a"
-	for _, location := range locations {
-		pkg, err := source.Read(t.Context(), location, source.Options{})
+	for _, at := range locations {
+		pkg, err := location.Read(t.Context(), at, location.Options{})
 		if err != nil {
-			t.Fatalf("%s: %v", location, err)
+			t.Fatalf("%s: %v", at, err)
 		}
 		if diff := cmp.Diff(want, names(pkg)); diff != "" {
-			t.Errorf("%s: (-want +got):\n%s", location, diff)
+			t.Errorf("%s: (-want +got):\n%s", at, diff)
 		}
 		if err := pkg.Check(); err != nil {
 			t.Error(err)
@@ -82,7 +82,7 @@ func TestPackagesOfKptInFolders(t *testing.T) {
 func TestResourcesOfSitesKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	dir := writeTree(t, t.TempDir(), map[string]string{"a.yaml": manifest("same"), "sub/a.yaml": manifest("same"), "sub/Kptfile": kptfileOf("x")})
-	_, err := source.Read(t.Context(), dir, source.Options{})
+	_, err := location.Read(t.Context(), dir, location.Options{})
 	if err == nil || !strings.Contains(err.Error(), `sub/a.yaml: v1 ConfigMap "same" is also in a.yaml`) {
 		t.Errorf("got %v", err)
 	}
@@ -91,14 +91,14 @@ func TestResourcesOfSitesKeepTheirNames(t *testing.T) {
 		"a.yaml": strings.Replace(packageContext, "kptfile.kpt.dev", "same", 1), "z/a.yaml": manifest("same"),
 		"b/c/d.yaml": strings.Replace(packageContext, "kptfile.kpt.dev", "other", 1), "b/e.yaml": manifest("other"),
 	})
-	pkg, err := source.Read(t.Context(), dir, source.Options{})
+	pkg, err := location.Read(t.Context(), dir, location.Options{})
 	if err == nil || !strings.Contains(err.Error(), `"same" is also in a.yaml`) {
 		t.Errorf("%s, %v: what is in the uppermost folder has no folder to be named after", names(pkg), err)
 	}
 	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if pkg, err = source.Read(t.Context(), dir, source.Options{}); err != nil || names(pkg) != "other.b.c other same" {
+	if pkg, err = location.Read(t.Context(), dir, location.Options{}); err != nil || names(pkg) != "other.b.c other same" {
 		t.Errorf("%s, %v", names(pkg), err)
 	}
 }
@@ -107,7 +107,7 @@ func TestResourcesOfSitesKeepTheirNames(t *testing.T) {
 func TestSettersSurviveReading(t *testing.T) {
 	t.Parallel()
 	dir := writeTree(t, t.TempDir(), map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  size: \"3\" # kpt-set: ${size}\n"})
-	pkg, err := source.Read(t.Context(), dir, source.Options{})
+	pkg, err := location.Read(t.Context(), dir, location.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

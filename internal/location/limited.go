@@ -1,4 +1,4 @@
-package source
+package location
 
 import (
 	"sync/atomic"

@@ -365,7 +365,7 @@ func (c *Cluster) showLogs(t testing.TB) {
 var builtPrograms = sync.OnceValues(func() (string, error) {
 	_, file, _, _ := runtime.Caller(0)
 	var stderr bytes.Buffer
-	cmd := exec.Command(filepath.Join(filepath.Dir(file), "..", "setup", "kube.sh"))
+	cmd := exec.Command(filepath.Join(filepath.Dir(file), "..", "..", "test", "setup", "kube.sh"))
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/expression"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/expression"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
