@@ -48,8 +48,6 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// An aggregated server gets the requests of the group that it was registered
-// for, from a front proxy that shows its certificate and says who asks.
 func TestAggregation(t *testing.T) {
 	c := kube.Shared(t, kube.Options{})
 	certificate, key := c.ServingCertificate(t)

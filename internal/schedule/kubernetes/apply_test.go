@@ -91,7 +91,7 @@ func TestWhoseObject(t *testing.T) {
 	a, b := deployment("a", shared, configMap("x", "1")), deployment("b", shared, configMap("x", "2"), configMap("y", "1"))
 	r, err := w.schedule(t.Context(), a, b)
 	same(t, "two deployments", map[tko.DeploymentID]string{"a": "True Applied", "b": "False Invalid"}, said(r))
-	if err == nil || !strings.Contains(r.Deployments["b"].Scheduled.Message, `is in deployment "a" too`) {
+	if err == nil || !strings.Contains(r.Deployments["b"].Scheduled.Message, `is also in deployment "a"`) {
 		t.Errorf("%v: %s", err, r.Deployments["b"].Scheduled.Message)
 	}
 	same(t, "the first has it", "1", w.must("ConfigMap", "x").Text("data", "key"))
@@ -108,7 +108,7 @@ func TestWhoseObject(t *testing.T) {
 	there := w.site
 	w.site.ID += "-other"
 	r, err = w.schedule(t.Context(), deployment("c", configMap("x", "3"), configMap("z", "1")))
-	if err == nil || !strings.Contains(r.Deployments["c"].Scheduled.Message, `is deployment "b"'s of site`) {
+	if err == nil || !strings.Contains(r.Deployments["c"].Scheduled.Message, `belongs to deployment "b" of site`) {
 		t.Errorf("%v: %s", err, r.Deployments["c"].Scheduled.Message)
 	}
 	same(t, "the first site has it", "2", w.must("ConfigMap", "x").Text("data", "key"))
@@ -131,7 +131,7 @@ func TestMovesWithinCluster(t *testing.T) {
 	w.site.ID += "-other"
 	r, err := w.schedule(t.Context(), d)
 	same(t, "said", "False Failed", said(r)["a"])
-	if err == nil || errors.Is(err, tko.ErrInvalid) || r.Requeue != 0 || !strings.Contains(err.Error(), "is still at site \""+string(from.ID)) {
+	if err == nil || errors.Is(err, tko.ErrInvalid) || r.Requeue != 0 || !strings.Contains(err.Error(), "still belongs to site \""+string(from.ID)) {
 		t.Errorf("it isn't tried again soon: %v, after %s", err, r.Requeue)
 	}
 	to := w.site
@@ -311,7 +311,7 @@ func TestDefinitions(t *testing.T) {
 	// The definition goes, but not before what needs it.
 	r = w.look(a)
 	same(t, "said", "Removing", r.Site.Scheduled.Reason)
-	if text := r.Site.Scheduled.Message; !strings.Contains(text, "stays as long as there are objects of its kind") || !strings.Contains(text, `stays as long as deployment "a" has something in it`) {
+	if text := r.Site.Scheduled.Message; !strings.Contains(text, "stays as long as there are objects of its kind") || !strings.Contains(text, `stays as long as deployment "a" has objects in it`) {
 		t.Error(text)
 	}
 	w.must("CustomResourceDefinition", "things."+group)
@@ -334,7 +334,7 @@ func TestUnknownKind(t *testing.T) {
 	d := deployment("a", resource(group+"/v1", "Thing", "one"), configMap("x", "1"))
 	r, err := w.schedule(t.Context(), d)
 	same(t, "said", map[tko.DeploymentID]string{"a": "False Failed"}, said(r))
-	if err == nil || !strings.Contains(err.Error(), "is of a kind that the cluster doesn't know") {
+	if err == nil || !strings.Contains(err.Error(), "is of a kind that the cluster does not have") {
 		t.Error(err)
 	}
 	same(t, "it is tried again with the back-off of failures", 0, r.Requeue)

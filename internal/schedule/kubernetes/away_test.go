@@ -46,7 +46,7 @@ func TestAway(t *testing.T) {
 	d.Stamp.Conditions = conditions(w.look(d).Deployments["a"])
 	w.gate.down.Store(true)
 	r, err := w.schedule(t.Context(), d, deployment("new", configMap("y", "1")))
-	if err == nil || !strings.Contains(err.Error(), "doesn't answer") || errors.Is(err, tko.ErrInvalid) {
+	if err == nil || !strings.Contains(err.Error(), "unreachable") || errors.Is(err, tko.ErrInvalid) {
 		t.Error(err)
 	}
 	if n := w.gate.refused.Load(); n > 2 {
@@ -108,7 +108,7 @@ func TestServerRestarts(t *testing.T) {
 	}
 	c.StopAPI()
 	r, err := look("2")
-	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonAway || !strings.Contains(err.Error(), "doesn't answer: connection refused") {
+	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonUnreachable || !strings.Contains(err.Error(), "unreachable: connection refused") {
 		t.Errorf("while it is away: %v, %v", r.Site, err)
 	}
 	c.StartAPI(t)
@@ -150,7 +150,7 @@ func TestForbidden(t *testing.T) {
 	forbidden.Store(true)
 	r, err := w.schedule(t.Context(), a("2"), deployment("c", configMap("z", "1")))
 	same(t, "said", map[tko.DeploymentID]string{"a": "False Failed", "c": "True Applied"}, said(r))
-	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, "can't be looked at") || !strings.Contains(text, "secrets are not for you") {
+	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, "can't be read") || !strings.Contains(text, "secrets are not for you") {
 		t.Errorf("%v: %s", err, text)
 	}
 	same(t, "health", "Unhealthy", r.Deployments["a"].Healthy.Reason)
@@ -187,7 +187,7 @@ func TestManyAway(t *testing.T) {
 	}
 	target := kubernetes.New(kubernetes.Options{Kubeconfigs: dir})
 	defer target.Close()
-	site := tko.Site{ID: "s", Stamp: tko.Stamp{Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: kubernetes.ReasonAway, Message: "as before"}}}}
+	site := tko.Site{ID: "s", Stamp: tko.Stamp{Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: kubernetes.ReasonUnreachable, Message: "as before"}}}}
 	cluster := krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "spec": map[string]any{"kubeconfig": map[string]any{"file": "edge.yaml"}}}
 	const all = 50
 	ended := make(chan error, all)
@@ -254,7 +254,7 @@ func TestCredentialsRotate(t *testing.T) {
 	w.target = kubernetes.New(kubernetes.Options{Management: management})
 	w.set(map[string]any{"clusterAPI": map[string]any{"name": "edge", "namespace": w.ns}}, "kubeconfig")
 	r, err := w.schedule(t.Context(), d)
-	if err == nil || r.Site.Scheduled.Reason != kubernetes.ReasonWaiting || !strings.Contains(err.Error(), "there is no Secret") {
+	if err == nil || r.Site.Scheduled.Reason != kubernetes.ReasonWaiting || !strings.Contains(err.Error(), "not found yet") {
 		t.Errorf("without a Secret: %v %v", r.Site.Scheduled, err)
 	}
 	kubeconfig := func(token string) string {
@@ -294,7 +294,7 @@ func TestSecretRunsNothing(t *testing.T) {
 		w.create(s)
 		w.set(map[string]any{"secret": map[string]any{"name": name, "namespace": w.ns}}, "kubeconfig")
 		_, err := target.Schedule(t.Context(), w.cluster, w.site, nil, nil)
-		if err == nil || !strings.Contains(err.Error(), "only c") || !strings.Contains(err.Error(), "in it are taken") {
+		if err == nil || !strings.Contains(err.Error(), "put the c") || !strings.Contains(err.Error(), "into it") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -476,17 +476,17 @@ func TestWhere(t *testing.T) {
 		want    string
 		invalid bool
 	}{
-		"a context of a folder": {"every file in it counts", file("all", "b"), "doesn't answer: connection refused", false},
+		"a context of a folder": {"every file in it counts", file("all", "b"), "unreachable: connection refused", false},
 		"no such context":       {"it is named", file("all", "z"), `has no context "z"`, false},
 		"no current context":    {"the remedy is named", file("all", ""), "spec.kubeconfig.context", false},
 		"not there":             {"it may come", file("none.yaml", ""), "can't be read", false},
-		"no kubeconfig":         {"what is in it isn't shown", file("broken.yaml", ""), "it is no kubeconfig", false},
+		"no kubeconfig":         {"what is in it isn't shown", file("broken.yaml", ""), "it is not a kubeconfig", false},
 		"outside":               {"other files of the machine aren't for sites", file("../out.yaml", "a"), "not below", true},
 		"absolute":              {"the same", file("/etc/kubernetes/admin.conf", "a"), "not below", true},
 		"by a link":             {"the same", file("link.yaml", "a"), "can't be read", false},
 		"in the cluster":        {"it would be the server's own rights", map[string]any{"inCluster": true}, "--allow-in-cluster", true},
 		"a Secret":              {"there is no management cluster", map[string]any{"kubeconfig": map[string]any{"secret": map[string]any{"name": "x"}}}, "--management-kubeconfig", false},
-		"nowhere":               {"it must be said", map[string]any{}, "it is missing", true},
+		"nowhere":               {"it must be said", map[string]any{}, "kubeconfig: missing", true},
 		"two places":            {"one must be meant", map[string]any{"inCluster": true, "kubeconfig": map[string]any{"file": "x"}}, "exactly one", true},
 		"a bad policy":          {"a word that isn't known means nothing", map[string]any{"inCluster": true, "drift": "Fix"}, "none of Correct", true},
 		"a bad pointer":         {"it would ignore nothing", map[string]any{"inCluster": true, "ignore": []any{map[string]any{"kind": "X", "pointers": []any{"spec"}}}}, "not a JSON pointer", true},

@@ -39,7 +39,7 @@ func TestObjectsThatExistedBeforeAreNotAdopted(t *testing.T) {
 			t.Errorf("%s was removed", id)
 		}
 		for id, state := range r.Deployments {
-			if v := state.Scheduled; v.Status+" "+v.Reason != "False Invalid" || !strings.Contains(v.Message, "is there already") || !strings.Contains(v.Message, kubernetes.AnnotationAdopt) {
+			if v := state.Scheduled; v.Status+" "+v.Reason != "False Invalid" || !strings.Contains(v.Message, "exists already") || !strings.Contains(v.Message, kubernetes.AnnotationAdopt) {
 				t.Errorf("deployment %s: %+v", id, v)
 			}
 		}

@@ -27,7 +27,7 @@ func TestHealth(t *testing.T) {
 		"own, ready":          {"it says so", own + `status: {observedGeneration: 2, conditions: [{type: Ready, status: "True"}]}}`, "Healthy", ""},
 		"own, stalled":        {"it won't come by itself", own + `status: {observedGeneration: 2, conditions: [{type: Stalled, status: "True", message: bad values}]}}`, "Unhealthy", "bad values"},
 		"on its way out":      {"it isn't what is wanted", `{apiVersion: v1, kind: ConfigMap, metadata: {name: x, deletionTimestamp: "2026-01-01T00:00:00Z"}}`, "InProgress", "is being removed"},
-		"a broken status":     {"nobody knows", own + "status: {conditions: 5}}", "Unhealthy", "can't be read"},
+		"a broken status":     {"its health is unknown", own + "status: {conditions: 5}}", "Unhealthy", "its status is invalid"},
 		"a very long message": {"conditions stay readable", own + `status: {observedGeneration: 2, conditions: [{type: Stalled, status: "True", message: "` + strings.Repeat("x", 10_000) + `"}]}}`, "Unhealthy", "x…"},
 	}
 	for name, test := range tests {

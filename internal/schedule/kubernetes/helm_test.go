@@ -217,7 +217,7 @@ func TestChartUpgradeFails(t *testing.T) {
 	bad := deployment("a", release("web", map[string]any{"mode": "two", "name": "Bad_Name"}))
 	r, err := w.schedule(t.Context(), bad)
 	same(t, "said", "False Invalid", said(r)["a"])
-	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, `HelmChart.workload.nephio.org "`+w.ns+`/web" was not upgraded, and is as it was before: `) || !strings.Contains(text, "Bad_Name") || !strings.Contains(text, kubernetes.AnnotationRetry) {
+	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, `HelmChart.workload.nephio.org "`+w.ns+`/web" was rolled back after a failed upgrade: `) || !strings.Contains(text, "Bad_Name") || !strings.Contains(text, kubernetes.AnnotationRetry) {
 		t.Errorf("%v: %s", err, text)
 	}
 	same(t, "as before", "one", w.data("web", "mode"))
@@ -310,7 +310,7 @@ func TestChartIsWrong(t *testing.T) {
 		"namespace": {
 			why:    "it is made",
 			change: func(_ *helmWorld, r krm.Resource) { r.Set("A", "metadata", "namespace") },
-			want:   `has the namespace "A", which is not the name of one`, reason: "Invalid",
+			want:   `has the namespace "A", which is not a valid name`, reason: "Invalid",
 		},
 		"order": {
 			why:    "it is a number",
@@ -405,7 +405,7 @@ func TestChartUnhealthy(t *testing.T) {
 				w.rolledOut(stuck)
 			}
 			r, err := w.schedule(t.Context(), b)
-			if err == nil || !strings.Contains(err.Error(), `was not upgraded, and is as it was before: Deployment.apps "`+w.ns+`/web": `) {
+			if err == nil || !strings.Contains(err.Error(), `was rolled back after a failed upgrade: Deployment.apps "`+w.ns+`/web": `) {
 				t.Error(err)
 			}
 			same(t, "said", "False Invalid", said(r)["a"])
@@ -639,7 +639,7 @@ func TestChartsFromElsewhere(t *testing.T) {
 	a.Package = append(a.Package, configMap("other", "1"))
 	r, err := w.schedule(t.Context(), a)
 	same(t, "said", "False Failed", said(r)["a"])
-	if err == nil || !strings.Contains(err.Error(), `fetching chart "web" of "`+server.Repository()+`" version "1.1.0"`) {
+	if err == nil || !strings.Contains(err.Error(), `fetch chart "web" of "`+server.Repository()+`" version "1.1.0"`) {
 		t.Error(err)
 	}
 	same(t, "what is there", []string{"newest", "other", "registry", "repository", "url"}, w.there("ConfigMap"))
@@ -723,7 +723,7 @@ func TestChartEndless(t *testing.T) {
 			other := deployment("b", configMap("other", "1"))
 			r, err := w.schedule(t.Context(), deployment("a", chart), other)
 			same(t, "said", map[tko.DeploymentID]string{"a": "False Invalid", "b": "True Applied"}, said(r))
-			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "isn't tried again within 1h") {
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "is not tried again within 1h") {
 				t.Errorf("%s: %v", test.why, err)
 			}
 			began := time.Now()

@@ -199,13 +199,13 @@ type lookalike struct {
 
 func newLookalike(s *shelf, want ...string) *lookalike {
 	l := &lookalike{shelf: s, want: want, due: make(chan struct{}, 1)}
-	o := Options{Watched: 1, Stir: func(tko.SiteID) {
+	o := Options{Watched: 1, Enqueue: func(tko.SiteID) {
 		select {
 		case l.due <- struct{}{}:
 		default:
 		}
 	}}
-	l.target = &Target{options: o, connections: &connections{options: Options{Idle: time.Minute}, entries: map[source]*cluster{}}}
+	l.target = &Target{options: o, connections: &connections{options: Options{Idle: time.Minute}, entries: map[kubeconfigRef]*cluster{}}}
 	l.target.watches = &watches{options: o, open: func(*cluster) (metadata.Interface, error) { return s, nil }, sites: map[watched]*siteWatch{}}
 	gv := schema.GroupVersion{Version: "v1"}
 	l.conn = &cluster{kinds: map[schema.GroupVersion]map[string]kind{gv: {"ConfigMap": {resource: gv.WithResource("configmaps"), namespaced: true}}}}
@@ -216,7 +216,7 @@ func (l *lookalike) look(ctx context.Context) {
 	l.looking.Lock()
 	defer l.looking.Unlock()
 	s := l.shelf
-	one := &look{target: l.target, conn: l.conn, site: tko.Site{ID: "lagos"}, states: map[key]*state{}, began: time.Now()}
+	one := &reconciliation{target: l.target, conn: l.conn, site: tko.Site{ID: "lagos"}, states: map[key]*state{}, started: time.Now()}
 	for _, name := range l.want {
 		s.at("before an object is read")
 		s.mu.Lock()
@@ -224,7 +224,7 @@ func (l *lookalike) look(ctx context.Context) {
 		s.mu.Unlock()
 		if !good {
 			s.put(name, false)
-			one.applied.Add(1)
+			one.appliedCount.Add(1)
 		}
 		s.mu.Lock()
 		live := &unstructured.Unstructured{}
@@ -327,9 +327,9 @@ func scenario(t *testing.T, s *shelf) {
 	time.Sleep(3 * watchTime) // watches end as they should
 	s.hangUp()                // a watch that breaks, or is too old to be continued
 	time.Sleep(2 * time.Minute)
-	for _, refusal := range []error{apierrors.NewForbidden(schema.GroupResource{}, "", nil), apierrors.NewResourceExpired("too old")} {
+	for _, rejection := range []error{apierrors.NewForbidden(schema.GroupResource{}, "", nil), apierrors.NewResourceExpired("too old")} {
 		s.mu.Lock()
-		s.refuse = refusal
+		s.refuse = rejection
 		s.mu.Unlock()
 		s.hangUp()
 		time.Sleep(2 * time.Minute)
@@ -349,7 +349,7 @@ func scenario(t *testing.T, s *shelf) {
 func TestNoticedChangesOutliveTheirWatch(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(*watches){
-		"to make room": func(w *watches) { w.makeRoom() },
+		"to make room": func(w *watches) { w.evictOldest() },
 		"at the end":   func(w *watches) { w.close() },
 	}
 	for what, end := range ends {
@@ -363,8 +363,8 @@ func TestNoticedChangesOutliveTheirWatch(t *testing.T) {
 				synctest.Wait()
 				l.target.watches.mu.Lock()
 				for _, one := range l.target.watches.sites {
-					if len(one.news) != 1 {
-						t.Errorf("it has %d news", len(one.news))
+					if len(one.changes) != 1 {
+						t.Errorf("it has %d news", len(one.changes))
 					}
 				}
 				l.target.watches.mu.Unlock()

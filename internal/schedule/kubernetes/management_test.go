@@ -31,7 +31,7 @@ func TestNewSite(t *testing.T) {
 	d := deployment("a", configMap("workload", "1"))
 
 	r, err := w.schedule(t.Context(), d)
-	if err == nil || errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "there is no Secret") {
+	if err == nil || errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "not found yet") {
 		t.Error(err)
 	}
 	same(t, "workloads wait", "Waiting", r.Site.Scheduled.Reason)

@@ -31,7 +31,7 @@ func service(ip string) krm.Resource {
 	return r
 }
 
-// What can't be changed where it is stays, and that is told, unless its
+// What can't be updated stays, and that is told, unless its
 // annotation lets it be made anew.
 func TestRecreate(t *testing.T) {
 	t.Parallel()
@@ -58,7 +58,7 @@ func TestRecreate(t *testing.T) {
 			uid := w.must(kind, object).Text("metadata", "uid")
 			r, err := w.schedule(t.Context(), deployment("a", test.after))
 			said := r.Deployments["a"].Scheduled
-			if !errors.Is(err, tko.ErrInvalid) || said.Reason != "Invalid" || !strings.Contains(said.Message, "can't be changed where it is: "+test.field) ||
+			if !errors.Is(err, tko.ErrInvalid) || said.Reason != "Invalid" || !strings.Contains(said.Message, "can't be updated: "+test.field) ||
 				!strings.Contains(said.Message, `annotate it with tko.nephio.org/recreate: "true"`) {
 				t.Errorf("%v: %+v", err, said)
 			}
@@ -117,7 +117,7 @@ func TestNotRecreated(t *testing.T) {
 	uid := func(kind, name string) string { return w.must(kind, name).Text("metadata", "uid") }
 	before := []string{uid("ConfigMap", "f"), uid("ConfigMap", "theirs"), uid("CustomResourceDefinition", crd.Name())}
 	r, err := w.schedule(t.Context(), deployment("a", crd), deployment("b", theirs), deployment("c", wrong))
-	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(r.Deployments["a"].Scheduled.Message, "what is in it would go with it") {
+	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(r.Deployments["a"].Scheduled.Message, "that would delete its contents") {
 		t.Errorf("%v: %+v", err, r.Deployments["a"].Scheduled)
 	}
 	same(t, "said", map[tko.DeploymentID]string{"a": "False Invalid", "b": "False Invalid", "c": "False Invalid"}, said(r))

@@ -73,7 +73,7 @@ func BenchmarkSites(b *testing.B) {
 	}
 	each := func(what string, watchedSites int) {
 		goroutines, heap := state()
-		f.target = kubernetes.New(kubernetes.Options{Kubeconfigs: f.dir, Idle: time.Hour, Watched: watchedSites, Stir: func(tko.SiteID) {}})
+		f.target = kubernetes.New(kubernetes.Options{Kubeconfigs: f.dir, Idle: time.Hour, Watched: watchedSites, Enqueue: func(tko.SiteID) {}})
 		took := all(look)
 		if watchedSites > 0 {
 			for f.target.Watches() < 2*sites { // of ConfigMaps and Secrets

@@ -52,7 +52,7 @@ func TestSitesDoNotFightOverSharedNamespace(t *testing.T) {
 	other := with(namespace, "b", "metadata", "labels", "level")
 	look("b")
 	for range 2 {
-		if v, _ := look("b", other); v.Reason != "Invalid" || !strings.Contains(v.Message, `is in deployment "a" of site "`+string(sites["a"].ID)+`" in the same cluster, too, and says something else there: /metadata/labels/level is missing, should be "b"`) {
+		if v, _ := look("b", other); v.Reason != "Invalid" || !strings.Contains(v.Message, `is also in deployment "a" of site "`+string(sites["a"].ID)+`" in the same cluster, with another content: /metadata/labels/level is missing, should be "b"`) {
 			t.Errorf("%+v", v)
 		}
 		if v, writes := look("a", namespace); writes > 0 || v.Reason != "Applied" {

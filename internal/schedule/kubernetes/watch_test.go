@@ -14,7 +14,7 @@ import (
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	stirred := make(chan tko.SiteID, 100)
-	w := newWorld(t, kubernetes.Options{Stir: func(id tko.SiteID) { stirred <- id }})
+	w := newWorld(t, kubernetes.Options{Enqueue: func(id tko.SiteID) { stirred <- id }})
 	d := deployment("a", configMap("x", "1"), configMap("y", "1"), workload(1))
 	w.look(d)
 	for what, do := range map[string]func(){
@@ -47,7 +47,7 @@ func TestWatch(t *testing.T) {
 func TestWatchedSites(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
-	w := newWorld(t, kubernetes.Options{Watched: 2, Stir: func(tko.SiteID) { asked.Add(1) }})
+	w := newWorld(t, kubernetes.Options{Watched: 2, Enqueue: func(tko.SiteID) { asked.Add(1) }})
 	first := w.site.ID
 	site := func(n int) tko.Deployment {
 		w.site.ID = tko.SiteID(fmt.Sprintf("%s-%d", first, n))

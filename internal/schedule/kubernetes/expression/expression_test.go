@@ -14,7 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// plain makes json.Number what the evaluator answers.
+// plain converts numbers of a result to json.Number.
 func plain(t *testing.T, value any) any {
 	t.Helper()
 	switch value := value.(type) {
