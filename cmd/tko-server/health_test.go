@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// What probes are told: a process without its data controller lives, and is
-// not ready.
-func TestHealth(t *testing.T) {
+// A process without its data controller is alive, but not ready.
+func TestHealthReportsDataController(t *testing.T) {
 	data, stopData := start(t, "--roles=data", "--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", "--listen-health=localhost:0")
 	preparer, _ := start(t, "--roles=preparer", "--data="+data.GRPC[0], "--listen-health=localhost:0")
 	for _, address := range []string{data.Health[0], preparer.Health[0]} {
@@ -26,7 +25,7 @@ func TestHealth(t *testing.T) {
 
 type serving struct{ GRPC, Health []string }
 
-// start runs a server until the test ends or stop returns.
+// start runs a server until stop is called or the test ends.
 func start(t *testing.T, args ...string) (s serving, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

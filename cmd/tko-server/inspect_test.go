@@ -10,8 +10,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A plugin whose program does not exist is accepted, because it may be
-// installed later; a condition on it says that it can't be run, and where.
+// A plugin whose program does not exist is accepted, because it may be installed
+// later. Its Runnable condition reports that it can't run, and where.
 func TestPluginWithoutItsProgramIsReported(t *testing.T) {
 	served, _ := start(t, "--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=localhost:0", "--git-cache="+t.TempDir())
 	c, err := client.Dial(client.Options{Address: served.GRPC[0]})

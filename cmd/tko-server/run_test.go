@@ -43,14 +43,14 @@ func TestExitCodes(t *testing.T) {
 		code int
 		want string
 	}{
-		"help":             {why: "says what it is for", args: []string{"--help"}, code: 0, want: "loopback"},
-		"version":          {why: "says which it is", args: []string{"--version"}, code: 0, want: "version"},
+		"help":             {why: "it describes the server", args: []string{"--help"}, code: 0, want: "loopback"},
+		"version":          {why: "it names the version", args: []string{"--version"}, code: 0, want: "version"},
 		"unknown flag":     {why: "a typo", args: []string{"--rolls=data"}, code: 2, want: "rolls"},
 		"argument":         {why: "there are none", args: []string{"data"}, code: 2, want: "data"},
 		"unknown role":     {why: "a typo", args: []string{"--roles=cook"}, code: 2, want: "cook"},
-		"unknown store":    {why: "says which there are", args: []string{"--store=mysql://root@db", "--listen-grpc=localhost:0", "--listen-web="}, code: 2, want: "sqlite:PATH"},
-		"no such file":     {why: "names the file", args: []string{"--config=/does/not/exist.yaml"}, code: 2, want: "/does/not/exist.yaml"},
-		"store can't open": {why: "names the file", args: []string{"--store=sqlite:/does/not/exist/tko.db", "--listen-grpc=localhost:0", "--listen-web="}, code: 1, want: "/does/not/exist"},
+		"unknown store":    {why: "it lists the kinds", args: []string{"--store=mysql://root@db", "--listen-grpc=localhost:0", "--listen-web="}, code: 2, want: "sqlite:PATH"},
+		"no such file":     {why: "it names the file", args: []string{"--config=/does/not/exist.yaml"}, code: 2, want: "/does/not/exist.yaml"},
+		"store can't open": {why: "it names the file", args: []string{"--store=sqlite:/does/not/exist/tko.db", "--listen-grpc=localhost:0", "--listen-web="}, code: 1, want: "/does/not/exist"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -62,9 +62,9 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// A server that only this machine reaches says so in its first lines: the
-// original client connects to the machine's own address by default.
-func TestFirstLinesSayWhoReachesTheServer(t *testing.T) {
+// The original client connects to the machine's own address by default, which a
+// server on loopback does not serve.
+func TestFirstLinesWarnAboutLoopback(t *testing.T) {
 	for address, want := range map[string]bool{"localhost:0": true, "*:0": false} {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -87,9 +87,9 @@ func TestFirstLinesSayWhoReachesTheServer(t *testing.T) {
 	}
 }
 
-// Of two servers on a machine, one at most is where plugins log by default: the
-// other does without, and says so.
-func TestTwoLogServers(t *testing.T) {
+// Only one server of a machine can listen at the default address of plugins' logs.
+// Others start without it.
+func TestSecondServerStartsWithoutLogServer(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var outs [2]lines
@@ -102,8 +102,8 @@ func TestTwoLogServers(t *testing.T) {
 		})
 		waitReady(t, ready, code, &outs[i])
 	}
-	if !strings.Contains(outs[1].String(), "another server has the address") {
-		t.Errorf("the second says nothing:\n%s", &outs[1])
+	if !strings.Contains(outs[1].String(), "another server uses the address") {
+		t.Errorf("the second server does not log that:\n%s", &outs[1])
 	}
 	stop()
 	running.Wait()
@@ -114,13 +114,11 @@ func TestTwoLogServers(t *testing.T) {
 	}
 	defer held.Close()
 	if code := run(t.Context(), []string{"--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=" + held.Addr().String()}, &out, &out); code != 1 {
-		t.Errorf("an address that was asked for is not passed over: exit code %d\n%s", code, &out)
+		t.Errorf("exit code %d with a configured address that is in use, want 1\n%s", code, &out)
 	}
 }
 
-// A server with all roles starts, serves, and stops when it is asked to, with
-// exit code 0.
-func TestStartAndStop(t *testing.T) {
+func TestServerPreparesAndStops(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var out lines

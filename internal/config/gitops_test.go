@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestFlux(t *testing.T) {
+func TestFluxSettingsAreChecked(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
 
-func TestUsers(t *testing.T) {
+func TestUsersHaveTheirRights(t *testing.T) {
 	c := kube.Shared(t, kube.Options{})
 	alice := c.UserKubeconfig(t, "alice", "readers")
 	_, stderr, code := c.Try(t, alice, "", "get", "configmaps")
@@ -48,7 +48,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-func TestAggregation(t *testing.T) {
+func TestAggregatedServerGetsRequests(t *testing.T) {
 	c := kube.Shared(t, kube.Options{})
 	certificate, key := c.ServingCertificate(t)
 	listener, err := net.Listen("tcp", "localhost:0")

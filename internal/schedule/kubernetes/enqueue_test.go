@@ -9,9 +9,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Looks that watches ask for: soon, not for what a look did itself, and less
-// and less often as long as things keep changing.
-func TestStir(t *testing.T) {
+// Watches request a reconciliation soon, but not for its own changes, and less often
+// as long as objects keep changing.
+func TestRequestsToReconcileAreDelayedAndSpaced(t *testing.T) {
 	k := key{Kind: "ConfigMap", Name: "x"}
 	other := key{Kind: "ConfigMap", Name: "of-others"}
 	start := func() (s *siteWatch, count *atomic.Int64) {
@@ -21,13 +21,13 @@ func TestStir(t *testing.T) {
 	expect := func(t *testing.T, what string, got, want int64) {
 		t.Helper()
 		if got != want {
-			t.Errorf("%s: %d looks, want %d", what, got, want)
+			t.Errorf("%s: %d requests, want %d", what, got, want)
 		}
 	}
 	t.Run("news", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, count := start()
-			s.observe(k, "1", false) // as it was looked at
+			s.observe(k, "1", false) // as it was observed
 			s.observe(other, "7", false)
 			time.Sleep(time.Minute)
 			expect(t, "no news", count.Load(), 0)
@@ -42,15 +42,15 @@ func TestStir(t *testing.T) {
 			s, count := start()
 			began := time.Now()
 			time.Sleep(time.Millisecond)
-			s.observe(k, "2", false) // before the look that did it says so
+			s.observe(k, "2", false) // before the reconciliation that wrote it has reported that
 			s.reconciled(began, map[key]string{k: "2"})
 			time.Sleep(time.Minute)
-			expect(t, "what a look did", count.Load(), 0)
+			expect(t, "changes by the reconciliation itself", count.Load(), 0)
 			s.observe(k, "3", false)
 			time.Sleep(time.Millisecond)
-			s.reconciled(time.Now(), map[key]string{k: "4"}) // it has seen more
+			s.reconciled(time.Now(), map[key]string{k: "4"}) // it observed a newer version
 			time.Sleep(time.Minute)
-			expect(t, "what a look has seen already", count.Load(), 0)
+			expect(t, "changes that the reconciliation observed", count.Load(), 0)
 		})
 	})
 	t.Run("a restless object", func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestStir(t *testing.T) {
 				}
 			}
 			if count.Load() < 50 || count.Load() > 80 {
-				t.Errorf("%d looks in an hour", count.Load())
+				t.Errorf("%d requests in an hour", count.Load())
 			}
 			time.Sleep(10 * time.Minute)
 			count.Store(0)

@@ -9,10 +9,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// Two sites of a cluster that have a namespace in common don't take it from each
-// other; the last of them removes it.
+// Two sites with a namespace in common don't undo each other's changes. The last site
+// removes the namespace.
 func TestSitesDoNotFightOverSharedNamespace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -21,8 +22,8 @@ func TestSitesDoNotFightOverSharedNamespace(t *testing.T) {
 	sites := map[tko.DeploymentID]tko.Site{"a": w.site, "b": {ID: w.site.ID + "-b"}, "c": {ID: w.site.ID + "-c"}}
 	look := func(id tko.DeploymentID, pkg ...krm.Resource) (report.Outcome, int64) {
 		t.Helper()
-		now := time.Now().Unix() // API servers record changes by the second
-		await(t, "the next second", func() bool { return time.Now().Unix() > now })
+		now := time.Now().Unix() // API servers record changes with a resolution of seconds
+		eventually.True(t, "the next second", func() bool { return time.Now().Unix() > now })
 		w.site = sites[id]
 		w.gate.writes.Store(0)
 		var deployments []tko.Deployment
@@ -48,7 +49,7 @@ func TestSitesDoNotFightOverSharedNamespace(t *testing.T) {
 	}
 	same(t, "the namespace", version, w.must("Namespace", name).Text("metadata", "resourceVersion"))
 
-	// One says something else: it is told, and the other one isn't undone.
+	// A different content is reported, and doesn't change the other site's.
 	other := with(namespace, "b", "metadata", "labels", "level")
 	look("b")
 	for range 2 {
@@ -63,19 +64,19 @@ func TestSitesDoNotFightOverSharedNamespace(t *testing.T) {
 	look("b", namespace)
 	look("a")
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") != "" {
-		t.Error("it went though the other site has it")
+		t.Error("the namespace was removed while the other site has it")
 	}
-	for _, id := range []tko.DeploymentID{"b", "c"} { // also one that comes now
+	for _, id := range []tko.DeploymentID{"b", "c"} { // also a new one
 		if v, _ := look(id, namespace); v.Reason != "Applied" {
 			t.Errorf("deployment %s: %+v", id, v)
 		}
 	}
 	look("b")
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") != "" {
-		t.Error("it went though the last site has it")
+		t.Error("the namespace was removed while the last site has it")
 	}
 	look("c")
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") == "" {
-		t.Error("it stays though no site has it any more")
+		t.Error("the namespace was not removed with the last site")
 	}
 }

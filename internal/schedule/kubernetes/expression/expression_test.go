@@ -43,7 +43,7 @@ func plain(t *testing.T, value any) any {
 }
 
 // The SDK of Python passes the same cases.
-func TestEvaluate(t *testing.T) {
+func TestEvaluatePassesSharedCases(t *testing.T) {
 	t.Parallel()
 	file, err := os.Open("testdata/cases.json")
 	if err != nil {

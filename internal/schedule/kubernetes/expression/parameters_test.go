@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestParameters(t *testing.T) {
+func TestParametersAreEvaluated(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why     string

@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
 )
 
-func TestReach(t *testing.T) {
+func TestConnectionErrorsAreDistinguishedFromResponses(t *testing.T) {
 	t.Parallel()
 	hang := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -22,7 +22,7 @@ func basic(password string) string {
 
 // The store sends the operator's credentials for a host, and reads the file again for
 // each request.
-func TestCredentials(t *testing.T) {
+func TestHostGetsItsCredentials(t *testing.T) {
 	t.Parallel()
 	server := helmtest.Serve(t)
 	server.Add("web", "1.0.0", helmtest.Archive(t, "web", "1.0.0", nil))
@@ -80,7 +80,7 @@ func TestCredentials(t *testing.T) {
 }
 
 // Credentials are not sent in plain text, nor to the target of a redirection.
-func TestCredentialsStay(t *testing.T) {
+func TestCredentialsAreNotSentInPlainTextOrToRedirects(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.json")
 	got := make(chan string, 10)

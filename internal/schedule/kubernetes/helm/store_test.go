@@ -17,7 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm/helmtest"
 )
 
-func TestValues(t *testing.T) {
+func TestParametersBecomeNestedValues(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why        string
@@ -56,7 +56,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestGet(t *testing.T) {
+func TestGetResolvesReferences(t *testing.T) {
 	t.Parallel()
 	server := helmtest.Serve(t)
 	archives := map[string][]byte{}
@@ -131,7 +131,7 @@ func TestGet(t *testing.T) {
 }
 
 // Concurrent and later calls share one download.
-func TestKept(t *testing.T) {
+func TestConcurrentGetsShareOneDownload(t *testing.T) {
 	t.Parallel()
 	server := helmtest.Serve(t)
 	server.Add("web", "1.0.0", helmtest.Archive(t, "web", "1.0.0", nil))
@@ -160,7 +160,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-func TestLies(t *testing.T) {
+func TestArchiveWithWrongDigestIsRejected(t *testing.T) {
 	t.Parallel()
 	server := helmtest.Serve(t)
 	server.Add("web", "1.0.0", helmtest.Archive(t, "web", "1.0.0", nil))
@@ -173,7 +173,7 @@ func TestLies(t *testing.T) {
 	}
 }
 
-func TestBounds(t *testing.T) {
+func TestTooLargeChartsAreRejected(t *testing.T) {
 	t.Parallel()
 	server := helmtest.Serve(t)
 	server.Add("large", "1.0.0", make([]byte, 21<<20))
@@ -195,7 +195,7 @@ func TestBounds(t *testing.T) {
 }
 
 // Charts by path are in the folder, regardless of links and the contents of archives.
-func TestFolder(t *testing.T) {
+func TestChartsByPathStayInFolder(t *testing.T) {
 	t.Parallel()
 	outside, folder := t.TempDir(), t.TempDir()
 	write := func(path, text string) {
