@@ -1,13 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // A plugin whose program does not exist is accepted, because it may be installed
@@ -27,7 +28,7 @@ func TestPluginWithoutItsProgramIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	eventually.NoError(t, "the conditions of the plugins", func() error {
 		reported := 0
 		for p, err := range c.Plugins(t.Context(), tko.PluginSelect{}, tko.ListOptions{}) {
 			if err != nil {
@@ -39,11 +40,9 @@ func TestPluginWithoutItsProgramIsReported(t *testing.T) {
 				}
 			}
 		}
-		if reported == 3 {
-			return
+		if reported != 3 {
+			return fmt.Errorf("%d of 3 plugins are reported", reported)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of 3 plugins are reported", reported)
-		}
-	}
+		return nil
+	})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net"
@@ -14,27 +13,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
-
-const patience = time.Minute
-
-// lines collects what a server writes, while it writes.
-type lines struct {
-	lock   sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	return l.buffer.Write(p)
-}
-
-func (l *lines) String() string {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	return l.buffer.String()
-}
 
 func TestExitCodes(t *testing.T) {
 	tests := map[string]struct {
@@ -54,7 +34,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			var out lines
+			var out eventually.Buffer
 			if code := run(t.Context(), test.args, &out, &out); code != test.code || !strings.Contains(out.String(), test.want) {
 				t.Errorf("exit code %d, want %d with %q: %s\n%s", code, test.code, test.want, test.why, &out)
 			}
@@ -68,7 +48,7 @@ func TestFirstLinesWarnAboutLoopback(t *testing.T) {
 	for address, want := range map[string]bool{"localhost:0": true, "*:0": false} {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		var out lines
+		var out eventually.Buffer
 		ready := filepath.Join(t.TempDir(), "ready.json")
 		code := make(chan int, 1)
 		go func() {
@@ -92,7 +72,7 @@ func TestFirstLinesWarnAboutLoopback(t *testing.T) {
 func TestSecondServerStartsWithoutLogServer(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var outs [2]lines
+	var outs [2]eventually.Buffer
 	var running sync.WaitGroup
 	for i := range outs {
 		ready := filepath.Join(t.TempDir(), "ready.json")
@@ -107,7 +87,7 @@ func TestSecondServerStartsWithoutLogServer(t *testing.T) {
 	}
 	stop()
 	running.Wait()
-	var out lines
+	var out eventually.Buffer
 	held, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +101,7 @@ func TestSecondServerStartsWithoutLogServer(t *testing.T) {
 func TestServerPreparesAndStops(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var out lines
+	var out eventually.Buffer
 	ready := filepath.Join(t.TempDir(), "ready.json")
 	code := make(chan int, 1)
 	go func() {
@@ -140,44 +120,35 @@ func TestServerPreparesAndStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; {
+	eventually.True(t, "the prepared deployment", func() bool {
 		d, err := c.Deployment(t.Context(), id, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d.Prepared {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not prepared after %s\n%s", patience, &out)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return d.Prepared
+	})
 	stop()
 	select {
 	case got := <-code:
 		if got != 0 {
 			t.Errorf("exit code %d\n%s", got, &out)
 		}
-	case <-time.After(patience):
+	case <-time.After(eventually.Limit):
 		t.Fatalf("does not stop\n%s", &out)
 	}
 }
 
-func waitReady(t *testing.T, path string, code chan int, out *lines) string {
+func waitReady(t *testing.T, path string, code chan int, out *eventually.Buffer) string {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
-		var addresses struct{ GRPC []string }
-		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
-			return addresses.GRPC[0]
-		}
+	var addresses struct{ GRPC []string }
+	eventually.True(t, "the server", func() bool {
 		select {
 		case got := <-code:
-			t.Fatalf("ended with %d\n%s", got, out)
-		case <-time.After(5 * time.Millisecond):
+			t.Fatalf("the server ended with exit code %d\n%s", got, out)
+		default:
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not ready after %s\n%s", patience, out)
-		}
-	}
+		data, err := os.ReadFile(path)
+		return err == nil && json.Unmarshal(data, &addresses) == nil
+	})
+	return addresses.GRPC[0]
 }

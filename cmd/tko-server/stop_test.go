@@ -20,12 +20,14 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 	"k8s.io/klog/v2"
+
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 func TestStoppingDoesNotWaitForWhatNeverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var out lines
+		var out eventually.Buffer
 		never := make(chan struct{})
 		time.AfterFunc(time.Hour, cancel)
 		began := time.Now()
@@ -76,7 +78,7 @@ func TestStoppingDoesNotWaitForCallsThatIgnoreTheirContext(t *testing.T) {
 			_, _ = healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
 		}()
 		<-d.called
-		var out lines
+		var out eventually.Buffer
 		began := time.Now()
 		stopGRPC(t.Context(), api, slog.New(slog.NewTextHandler(&out, nil)))
 		if took := time.Since(began); took > goodbye+2*lastCalls {
@@ -95,7 +97,7 @@ func TestStoppingDoesNotWaitForCallsThatIgnoreTheirContext(t *testing.T) {
 func TestLibrariesDontBreakTheJSONLog(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var out lines
+	var out eventually.Buffer
 	ready := filepath.Join(t.TempDir(), "ready.json")
 	code := make(chan int, 1)
 	go func() {
@@ -114,7 +116,7 @@ func TestLibrariesDontBreakTheJSONLog(t *testing.T) {
 	if got := <-code; got != 0 {
 		t.Errorf("exit code %d", got)
 	}
-	var again lines
+	var again eventually.Buffer
 	if got := run(t.Context(), []string{"--roles=data", "--store=sqlite:/does/not/exist", "--listen-grpc=localhost:0", "--listen-web=", "--log-format=json"}, &again, &again); got != 1 {
 		t.Errorf("exit code %d with a store that does not exist", got)
 	}
@@ -144,7 +146,7 @@ func TestSecondServerOnOneFileDoesNotStart(t *testing.T) {
 	args := []string{
 		"--roles=data", "--store=sqlite:" + filepath.Join(folder, "tko.db"), "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=",
 	}
-	var first, second lines
+	var first, second eventually.Buffer
 	ready := filepath.Join(folder, "ready.json")
 	code := make(chan int, 1)
 	go func() { code <- run(ctx, append(args, "--ready-file="+ready), &first, &first) }()

@@ -9,8 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// registerFunction registers a KRM function for resources of a kind, with one
-// input.
+// registerFunction registers a KRM function, with one input, for resources of a kind.
 func (w *world) registerFunction(t *testing.T, kind, argument, input string) {
 	t.Helper()
 	_, err := w.RegisterPlugin(patient(t), tko.Plugin{
@@ -22,8 +21,8 @@ func (w *world) registerFunction(t *testing.T, kind, argument, input string) {
 	}
 }
 
-// KRM functions that are bad, or whose packages are, say so on the deployment;
-// the server and its other deployments go on.
+// A failing KRM function, or one with an invalid package, is reported on the
+// deployment. The server and its other deployments continue.
 func TestBadFunction(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -69,7 +68,7 @@ func TestBadFunction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a good function prepares", func(ctx context.Context) (bool, string) {
+	waitFor(t, "a good function prepares", func(ctx context.Context) (bool, string) {
 		d, err := w.Deployment(ctx, id, 0)
 		for _, r := range d.Package {
 			if r.Name() == "kept" && d.Prepared {

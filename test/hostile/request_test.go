@@ -17,7 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// first answers how a list ends or begins: its error, if there is one.
+// first returns the first error of a list, if it has one.
 func first[T any](rows iter.Seq2[T, error]) error {
 	for _, err := range rows {
 		return err
@@ -27,7 +27,6 @@ func first[T any](rows iter.Seq2[T, error]) error {
 
 func just(_ any, err error) error { return err }
 
-// Requests that nobody can answer.
 func TestBadRequest(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 10<<10)
@@ -305,7 +304,7 @@ func TestBadRequest(t *testing.T) {
 						defer cancel()
 						err := test.bad(ctx, w)
 						if err == nil {
-							t.Fatalf("it was taken: %s", test.why)
+							t.Fatalf("it was accepted: %s", test.why)
 						}
 						if st, ok := status.FromError(err); ok && st.Code() == codes.InvalidArgument {
 							err = tko.Errorf(tko.ErrInvalid, "%s", st.Message())
@@ -322,7 +321,7 @@ func TestBadRequest(t *testing.T) {
 	}
 }
 
-// Windows and cursors that are odd, but say something.
+// Unusual but valid windows and cursors.
 func TestOddWindow(t *testing.T) {
 	t.Parallel()
 	negative, none := -5, 0

@@ -15,10 +15,10 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// startFails starts a server that can't start, and answers what it said.
+// startFails starts a server that can't start, and returns its output and exit code.
 func startFails(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeLimit)
 	defer cancel()
 	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0"}, args...)
 	cmd := exec.CommandContext(ctx, process.Build(t, "tko-server"), args...)
@@ -31,7 +31,7 @@ func startFails(t *testing.T, args ...string) (output string, code int) {
 	return string(out), exit.ExitCode()
 }
 
-// A server that can't start says why, and never a password.
+// A server that can't start reports the reason, without passwords.
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -86,18 +86,18 @@ func TestStartFails(t *testing.T) {
 				t.Errorf("exit code %d, want %d: %s", code, test.code, test.why)
 			}
 			if took := time.Since(began); took > time.Minute {
-				t.Errorf("it took %s to say so", took)
+				t.Errorf("it took %s to fail", took)
 			}
 			if strings.Contains(output, secret) {
-				t.Errorf("it tells the password:\n%s", output)
+				t.Errorf("the output contains the password:\n%s", output)
 			}
 			if !strings.Contains(output, "tko-server: ") {
-				t.Error("it does not say whose error it is")
+				t.Error("the output lacks the name of the program")
 			}
 			t.Log(output)
 			for _, text := range test.names {
 				if !strings.Contains(output, text) {
-					t.Errorf("it does not say %q: %s\n%s", text, test.why, output)
+					t.Errorf("the output lacks %q: %s\n%s", text, test.why, output)
 				}
 			}
 		})

@@ -19,7 +19,7 @@ import (
 
 const someYAML = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 
-// head is the beginning of a value in CBOR.
+// head returns the head of a CBOR data item.
 func head(major byte, n int) []byte {
 	switch {
 	case n < 24:
@@ -35,7 +35,8 @@ func text(s string) []byte { return append(head(3, len(s)), s...) }
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// mapCBOR is a resource of a kind without a schema, with a value in spec.
+// mapCBOR returns a package with a resource of a kind without schema, with spec in
+// CBOR.
 func mapCBOR(spec []byte) []byte {
 	return join(head(5, 4),
 		text("apiVersion"), text("example.com/v1"), text("kind"), text("Thing"),
@@ -100,7 +101,7 @@ func TestFormatsIn(t *testing.T) {
 			if diff := cmp.Diff(test.want, fromCBOR(t, in.GetPackage())); diff != "" {
 				t.Errorf("as CBOR (-want +got):\n%s", diff)
 			}
-			// What came out as YAML goes in as the same again.
+			// Its YAML output is accepted as input, with the same result.
 			out := must[*contractpb.Template](t)(p.GetTemplate(t.Context(), &contractpb.GetTemplate{TemplateId: "in", PreferredPackageFormat: "yaml"}))
 			if out.GetPackageFormat() != "yaml" {
 				t.Errorf("format is %q, want yaml", out.GetPackageFormat())
@@ -207,11 +208,12 @@ func TestBadPackages(t *testing.T) {
 		})
 	}
 	if got := templateIDs(t, p, &contractpb.ListTemplates{}); len(got) != 0 {
-		t.Errorf("what was refused is there: %q", got)
+		t.Errorf("rejected entities exist: %q", got)
 	}
 }
 
-// As deep as a large custom resource definition goes, and deeper.
+// A package nested as deep as a large custom resource definition is accepted, a
+// deeper one rejected.
 func TestDeepPackage(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
@@ -230,7 +232,7 @@ func TestDeepPackage(t *testing.T) {
 	}
 	must[*contractpb.RegisterResponse](t)(p.RegisterTemplate(t.Context(), &contractpb.Template{TemplateId: "deep", PackageFormat: "cbor", Package: data}))
 	got := must[*contractpb.Template](t)(p.GetTemplate(t.Context(), &contractpb.GetTemplate{TemplateId: "deep"}))
-	if back := fromCBOR(t, got.GetPackage()); !reflect.DeepEqual([]resource{deep}, back) { // go-cmp takes for ever
+	if back := fromCBOR(t, got.GetPackage()); !reflect.DeepEqual([]resource{deep}, back) { // go-cmp would take too long
 		t.Errorf("got %v", back)
 	}
 }
@@ -268,7 +270,7 @@ func TestBigPackage(t *testing.T) {
 	find(t, got, "ConfigMap", "more")
 }
 
-// A message that is too big for the server is refused, and the server goes on.
+// A message that is too large is rejected, and the server continues.
 func TestTooBigPackage(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
@@ -279,8 +281,8 @@ func TestTooBigPackage(t *testing.T) {
 	p.registerTemplate(t, "a", nil)
 }
 
-// Existing clients take 8 KiB of trailers: an error with more to say than that
-// has to arrive, too.
+// Existing clients accept 8 KiB of trailers: longer errors have to be shortened to
+// arrive.
 func TestErrorsFit(t *testing.T) {
 	t.Parallel()
 	p := dial(t, serve(t).server, grpc.WithMaxHeaderListSize(8<<10))
@@ -295,7 +297,7 @@ func TestErrorsFit(t *testing.T) {
 	message := status.Convert(err).Message()
 	for _, part := range []string{"apps/v1", "Deployment", "wrong-ü-0", "spec.replicas"} {
 		if !strings.Contains(message, part) {
-			t.Errorf("message does not say %q: %s", part, message)
+			t.Errorf("message lacks %q: %s", part, message)
 		}
 	}
 }

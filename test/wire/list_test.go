@@ -25,7 +25,7 @@ func templateIDs(t *testing.T, p *peer, m *contractpb.ListTemplates) []string {
 func TestWindows(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
-	// Neighbours in other orders than that of bytes.
+	// Neighbours in orders other than that of bytes.
 	ids := []string{"-", ".", "/", "0", ":", "A", "B", "Z", "_", "a", "a-", "a.", "a/", "a0", "a:", "aA", "a_", "aa", "b"}
 	for i := range 300 {
 		ids = append(ids, fmt.Sprintf("n%03d", i))
@@ -347,7 +347,7 @@ func TestSelectPlugins(t *testing.T) {
 	}
 }
 
-// A pattern that is none is refused, even where nothing would be answered.
+// An invalid pattern is rejected, even if the result would be empty.
 func TestBadPatterns(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
@@ -404,7 +404,7 @@ func TestPurge(t *testing.T) {
 			}
 		}
 	}
-	// What matches nothing is done.
+	// A purge that matches nothing succeeds.
 	nothing := []string{"nothing"}
 	purged(t)(p.PurgeTemplates(t.Context(), &contractpb.SelectTemplates{TemplateIdPatterns: nothing}))
 	purged(t)(p.PurgeSites(t.Context(), &contractpb.SelectSites{SiteIdPatterns: nothing}))
@@ -443,7 +443,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// A client that goes away in the middle of a list does no harm.
+// A client that disconnects during a list does no harm.
 func TestLeavingAList(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
@@ -466,8 +466,8 @@ func TestLeavingAList(t *testing.T) {
 	}
 }
 
-// An existing client, which can't confirm anything, doesn't delete or approve
-// the fleet with one request.
+// Existing clients can't send confirmations, so one of their requests must not delete
+// or approve the fleet.
 func TestExistingClientsDontDeleteTheFleet(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--confirm-above=5", "--confirm-above-percent=60")
