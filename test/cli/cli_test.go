@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func TestCommand(t *testing.T) {
+func TestCommandMatchesScripts(t *testing.T) {
 	t.Parallel()
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(scripts) == 0 {
@@ -65,7 +65,7 @@ func serverFlags(t *testing.T, script string) []string {
 }
 
 // The client must not link packages that only servers need, to stay small.
-func TestClientIsLight(t *testing.T) {
+func TestClientLinksNoServerPackages(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "../../cmd/tko").Output()
 	if err != nil {

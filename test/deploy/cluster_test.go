@@ -43,7 +43,7 @@ func cluster(t *testing.T) *kube.Cluster {
 // The trial is installed as its README describes, with restricted pod security and
 // strict validation of fields. All pods become ready, as far as that is possible
 // without containers.
-func TestTrial(t *testing.T) {
+func TestTrialInstallsWithRestrictedPodSecurity(t *testing.T) {
 	c := cluster(t)
 	c.Apply(t, `
 apiVersion: v1
@@ -114,7 +114,7 @@ func runReadme(t *testing.T, c *kube.Cluster, heading string) string {
 }
 
 // The API server accepts the production overlay and the chart with strict validation.
-func TestProduction(t *testing.T) {
+func TestAPIServerAcceptsProductionManifests(t *testing.T) {
 	c := cluster(t)
 	c.Kubectl(t, "create", "namespace", "tko-dry")
 	defer c.Kubectl(t, "delete", "namespace", "tko-dry", "--wait=false")
@@ -134,7 +134,7 @@ func TestProduction(t *testing.T) {
 	}
 }
 
-func TestHelm(t *testing.T) {
+func TestHelmInstallsUpgradesAndRemovesChart(t *testing.T) {
 	c := cluster(t)
 	settings := cli.New()
 	settings.KubeConfig = c.Kubeconfig
@@ -170,7 +170,7 @@ func TestHelm(t *testing.T) {
 }
 
 // The API server grants each role its rights and no others.
-func TestRoles(t *testing.T) {
+func TestRolesGrantExactlyTheirRights(t *testing.T) {
 	c := cluster(t)
 	manifest := kustomize(t, "production")
 	apply(t, c, manifest)
@@ -253,7 +253,7 @@ func apply(t *testing.T, c *kube.Cluster, manifest string, args ...string) strin
 }
 
 // The README's commands work with kubectl's own version of kustomize.
-func TestReadme(t *testing.T) {
+func TestReadmeCommandsWork(t *testing.T) {
 	c := cluster(t)
 	for _, overlay := range []string{"trial", "production"} {
 		if diff := cmp.Diff(objects(t, kustomize(t, overlay)), objects(t, c.Kubectl(t, "kustomize", filepath.Join(folder, "overlays", overlay)))); diff != "" {

@@ -18,7 +18,7 @@ import (
 // The role gitops is installed next to Flux with strict validation. It runs, serves
 // its kind, and has the rights that it needs; it can read Secrets only in namespaces
 // with a RoleBinding for that.
-func TestGitOps(t *testing.T) {
+func TestGitOpsRoleRunsNextToFlux(t *testing.T) {
 	c := cluster(t)
 	fluxtest.Install(t, c)
 	for _, namespace := range []string{"flux-system", "fleet", "other"} {

@@ -16,7 +16,7 @@ import (
 
 // The image contains the programs, runs as an unprivileged user with a read-only
 // root, and has CA certificates.
-func TestImage(t *testing.T) {
+func TestImageRunsUnprivileged(t *testing.T) {
 	engine(t)
 	const name = "localhost/tko-server:test"
 	run(t, "../../deploy/images/build.sh", name)

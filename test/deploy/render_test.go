@@ -122,7 +122,7 @@ func same(all map[string]object) map[string]object {
 }
 
 // The chart and the kustomization install exactly the same objects.
-func TestChartIsTheKustomization(t *testing.T) {
+func TestChartEqualsKustomization(t *testing.T) {
 	one := map[string]any{"replicas": 1}
 	tests := map[string]map[string]any{
 		"production": {"kubernetesAPI": map[string]any{"certManager": true}},
@@ -181,7 +181,7 @@ func TestChartInAnotherNamespace(t *testing.T) {
 	}
 }
 
-func TestChartValues(t *testing.T) {
+func TestChartValuesTakeEffect(t *testing.T) {
 	with := func(key string, v any) map[string]any { return map[string]any{key: v} }
 	tests := map[string]struct {
 		why    string
@@ -229,7 +229,7 @@ func TestChartValues(t *testing.T) {
 }
 
 // tko-server accepts all flags in the manifests, each and together.
-func TestFlags(t *testing.T) {
+func TestServerAcceptsFlagsOfManifests(t *testing.T) {
 	n := 0
 	for id, o := range objects(t, kustomize(t, "management")) {
 		if o["kind"] != "Deployment" {
@@ -258,7 +258,7 @@ func TestFlags(t *testing.T) {
 
 // Each pod is hardened and probed, has a disruption budget, and can be reached only
 // as a network policy allows.
-func TestHardening(t *testing.T) {
+func TestPodsAreHardened(t *testing.T) {
 	for _, overlay := range []string{"production", "trial", "management"} {
 		all := objects(t, kustomize(t, overlay))
 		if policy := at(all["Service tko/tko-data"], "spec", "ipFamilyPolicy"); policy != "PreferDualStack" {

@@ -27,7 +27,7 @@ import (
 // The chart's installation serves kubectl. Without containers, the data controller
 // runs in this test, with the chart's flags, service account and certificate. The API
 // server reaches it through the chart's APIService.
-func TestServe(t *testing.T) {
+func TestInstalledDataControllerServesKubectl(t *testing.T) {
 	const namespace = "tko-serves"
 	c := cluster(t)
 	c.Kubectl(t, "create", "namespace", namespace)

@@ -24,7 +24,7 @@ var (
 )
 
 // The commands of the README's tour work as described.
-func TestTour(t *testing.T) {
+func TestReadmeTourWorks(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

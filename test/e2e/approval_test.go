@@ -15,7 +15,7 @@ import (
 
 // With two-person approval, an edit of a deployment reaches its site when it is
 // approved. Until then, the site runs the approved revision.
-func TestFourEyes(t *testing.T) {
+func TestEditIsLiveOnlyAfterApproval(t *testing.T) {
 	t.Parallel()
 	repository := filepath.Join(t.TempDir(), "sites.git")
 	server := process.StartServer(t, "--store=sqlite::memory:", "--git-cache="+t.TempDir(), "--git-local="+filepath.Dir(repository), "--preparer-auto-approve=false", "--withdraw-approval",

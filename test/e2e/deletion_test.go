@@ -17,7 +17,7 @@ import (
 
 // A server is killed during deletions of many steps. The remaining deployments are
 // consistent, have the Deleting condition, and the next deletion removes them.
-func TestKilledDeletions(t *testing.T) {
+func TestDeletionsContinueAfterKills(t *testing.T) {
 	const families, children = 3, 600
 	for name, store := range map[string]func(t *testing.T) string{
 		"SQLite":     func(t *testing.T) string { t.Helper(); return "sqlite:" + t.TempDir() + "/tko.db" },

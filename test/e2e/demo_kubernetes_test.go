@@ -63,7 +63,7 @@ func left(t *testing.T, folder string) (all []string) {
 }
 
 // The demo with clusters checks itself, and cleans up.
-func TestDemoKubernetes(t *testing.T) {
+func TestKubernetesDemoSucceedsAndCleansUp(t *testing.T) {
 	demo, temporary := demoKubernetes(t, "-once")
 	out, err := demo.CombinedOutput()
 	if err != nil {
@@ -80,7 +80,7 @@ func TestDemoKubernetes(t *testing.T) {
 }
 
 // Ctrl-C ends the demo and its processes at any time.
-func TestDemoKubernetesStops(t *testing.T) {
+func TestKubernetesDemoStopsAtAnyTime(t *testing.T) {
 	for _, at := range []string{"Starting two", "catalog "} {
 		t.Run(strings.TrimSpace(at), func(t *testing.T) {
 			demo, temporary := demoKubernetes(t)

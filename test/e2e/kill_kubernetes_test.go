@@ -24,7 +24,7 @@ import (
 // A meta-scheduler is killed with kill -9 at random moments while deployments at a
 // cluster are created, changed and deleted. At the end the cluster has exactly the
 // objects of the deployments, and the inventories name exactly these.
-func TestKillMetaSchedulerAtCluster(t *testing.T) {
+func TestClusterIsConsistentAfterKillsOfMetaScheduler(t *testing.T) {
 	t.Parallel()
 	rounds := 6
 	if _, ok := os.LookupEnv("TKO_SOAK_ROUNDS"); ok {

@@ -48,7 +48,7 @@ func killPlan(t *testing.T) (rounds, sites int) {
 // equals that of an undisturbed placement: the same children, each exactly once,
 // prepared by the same plugins, all scheduled at their sites. No process of a plugin
 // is left.
-func TestKill(t *testing.T) {
+func TestPlacementSurvivesKills(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

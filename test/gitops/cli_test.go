@@ -13,7 +13,7 @@ import (
 )
 
 // The command shows sources, and approves and reconciles them.
-func TestCommand(t *testing.T) {
+func TestCommandShowsAndControlsSources(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	git(t, root, "init", "-q", "-b", "main", "fleet")

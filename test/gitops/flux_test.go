@@ -170,7 +170,7 @@ func (p *publisher) until(what string, holds func() bool) {
 
 const readyOf = `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].reason} {.status.lastAppliedRevision}`
 
-func TestFlux(t *testing.T) {
+func TestFluxSourcesAreApplied(t *testing.T) {
 	t.Parallel()
 	c := kube.Shared(t, kube.Options{})
 	crd, err := os.ReadFile("../../deploy/kubernetes/components/gitops/crd.yaml")

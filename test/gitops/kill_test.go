@@ -77,7 +77,7 @@ func there(ctx context.Context, c *client.Client) (got []string, err error) {
 // Two replicas of the role gitops and the data controller are killed with kill -9 at
 // random moments while revisions are pushed. The result is the newest revision: each
 // deployment exists once, and no other ones.
-func TestKill(t *testing.T) {
+func TestReplicasApplyNewestRevisionAfterKills(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	git(t, root, "init", "-q", "-b", "main", "fleet")

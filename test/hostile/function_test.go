@@ -23,7 +23,7 @@ func (w *world) registerFunction(t *testing.T, kind, argument, input string) {
 
 // A failing KRM function, or one with an invalid package, is reported on the
 // deployment. The server and its other deployments continue.
-func TestBadFunction(t *testing.T) {
+func TestFailingFunctionIsReported(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why, argument, input, value string

@@ -18,7 +18,7 @@ import (
 )
 
 // Each API rejects a package of 100 MB, and names the limit.
-func TestLargePackage(t *testing.T) {
+func TestTooLargePackageIsRejected(t *testing.T) {
 	t.Parallel()
 	const size = 100 << 20
 	large := []byte(resource + "data:\n")
@@ -114,7 +114,7 @@ func refused(t *testing.T, err error) string {
 }
 
 // The command reports invalid input with an error and an exit code.
-func TestBadCommand(t *testing.T) {
+func TestCommandReportsInvalidInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "--roles=data", "--store=sqlite::memory:")
 	tests := map[string]struct {

@@ -73,7 +73,7 @@ func cborLaughs() []byte {
 }
 
 // Invalid packages over gRPC.
-func TestBadPackage(t *testing.T) {
+func TestInvalidPackageIsRejected(t *testing.T) {
 	t.Parallel()
 	yaml := func(text string) (string, []byte) { return "yaml", []byte(text) }
 	cbor := func(data []byte) (string, []byte) { return "cbor", data }

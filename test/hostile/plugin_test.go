@@ -168,7 +168,7 @@ func naps(t *testing.T, nap string) []string {
 }
 
 // If a validate plugin fails, the package is rejected, because it may be invalid.
-func TestBadValidatePlugin(t *testing.T) {
+func TestFailingValidatePluginRejectsPackage(t *testing.T) {
 	t.Parallel()
 	byLimit(t, badValidatePlugins)
 }
@@ -213,7 +213,7 @@ func badValidatePlugins(t *testing.T, timeout, nap string, tests map[string]badP
 
 // A failing prepare plugin is reported on the deployment, and other deployments
 // continue. Once it is repaired, the deployment is prepared automatically.
-func TestBadPreparePlugin(t *testing.T) {
+func TestFailingPreparePluginIsReportedAndRetried(t *testing.T) {
 	t.Parallel()
 	byLimit(t, badPreparePlugins)
 }
@@ -291,7 +291,7 @@ func badPreparePlugins(t *testing.T, timeout, nap string, tests map[string]badPl
 }
 
 // Unusual plugins that work correctly.
-func TestOddPreparePlugin(t *testing.T) {
+func TestUnusualPreparePluginWorks(t *testing.T) {
 	t.Parallel()
 	nap := newNap()
 	good := func(name string) string {
@@ -333,7 +333,7 @@ func TestOddPreparePlugin(t *testing.T) {
 }
 
 // The plugins of a killed server end too.
-func TestPluginsOfAKilledServer(t *testing.T) {
+func TestPluginsEndWithKilledServer(t *testing.T) {
 	t.Parallel()
 	nap := newNap()
 	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:")
@@ -360,7 +360,7 @@ func TestPluginsOfAKilledServer(t *testing.T) {
 
 // A plugin that runs as the server's user, who is not root, can't read the server's
 // secrets.
-func TestSecretsOfTheServer(t *testing.T) {
+func TestPluginsCannotReadServerSecrets(t *testing.T) {
 	t.Parallel()
 	const secret = "TKO_TEST_SECRET=open-sesame"
 	server := process.StartServerUnprivileged(t, []string{secret}, "--roles=data,preparer", "--store=sqlite::memory:")
@@ -399,7 +399,7 @@ printf 'error: "%s"' "found: $(cat found | tr '\n' ' ')"`
 
 // A failing schedule plugin is reported on the site and its deployments, and other
 // sites continue. Once it is repaired, it gets the deployments.
-func TestBadSchedulePlugin(t *testing.T) {
+func TestFailingSchedulePluginIsReportedAndRetried(t *testing.T) {
 	t.Parallel()
 	byLimit(t, badSchedulePlugins)
 }

@@ -27,7 +27,7 @@ func first[T any](rows iter.Seq2[T, error]) error {
 
 func just(_ any, err error) error { return err }
 
-func TestBadRequest(t *testing.T) {
+func TestInvalidRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 10<<10)
 	trigger := []krm.GVK{{Version: "v1", Kind: "ConfigMap"}}
@@ -322,7 +322,7 @@ func TestBadRequest(t *testing.T) {
 }
 
 // Unusual but valid windows and cursors.
-func TestOddWindow(t *testing.T) {
+func TestUnusualWindowsAreValid(t *testing.T) {
 	t.Parallel()
 	negative, none := -5, 0
 	tests := map[string]struct {

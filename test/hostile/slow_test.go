@@ -59,7 +59,7 @@ func connectedList(ctx context.Context, conn *grpc.ClientConn) (siteStream, erro
 
 // Clients that read one row per second don't delay other requests, and get the list
 // as of its start.
-func TestSlowReader(t *testing.T) {
+func TestSlowReadersDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	for store, dsn := range stores {
 		t.Run(store, func(t *testing.T) {
@@ -144,7 +144,7 @@ func (w *world) quickList(t *testing.T, when string) {
 }
 
 // A client that disconnects during a list leaves no transaction.
-func TestGoneReader(t *testing.T) {
+func TestDisconnectedReaderLeavesNoTransaction(t *testing.T) {
 	t.Parallel()
 	for store, dsn := range stores {
 		t.Run(store, func(t *testing.T) {

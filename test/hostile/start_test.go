@@ -32,7 +32,7 @@ func startFails(t *testing.T, args ...string) (output string, code int) {
 }
 
 // A server that can't start reports the reason, without passwords.
-func TestStartFails(t *testing.T) {
+func TestFailedStartIsExplained(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,7 +15,7 @@ import (
 // A server that is stopped while plugins of all types run stops soon, ends the
 // plugins, and releases its work: another server takes it over long before the lease
 // expires.
-func TestStopDuringPlugins(t *testing.T) {
+func TestStopEndsPluginsAndReleasesWork(t *testing.T) {
 	t.Parallel()
 	for store, dsn := range stores {
 		t.Run(store, func(t *testing.T) {

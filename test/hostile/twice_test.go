@@ -37,7 +37,7 @@ func two(t *testing.T, args ...string) (dsn string, servers [2]*process.Server, 
 }
 
 // Two servers on one PostgreSQL database are consistent.
-func TestTwoServers(t *testing.T) {
+func TestTwoServersOnOneDatabaseAreConsistent(t *testing.T) {
 	t.Parallel()
 	_, _, clients := two(t, "--roles=data")
 	a, b := clients[0], clients[1]
@@ -209,7 +209,7 @@ func TestTwoServers(t *testing.T) {
 }
 
 // A schema that is newer than the server is rejected, and not changed.
-func TestNewerSchema(t *testing.T) {
+func TestNewerSchemaIsRejected(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	ctx := patient(t)

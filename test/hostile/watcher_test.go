@@ -19,7 +19,7 @@ import (
 
 // Watchers that never read are limited in number, need little memory, and don't delay
 // writes.
-func TestWatchersThatNeverRead(t *testing.T) {
+func TestWatchersThatNeverReadDoNotDelayWrites(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "--roles=data", "--store=sqlite::memory:")
 	ctx, cancel := context.WithCancel(patient(t))
@@ -80,7 +80,7 @@ func TestWatchersThatNeverRead(t *testing.T) {
 }
 
 // A large message does not delay the stop of a server.
-func TestStopDuringALargeMessage(t *testing.T) {
+func TestLargeMessageDoesNotDelayStop(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "--roles=data", "--store=sqlite::memory:")
 	conditions := make([]*tkopb.Condition, 40_000)

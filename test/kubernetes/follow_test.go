@@ -35,7 +35,7 @@ var templates = v1alpha1.GroupVersion.WithResource("templates")
 // Clients follow the API while others write and the data controller is killed with
 // kill -9. Each ends with the current state. A resumed watch gets each change once;
 // informers and controllers get no change twice.
-func TestFollowers(t *testing.T) {
+func TestFollowersSurviveKillOfDataController(t *testing.T) {
 	klog.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	w := newWorld(t, "data")

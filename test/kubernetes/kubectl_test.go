@@ -19,7 +19,7 @@ import (
 const aPackage = `, labels: {type: demo, Site.cloud: GCP}}
 spec: {package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: v}}]}}`
 
-func TestKubectl(t *testing.T) {
+func TestKubectlCommandsWork(t *testing.T) {
 	policy, log := filepath.Join(t.TempDir(), "policy.yaml"), filepath.Join(t.TempDir(), "audit.log")
 	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, users: [alice]}]\n"), 0o600); err != nil {
 		t.Fatal(err)

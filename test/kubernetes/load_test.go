@@ -31,7 +31,7 @@ func number(t *testing.T, variable string, otherwise int) int {
 
 // Lists in chunks need constant memory of the server, and many watchers get changes
 // soon. docs/performance.md has results; environment variables make the test larger.
-func TestLoad(t *testing.T) {
+func TestLargeListsAndManyWatchersAreServed(t *testing.T) {
 	w := newWorld(t, "data")
 	n := number(t, "TKO_KUBERNETES_OBJECTS", 1000)
 	w.writeAll(0, n, "0")

@@ -17,7 +17,7 @@ import (
 
 // Several data controllers on one database are one API: one server continues a list
 // or a watch that another one started, even if that one was killed.
-func TestSeveralDataControllers(t *testing.T) {
+func TestSeveralDataControllersAreOneAPI(t *testing.T) {
 	dsn := pgtest.NewCluster(t).DSN()
 	var servers [2]*process.Server
 	var apis [2]dynamic.ResourceInterface

@@ -29,7 +29,7 @@ func blocks(t *testing.T, page, mark string, least int) []string {
 }
 
 // The commands of the tutorial work as described.
-func TestTutorial(t *testing.T) {
+func TestTutorialCommandsWork(t *testing.T) {
 	t.Setenv("PYTHONPATH", process.PythonSDK())
 	env := process.Python(t)
 	server := process.StartServer(t, "--store=sqlite::memory:", "--plugin-environment=PYTHONPATH", "--python-env="+env)
@@ -54,7 +54,7 @@ func TestTutorial(t *testing.T) {
 }
 
 // The examples in docs/python-sdk.md run, and type-check.
-func TestExamples(t *testing.T) {
+func TestDocumentedExamplesRun(t *testing.T) {
 	t.Parallel()
 	server := process.StartServer(t, "--roles=data", "--store=sqlite::memory:")
 	for i, example := range blocks(t, "python-sdk.md", "python", 4) {

@@ -31,7 +31,7 @@ echo "helm $*" >>"$STATE/log"`,
 }
 
 // The example schedule plugin for kind clusters runs with fake programs.
-func TestKindExample(t *testing.T) {
+func TestKindExampleManagesClusters(t *testing.T) {
 	state, bin := t.TempDir(), t.TempDir()
 	if err := os.Mkdir(filepath.Join(state, "clusters"), 0o700); err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func prepared(t testing.TB, n int, persistent string) time.Duration {
 
 // A plugin in Python has the same results in a persistent process as in one for each
 // request.
-func TestPrepare(t *testing.T) {
+func TestPersistentPluginHasSameResults(t *testing.T) {
 	for _, persistent := range []string{"true", "false"} {
 		prepared(t, 20, persistent)
 	}

@@ -43,19 +43,19 @@ func run(t *testing.T, cmd *exec.Cmd) {
 }
 
 // The SDK's own tests run against a real server.
-func TestSDK(t *testing.T) {
+func TestSDKPassesItsTests(t *testing.T) {
 	t.Parallel()
 	cmd := python(t, "-m", "pytest")
 	cmd.Env = append(cmd.Env, "TKO_TEST_HOST="+process.StartServer(t, "--roles=data", "--store=sqlite::memory:").GRPC)
 	run(t, cmd)
 }
 
-func TestTypes(t *testing.T) {
+func TestSDKTypeChecks(t *testing.T) {
 	t.Parallel()
 	run(t, python(t, "-m", "mypy"))
 }
 
-func TestStyle(t *testing.T) {
+func TestSDKPassesLinter(t *testing.T) {
 	t.Parallel()
 	run(t, python(t, "-m", "ruff", "check", "--no-cache", "."))
 	run(t, python(t, "-m", "ruff", "format", "--no-cache", "--check", "."))
@@ -63,7 +63,7 @@ func TestStyle(t *testing.T) {
 
 // The types of a plugin that uses the SDK are checked too: the package exports its
 // types.
-func TestTypesOfUsers(t *testing.T) {
+func TestPluginsTypeCheckAgainstSDK(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "user.py")
 	right := `import tko
@@ -92,7 +92,7 @@ tko.run(prepare=prepare)
 }
 
 // The generated code matches the protocol.
-func TestGenerated(t *testing.T) {
+func TestGeneratedCodeIsCurrent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(sdk, "generate.sh"), dir)
@@ -114,7 +114,7 @@ func TestGenerated(t *testing.T) {
 }
 
 // The package that pip installs is complete.
-func TestInstall(t *testing.T) {
+func TestInstalledPackageWorks(t *testing.T) {
 	t.Parallel()
 	source, target := filepath.Join(t.TempDir(), "sdk"), t.TempDir()
 	if err := os.CopyFS(source, os.DirFS(sdk)); err != nil { // the build writes into the source folder

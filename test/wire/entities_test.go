@@ -16,7 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/test/wire/contractpb"
 )
 
-func TestAbout(t *testing.T) {
+func TestAboutDescribesServer(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--instance-name=wire", "--instance-description=a test")
 	about := must[*contractpb.AboutResponse](t)(p.About(t.Context(), &emptypb.Empty{}))
@@ -36,7 +36,7 @@ func TestAbout(t *testing.T) {
 }
 
 // The names of the methods on the wire, which existing clients use.
-func TestMethodNames(t *testing.T) {
+func TestMethodNamesAreStable(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	var about contractpb.AboutResponse
@@ -56,7 +56,7 @@ func recent(t *testing.T, what string, stamp *timestamppb.Timestamp) {
 	}
 }
 
-func TestTemplate(t *testing.T) {
+func TestTemplateLifecycle(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	metadata := map[string]string{"vendor": "acme", "a.b/c d": "ü = *"}
@@ -126,7 +126,7 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-func TestSite(t *testing.T) {
+func TestSiteLifecycle(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "base", map[string]string{"tier": "edge", "cloud": "red"}, configMap("base", map[string]any{"a": "1"}), configMap("both", map[string]any{"b": "template"}))
@@ -192,7 +192,7 @@ func TestSite(t *testing.T) {
 	wantCode(t, err, codes.NotFound)
 }
 
-func TestDeployment(t *testing.T) {
+func TestDeploymentLifecycle(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "base", map[string]string{"a": "template", "b": "template"}, configMap("base", map[string]any{"k": "template"}), partial())
@@ -251,7 +251,7 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-func TestCreateDeploymentRules(t *testing.T) {
+func TestCreateDeploymentAppliesRules(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "base", nil, partial())
@@ -303,7 +303,7 @@ func TestCreateDeploymentRules(t *testing.T) {
 	})
 }
 
-func TestPlugin(t *testing.T) {
+func TestPluginLifecycle(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	want := &contractpb.Plugin{
@@ -362,7 +362,7 @@ func TestPlugin(t *testing.T) {
 }
 
 // A missing entity is NotFound, even with an invalid ID.
-func TestUnknown(t *testing.T) {
+func TestMissingEntityIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	for _, id := range []string{"nowhere", "000000000000000000000000000"} {

@@ -44,7 +44,7 @@ func mapCBOR(spec []byte) []byte {
 		text("spec"), spec)
 }
 
-func TestFormatsIn(t *testing.T) {
+func TestInputFormatsAreAccepted(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	thing := func(spec any) resource {
@@ -115,7 +115,7 @@ func TestFormatsIn(t *testing.T) {
 	}
 }
 
-func TestFormatsOut(t *testing.T) {
+func TestPreferredFormatIsReturned(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "a", nil, configMap("a", map[string]any{"k": "---\nyes"}), configMap("b", nil))
@@ -146,7 +146,7 @@ func TestFormatsOut(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument)
 }
 
-func TestDefaultFormat(t *testing.T) {
+func TestDefaultFormatIsConfigurable(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--package-format=yaml")
 	p.registerTemplate(t, "a", nil, configMap("a", nil))
@@ -157,7 +157,7 @@ func TestDefaultFormat(t *testing.T) {
 	find(t, fromYAML(t, got.GetPackage()), "ConfigMap", "a")
 }
 
-func TestBadPackages(t *testing.T) {
+func TestInvalidPackagesAreRejected(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	var bomb strings.Builder
@@ -214,7 +214,7 @@ func TestBadPackages(t *testing.T) {
 
 // A package nested as deep as a large custom resource definition is accepted, a
 // deeper one rejected.
-func TestDeepPackage(t *testing.T) {
+func TestNestingIsLimited(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	var spec any = "bottom"
@@ -237,7 +237,7 @@ func TestDeepPackage(t *testing.T) {
 	}
 }
 
-func TestBigPackage(t *testing.T) {
+func TestBigPackageRoundTrips(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	const size = 16 << 20
@@ -271,7 +271,7 @@ func TestBigPackage(t *testing.T) {
 }
 
 // A message that is too large is rejected, and the server continues.
-func TestTooBigPackage(t *testing.T) {
+func TestTooBigPackageIsRejected(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	_, err := p.RegisterTemplate(t.Context(), &contractpb.Template{TemplateId: "a", Package: make([]byte, 200<<20)})
@@ -283,7 +283,7 @@ func TestTooBigPackage(t *testing.T) {
 
 // Existing clients accept 8 KiB of trailers: longer errors have to be shortened to
 // arrive.
-func TestErrorsFit(t *testing.T) {
+func TestLongErrorsFitIntoTrailers(t *testing.T) {
 	t.Parallel()
 	p := dial(t, serve(t).server, grpc.WithMaxHeaderListSize(8<<10))
 	var bad []resource

@@ -35,7 +35,7 @@ func (p *peer) cancel(t *testing.T, token string) error {
 	return err
 }
 
-func TestModification(t *testing.T) {
+func TestModificationLifecycle(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--modification-time=10m")
 	p.registerTemplate(t, "base", map[string]string{"from": "template"}, configMap("base", nil))
@@ -106,7 +106,7 @@ func TestModification(t *testing.T) {
 	wantCode(t, p.cancel(t, token), codes.NotFound)
 }
 
-func TestModificationPreferredFormat(t *testing.T) {
+func TestModificationReturnsPreferredFormat(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--modification-time=10m")
 	id := p.createDeployment(t, &contractpb.CreateDeployment{MergePackage: toYAML(t, configMap("a", nil))})
@@ -124,7 +124,7 @@ func TestModificationPreferredFormat(t *testing.T) {
 }
 
 // The deployment's fields follow its Deployment resource.
-func TestModificationDerives(t *testing.T) {
+func TestModificationUpdatesDerivedFields(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--modification-time=10m")
 	p.registerTemplate(t, "base", nil)
@@ -193,7 +193,7 @@ func TestModificationDerives(t *testing.T) {
 }
 
 // A token that is not used expires.
-func TestModificationRunsOut(t *testing.T) {
+func TestModificationTokenExpires(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--modification-time=300ms")
 	id := p.createDeployment(t, &contractpb.CreateDeployment{})
@@ -227,7 +227,7 @@ func TestModificationRunsOut(t *testing.T) {
 	wantCode(t, p.cancel(t, late), codes.Aborted)
 }
 
-func TestOneWriterAtATime(t *testing.T) {
+func TestOneWriterModifiesAtATime(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--modification-time=10m")
 	id := p.createDeployment(t, &contractpb.CreateDeployment{})
