@@ -9,9 +9,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// What targets keep for sites is written with the claim of the site's work,
-// and is no source that people see.
-func TestSiteSource(t *testing.T) {
+// The state that targets store for a site is written with the claim of the site's
+// work, and is not listed as a GitOps source.
+func TestSiteSourcesNeedTheClaimOfTheirSite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	if err := w.EnqueueSources(w.ctx, []string{"repo"}, false, ""); err != nil {
@@ -48,7 +48,7 @@ func TestSiteSource(t *testing.T) {
 	}
 }
 
-func TestCallSites(t *testing.T) {
+func TestSitesAreEnqueued(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "lagos"}); err != nil {
