@@ -44,18 +44,18 @@ var errUsage = errors.New("see tko-bench -h")
 const usage = `Usage: tko-bench [flags]
        tko-bench fill [flags]
 
-Measures TKO as a client sees it, through tko.Data, and raw PostgreSQL beside it in the same run: ratios travel between
+Measures TKO as a client sees it, through tko.Data, and raw PostgreSQL in the same run for comparison: ratios travel between
 machines, seconds don't. Prints a table on the standard output, and what it is at on the standard error.
 
-Without -address it starts what it measures: for each of -stores a tko-server with an empty database of its own, which it
+Without -address it starts the servers that it measures: for each of -stores a tko-server with an empty database, which it
 fills with a fleet of -deployments (see tko-bench fill -h), and preparers when it needs them. PostgreSQL must be installed, or
-TKO_TEST_POSTGRES be the DSN of somebody who may create databases.
+TKO_TEST_POSTGRES be the DSN of a user who may create databases.
 
   tko-bench -deployments 1000000 -stores postgresql
   tko-bench -deployments 100000 -rows 'first row|get'
 
-With -address it measures a server that runs, which it fills, too, and writes to: don't use one that matters. Rows that need a
-method that this server doesn't have say so. With -dsn and -pid it also looks at the server's database and process.
+With -address it measures a running server. It fills that, too, and writes to it: don't use one that matters. It reports rows that
+need a method that this server doesn't have as not measured. With -dsn and -pid it also measures the server's database and process.
 
   tko-bench -address localhost:50050 -dsn postgres://tko@localhost/tko -pid 4711
 
@@ -103,7 +103,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.Prepared, "prepared", 1000, "number of deployments that a plugin prepares")
 	flags.StringVar(&o.Python, "python", "", "without -address: Python environment of plugins in Python, with the SDK in it or in PYTHONPATH")
 	flags.DurationVar(&o.Idle, "idle", 20*time.Second, "duration of the measurement of the idle system")
-	flags.DurationVar(&o.Patience, "patience", 20*time.Second, "with -address: time limit for a preparer to start working")
+	flags.DurationVar(&o.Patience, "patience", 20*time.Second, "with -address: time limit for a preparer to start working") // plain-words: ok, the name of a flag
 	flags.StringVar(&rows, "rows", "", "regular expression of the rows to measure (default: all)")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	if err := flags.Parse(args); err != nil {

@@ -182,11 +182,11 @@ Look around (in another terminal):
   %[1]s site list
   %[1]s deployment list --site-metadata region=north
   %[1]s deployment get ID                      # an ID of the list: the package, as it is now
-  git --git-dir %[2]s/sites.git log --stat     # what the sites were told to run
+  git --git-dir %[2]s/sites.git log --stat     # what the sites should run
   curl http://%[3]s/api/deployment/list
 Change something:
   %[1]s deployment create topology/cu:v1 --wait
-  %[1]s deployment create topology/cu-tosca:v1 --wait  # the same, said in TOSCA
+  %[1]s deployment create topology/cu-tosca:v1 --wait  # the same, in TOSCA
   %[1]s deployment approve --site-id 'west/**'  # the distributed units there: their sites follow
   %[1]s deployment delete ID                    # and here, too
 Serving until Ctrl-C.`, command, o.dir, first(s.Web))

@@ -55,12 +55,12 @@ Large installations keep the state in PostgreSQL and run the roles apart, each i
   tko-server --roles=meta-scheduler --data=tko-data:50050
   tko-server --roles=gitops --data=tko-data:50050 --git=https://git.example.com/fleet.git
 
-kubectl speaks TKO through the aggregated API of Kubernetes, which role data serves with --kubernetes: see docs/kubernetes-api.md.
+kubectl uses the Kubernetes aggregated API, which the role data serves with --kubernetes: see docs/kubernetes-api.md.
 
-A schema that is missing or of an older version is migrated at the start; a newer one is refused.
+A schema that is missing or of an older version is migrated at the start; a newer one is rejected.
 
-By default the APIs are served on the loopback interface only, because they ask nobody who they are: whoever reaches them may
-change everything. Put something in front that does, then serve other interfaces with --listen-grpc='*:50050'.
+By default the APIs are served on the loopback interface only, because they do not authenticate clients: every client that
+reaches them can change everything. To serve other interfaces with --listen-grpc='*:50050', put an authenticating proxy in front.
 
 Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
 with --config (store: ...). Flags win over the environment, and that over the file.

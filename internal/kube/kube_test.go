@@ -87,7 +87,7 @@ spec:
 	c.Kubectl(t, "create", "namespace", "short-lived")
 	c.StopAPI()
 	if _, stderr, code := c.Try(t, c.Kubeconfig, "", "get", "nodes"); code == 0 || !strings.Contains(stderr, "refused") {
-		t.Errorf("a stopped API server answers: exit code %d, %s", code, stderr)
+		t.Errorf("a stopped API server responds: exit code %d, %s", code, stderr)
 	}
 	c.StartAPI(t)
 	c.Eventually(t, "2", "get", "deployment", "web", "-o", "jsonpath={.status.readyReplicas}")

@@ -209,8 +209,8 @@ func TestRolesGrantExactlyTheirRights(t *testing.T) {
 		may       []string
 	}{
 		{"tko-viewer", "looks only", []string{read, status}},
-		{"tko-editor", "is given beside tko-viewer, and doesn't approve", []string{change}},
-		{"tko-approver", "is given beside tko-viewer", []string{approve}},
+		{"tko-editor", "is bound in addition to tko-viewer, and doesn't approve", []string{change}},
+		{"tko-approver", "is bound in addition to tko-viewer", []string{approve}},
 		{"tko-operator", "plugins are programs", []string{plugin, report}},
 		{"view", "of the whole cluster", []string{read, status}},
 		{"edit", "doesn't approve", []string{read, status, change}},

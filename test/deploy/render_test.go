@@ -264,9 +264,9 @@ func TestPodsAreHardened(t *testing.T) {
 		if policy := at(all["Service tko/tko-data"], "spec", "ipFamilyPolicy"); policy != "PreferDualStack" {
 			t.Errorf("%s: the Service is %v", overlay, policy)
 		}
-		denied := all["NetworkPolicy tko/tko-nobody"]
+		denied := all["NetworkPolicy tko/tko-nobody"] // plain-words: ok, the name of an object
 		if at(denied, "spec", "ingress") != nil || cmp.Diff([]any{"Ingress"}, at(denied, "spec", "policyTypes")) != "" {
-			t.Errorf("%s: the policy tko-nobody allows ingress: %v", overlay, denied)
+			t.Errorf("%s: the policy that denies ingress allows it: %v", overlay, denied)
 		}
 		everybody, _ := at(denied, "spec", "podSelector", "matchLabels").(object)
 		for id, o := range all {
@@ -284,7 +284,7 @@ func TestPodsAreHardened(t *testing.T) {
 				return len(selector) > 0
 			}
 			if !selects(everybody) {
-				t.Errorf("%s: the policy tko-nobody does not select %s", overlay, id)
+				t.Errorf("%s: the policy that denies ingress does not select %s", overlay, id)
 			}
 			if at(pod, "securityContext", "runAsNonRoot") != true || at(pod, "securityContext", "fsGroup") == nil || at(pod, "securityContext", "seccompProfile", "type") != "RuntimeDefault" {
 				t.Errorf("%s: %s has the security context %v", overlay, id, pod["securityContext"])

@@ -187,7 +187,7 @@ func inInventories(t *testing.T, c *kube.Cluster) []string {
 				t.Fatal(err)
 			}
 			if entry.Digest == "" {
-				entry.Name += ", of which nobody knows"
+				entry.Name += ", which no inventory names"
 			}
 			all = append(all, fmt.Sprintf("%s=%s of %s", entry.Name, rounds[entry.Name], m.Data["deployment"]))
 		}

@@ -223,7 +223,7 @@ func TestFluxSourcesAreApplied(t *testing.T) {
 	})
 
 	// A GitRepository without a GitOps object, and not for OSM, is no failure.
-	other := p.push("gitrepository", "other", archive(t, map[string]string{"a.yaml": aSite("nobody")}))
+	other := p.push("gitrepository", "other", archive(t, map[string]string{"a.yaml": aSite("unused")}))
 	p.until("passed over", func() bool {
 		s, err := data.Source(t.Context(), "gitrepository/default/other")
 		return err == nil && s.Status.Applied == other && s.Status.Conditions[0].Reason == "NothingForUs"

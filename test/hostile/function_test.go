@@ -36,9 +36,9 @@ func TestFailingFunctionIsReported(t *testing.T) {
 		"Twins":    {"one of them would be lost", "builtin:starlark", "source", `ctx.resource_list["items"] += [ctx.resource_list["items"][0]]`, "already"},
 		"Empties":  {"what is there must be valid", "builtin:starlark", "source", `ctx.resource_list["items"] += [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bad"}, "datta": {}}]`, "datta"},
 		"Endless":  {"preparation is bounded", "builtin:starlark", "source", `[r["metadata"].update([("name", r["metadata"]["name"][:5] + str(len(ctx.resource_list["items"]) + int(r["metadata"]["name"][5:] or "0")))]) for r in ctx.resource_list["items"] if r["kind"] == "Endless"]`, "still not prepared after"},
-		"Missing":  {"nobody knows its image", "registry.invalid/no/function:v1", "source", "x", "registry.invalid/no/function:v1"},
-		"NoFile":   {"nobody knows its program", "exec:/no/such/function", "source", "x", `"/no/such/function" does not exist`},
-		"NoModule": {"nobody knows its module", "wasm:/no/such/module", "source", "x", "its module can't be read"},
+		"Missing":  {"its image does not exist", "registry.invalid/no/function:v1", "source", "x", "registry.invalid/no/function:v1"},
+		"NoFile":   {"its program does not exist", "exec:/no/such/function", "source", "x", `"/no/such/function" does not exist`},
+		"NoModule": {"its module does not exist", "wasm:/no/such/module", "source", "x", "its module can't be read"},
 		"NoInput":  {"it says what is missing", "builtin:set-labels", "slice", "", "lacks spec.slice"},
 	}
 	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:", "--plugin-timeout=10s", "--retry=10m", "--retry-max=10m", "--kpt-memory=268435456", "--kpt-engine=/bin/false", "--preparer-iterations=10")

@@ -81,37 +81,37 @@ func badPlugins(t *testing.T, nap string) map[string]badPlugin {
 	bomb := textFile(t, "bomb.yaml", laughs())
 	plain := textFile(t, "plain.sh", "#!/bin/sh\n")
 	return map[string]badPlugin{
-		"hangs":                 {why: "it never ends", script: "exec " + nap, reason: "did not end within 3s"},
-		"hangs in children":     {why: "its child processes must be ended too", script: nap + " & " + nap + " & wait", reason: "did not end within 3s"},
-		"won't stop":            {why: "it ignores signals", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 3s"},
-		"floods stdout":         {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout"},
-		"floods stderr":         {why: "only the end is retained", script: "exec yes the disk is full >&2", reason: "did not end within 3s, stderr: .*the disk is full"},
-		"writes 10 GB":          {why: "the output is limited", script: "exec head -c 10000000000 /dev/zero", reason: "more than 67108864 bytes to stdout"},
-		"logs without end":      {why: "most of it is dropped", script: `log=$(sed -n 's/^logFile: //p'); exec yes >"$log"`, reason: "did not end within 3s"},
-		"eats memory":           {why: "memory is shared with others", script: "head -c 10000000000 /dev/zero | tail >&2 || exit 1; " + nap, reason: "bytes of memory|memory exhausted"},
-		"eats memory together":  {why: "the limit is for all its processes together", script: "for i in 1 2 3 4 5 6 7 8; do { head -c 50000000 /dev/zero; " + nap + "; } | tail & done; " + nap, reason: "more than 268435456 bytes of memory"},
-		"forks and forks":       {why: "so many processes are no plugin", script: "i=0; while [ $i -lt 3000 ]; do setsid " + nap + " & i=$((i+1)); done; wait", reason: "more than 256 processes"},
-		"leaves its session":    {why: "it must be ended nevertheless", script: "(setsid env -i " + nap + " &); setsid " + nap + " & exec " + nap, reason: "did not end within 3s"},
-		"kills its supervisor":  {why: "it can, but is ended too", script: "(setsid " + nap + " &); kill -9 $PPID; " + nap, reason: "its supervisor was ended"},
-		"fails":                 {why: "the end of stderr says why", script: "echo no pool is free >&2; exit 1", reason: "exit code 1, stderr: no pool is free"},
-		"fails after answering": {why: "the output of a failed plugin is ignored", script: "echo 'prepared: false'; exit 3", reason: "exit code 3"},
-		"is killed":             {why: "such as when memory is out", script: "kill -9 $$", reason: `signal 9 \(killed\)`},
-		"prints garbage":        {why: "usually debug output", script: "echo '}}} hello: {'", reason: "output is malformed"},
-		"prints binary":         {why: "it is no text", script: `printf '\000\001\377\376'`, reason: "output is malformed"},
-		"prints a bomb":         {why: "plugins send aliases, too", script: "cat " + bomb, reason: "output is malformed: .*aliasing"},
-		"prints depth":          {why: "recursion must not end the process", script: "printf 'error: '; yes '[' | head -n 100000 | tr -d '\\n'", reason: "output is malformed: .*depth"},
-		"prints nothing":        {why: "the output is missing", script: ":", reason: "no output"},
-		"prints two documents":  {why: "it is ambiguous", script: `printf 'error: ""\n---\nerror: ""\n'`, reason: "2 documents"},
-		"prints a list":         {why: "the output must be a map", script: "echo '- a'", reason: "a list, not a map"},
-		"errs with a number":    {why: "an error is a text", script: "echo 'error: 5'", reason: "error is a number, not a string"},
-		"refuses":               {why: "the user gets its error", script: `echo 'error: the pool "n6" is used up'`, reason: `the pool "n6" is used up`},
-		"is missing":            {why: "it is not installed", program: []string{"/nowhere/plugin"}, reason: `"/nowhere/plugin" does not exist on this server`},
-		"is no program":         {why: "the file is not executable", program: []string{plain}, reason: "not executable"},
+		"hangs":                  {why: "it never ends", script: "exec " + nap, reason: "did not end within 3s"},
+		"hangs in children":      {why: "its child processes must be ended too", script: nap + " & " + nap + " & wait", reason: "did not end within 3s"},
+		"won't stop":             {why: "it ignores signals", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 3s"},
+		"floods stdout":          {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout"},
+		"floods stderr":          {why: "only the end is retained", script: "exec yes the disk is full >&2", reason: "did not end within 3s, stderr: .*the disk is full"},
+		"writes 10 GB":           {why: "the output is limited", script: "exec head -c 10000000000 /dev/zero", reason: "more than 67108864 bytes to stdout"},
+		"logs without end":       {why: "most of it is dropped", script: `log=$(sed -n 's/^logFile: //p'); exec yes >"$log"`, reason: "did not end within 3s"},
+		"eats memory":            {why: "memory is shared with others", script: "head -c 10000000000 /dev/zero | tail >&2 || exit 1; " + nap, reason: "bytes of memory|memory exhausted"},
+		"eats memory together":   {why: "the limit is for all its processes together", script: "for i in 1 2 3 4 5 6 7 8; do { head -c 50000000 /dev/zero; " + nap + "; } | tail & done; " + nap, reason: "more than 268435456 bytes of memory"},
+		"forks and forks":        {why: "so many processes are no plugin", script: "i=0; while [ $i -lt 3000 ]; do setsid " + nap + " & i=$((i+1)); done; wait", reason: "more than 256 processes"},
+		"leaves its session":     {why: "it must be ended nevertheless", script: "(setsid env -i " + nap + " &); setsid " + nap + " & exec " + nap, reason: "did not end within 3s"},
+		"kills its supervisor":   {why: "it can, but is ended too", script: "(setsid " + nap + " &); kill -9 $PPID; " + nap, reason: "its supervisor was ended"},
+		"fails":                  {why: "the end of stderr says why", script: "echo no pool is free >&2; exit 1", reason: "exit code 1, stderr: no pool is free"},
+		"fails after its output": {why: "the output of a failed plugin is ignored", script: "echo 'prepared: false'; exit 3", reason: "exit code 3"},
+		"is killed":              {why: "such as when memory is out", script: "kill -9 $$", reason: `signal 9 \(killed\)`},
+		"prints garbage":         {why: "usually debug output", script: "echo '}}} hello: {'", reason: "output is malformed"},
+		"prints binary":          {why: "it is no text", script: `printf '\000\001\377\376'`, reason: "output is malformed"},
+		"prints a bomb":          {why: "plugins send aliases, too", script: "cat " + bomb, reason: "output is malformed: .*aliasing"},
+		"prints depth":           {why: "recursion must not end the process", script: "printf 'error: '; yes '[' | head -n 100000 | tr -d '\\n'", reason: "output is malformed: .*depth"},
+		"prints nothing":         {why: "the output is missing", script: ":", reason: "no output"},
+		"prints two documents":   {why: "it is ambiguous", script: `printf 'error: ""\n---\nerror: ""\n'`, reason: "2 documents"},
+		"prints a list":          {why: "the output must be a map", script: "echo '- a'", reason: "a list, not a map"},
+		"errs with a number":     {why: "an error is a text", script: "echo 'error: 5'", reason: "error is a number, not a string"},
+		"refuses":                {why: "the user gets its error", script: `echo 'error: the pool "n6" is used up'`, reason: `the pool "n6" is used up`},
+		"is missing":             {why: "it is not installed", program: []string{"/nowhere/plugin"}, reason: `"/nowhere/plugin" does not exist on this server`},
+		"is no program":          {why: "the file is not executable", program: []string{plain}, reason: "not executable"},
 	}
 }
 
-// answering returns a script that prints a text.
-func answering(text string) string { return "cat >/dev/null; cat <<'EOF'\n" + text + "\nEOF" }
+// responding returns a script that prints a text.
+func responding(text string) string { return "cat >/dev/null; cat <<'EOF'\n" + text + "\nEOF" }
 
 func kindOf(name string) string {
 	return regexp.MustCompile("[^a-z]").ReplaceAllString(name, "")
@@ -219,20 +219,20 @@ func TestFailingPreparePluginIsReportedAndRetried(t *testing.T) {
 }
 
 func badPreparePlugins(t *testing.T, timeout, nap string, tests map[string]badPlugin) {
-	resources := func(text string) string { return answering("prepared: true\npackage:\n" + text) }
+	resources := func(text string) string { return responding("prepared: true\npackage:\n" + text) }
 	more := map[string]badPlugin{
-		"answers maybe":           {why: "it is not a boolean", script: answering("prepared: maybe"), reason: "prepared is a string, not a boolean"},
-		"answers no package":      {why: "nothing would be left", script: answering("prepared: true"), reason: "package is missing, not a list"},
-		"answers a text":          {why: "it is not a resource", script: resources("- hello"), reason: `package\[0\] is a string, not a map`},
-		"answers no kind":         {why: "it is not a resource", script: resources("- {apiVersion: v1, metadata: {name: a}}"), reason: "kind: is missing"},
-		"answers twins":           {why: "one of them would be lost", script: resources("- " + keptPackage + "\n- " + keptPackage), reason: `ConfigMap "kept".*already`},
-		"answers what is invalid": {why: "it must not be stored", script: resources("- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, datta: {}}"), reason: `ConfigMap "a".*datta`},
-		"answers two Deployments": {
+		"returns maybe":           {why: "it is not a boolean", script: responding("prepared: maybe"), reason: "prepared is a string, not a boolean"},
+		"returns no package":      {why: "nothing would be left", script: responding("prepared: true"), reason: "package is missing, not a list"},
+		"returns a text":          {why: "it is not a resource", script: resources("- hello"), reason: `package\[0\] is a string, not a map`},
+		"returns no kind":         {why: "it is not a resource", script: resources("- {apiVersion: v1, metadata: {name: a}}"), reason: "kind: is missing"},
+		"returns twins":           {why: "one of them would be lost", script: resources("- " + keptPackage + "\n- " + keptPackage), reason: `ConfigMap "kept".*already`},
+		"returns what is invalid": {why: "it must not be stored", script: resources("- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, datta: {}}"), reason: `ConfigMap "a".*datta`},
+		"returns two Deployments": {
 			why:    "it is ambiguous",
 			script: resources("- &d {apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}}\n- *d"),
 			reason: `Deployment "deployment".*already`,
 		},
-		"answers another site": {
+		"returns another site": {
 			why:    "there is none of that name",
 			script: resources("- {apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}, spec: {siteId: nowhere}}"),
 			reason: `site "nowhere"`,
@@ -302,7 +302,7 @@ func TestUnusualPreparePluginWorks(t *testing.T) {
 		"leaves a daemon":         {"which would escape", "setsid " + nap + " &", ""},
 		"leaves an orphan":        {"which would be forgotten", "(setsid env -i " + nap + " &)", ""},
 		"closes stdin":            {"it has no use for it", "exec <&-", ""},
-		"talks on stderr":         {"that is nobody's business if it works", "yes | head -c 1000000 >&2", ""},
+		"talks on stderr":         {"stderr is ignored if it works", "yes | head -c 1000000 >&2", ""},
 		"removes its folder":      {"it is its own", "rm -rf \"$PWD\" \"$TMPDIR\"", ""},
 		"leaves out the resource": {"plugins may delete resources, also their own", "", "prepared: true\npackage:\n- " + keptPackage},
 		"makes much":              {"a thousand resources are no bomb", "", ""},

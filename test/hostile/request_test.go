@@ -160,7 +160,7 @@ func TestInvalidRequestIsRejected(t *testing.T) {
 		},
 		"metadata: NUL":          {"PostgreSQL can't keep it", template("kept", map[string]string{"color": "a\x00b"}), tko.ErrInvalid, []string{`"color"`}},
 		"metadata: NUL in a key": {"PostgreSQL can't keep it", template("kept", map[string]string{"col\x00r": "a"}), tko.ErrInvalid, []string{`"col\x00r"`}},
-		"metadata: an empty key": {"nobody can select it", template("kept", map[string]string{"": "a"}), tko.ErrInvalid, []string{"metadata key"}},
+		"metadata: an empty key": {"it can't be selected", template("kept", map[string]string{"": "a"}), tko.ErrInvalid, []string{"metadata key"}},
 		"metadata: a long value": {"no index takes it", template("kept", map[string]string{"color": strings.Repeat("x", 1<<20)}), tko.ErrInvalid, []string{`"color"`, "1048576", "65536"}},
 		"metadata: a long key":   {"no index takes it", template("kept", map[string]string{long: "a"}), tko.ErrInvalid, []string{"10240", "512"}},
 		"metadata: in the package": {
@@ -279,7 +279,7 @@ func TestInvalidRequestIsRejected(t *testing.T) {
 			[]string{"template"},
 		},
 		"conditions: an unknown status": {
-			"nobody would understand it", func(ctx context.Context, w *world) error {
+			"its meaning is unclear", func(ctx context.Context, w *world) error {
 				return w.SetConditions(ctx, tko.KindSite, "kept", []tko.Condition{{Type: "A", Status: "Maybe"}})
 			},
 			tko.ErrInvalid,

@@ -61,14 +61,14 @@ func TestFailedStartIsExplained(t *testing.T) {
 		code  int
 		names []string
 	}{
-		"nobody listens":        {"the address is named", []string{"--store=postgres://tko:" + secret + "@" + free + "/tko"}, 1, []string{free, "refused"}},
+		"refused":               {"the address is named", []string{"--store=postgres://tko:" + secret + "@" + free + "/tko"}, 1, []string{free, "refused"}},
 		"another form":          {"key=value, the same", []string{"--store=host=127.0.0.1 port=1 user=tko password=" + secret + " dbname=tko"}, 1, []string{"127.0.0.1", "refused"}},
 		"no such host":          {"the host is named", []string{"--store=postgres://tko:" + secret + "@nowhere.invalid/tko"}, 1, []string{"nowhere.invalid"}},
 		"not PostgreSQL":        {"it listens, but says nothing", []string{"--store=postgres://tko:" + secret + "@" + taken + "/tko?connect_timeout=1"}, 1, []string{taken}},
 		"no such database":      {"the database is named", []string{"--store=postgres://tko:" + secret + "@" + host + "/nothing?sslmode=disable"}, 1, []string{"nothing", "does not exist"}},
 		"no such user":          {"the user is named", []string{"--store=postgres://stranger:" + secret + "@" + host + "/postgres?sslmode=disable"}, 1, []string{"stranger"}},
-		"a malformed DSN":       {"the form is told", []string{"--store=postgres://tko:" + secret + "@[::1/tko"}, 1, []string{"DSN can't be read", "postgresql://"}},
-		"a bad port":            {"the form is told", []string{"--store=postgres://tko:" + secret + "@localhost:port/tko"}, 1, []string{"DSN can't be read"}},
+		"a malformed DSN":       {"the form is named", []string{"--store=postgres://tko:" + secret + "@[::1/tko"}, 1, []string{"DSN can't be read", "postgresql://"}},
+		"a bad port":            {"the form is named", []string{"--store=postgres://tko:" + secret + "@localhost:port/tko"}, 1, []string{"DSN can't be read"}},
 		"another database":      {"what there is is named", []string{"--store=mysql://tko:" + secret + "@localhost/tko"}, 2, []string{"--store", "sqlite:PATH", "PostgreSQL"}},
 		"a missing folder":      {"the path is named", []string{"--store=sqlite:" + filepath.Join(folder, "nowhere", "tko.db")}, 1, []string{filepath.Join(folder, "nowhere")}},
 		"a file that is none":   {"the path is named", []string{"--store=sqlite:" + garbage}, 1, []string{"garbage.db", "not a database"}},

@@ -29,7 +29,7 @@ func TestStopEndsPluginsAndReleasesWork(t *testing.T) {
 			ctx := patient(t)
 			mended := filepath.Join(t.TempDir(), "mended")
 			script := func(answer string) []string {
-				return []string{"/bin/sh", "-c", fmt.Sprintf("if [ ! -e %s ]; then %s & wait; fi\n%s", mended, nap, answering(answer))}
+				return []string{"/bin/sh", "-c", fmt.Sprintf("if [ ! -e %s ]; then %s & wait; fi\n%s", mended, nap, responding(answer))}
 			}
 			w.registerPlugin(t, tko.PluginValidate, "validates", script(`error: ""`))
 			w.registerPlugin(t, tko.PluginPrepare, "prepares", script("prepared: true\npackage:\n- {apiVersion: hostile.example/v1, kind: prepares, metadata: {name: target, annotations: {nephio.org/prepared: 'true'}}}"))

@@ -75,7 +75,7 @@ func TestTwoServersOnOneDatabaseAreConsistent(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &world{Client: a, t: t}
-		w.registerPlugin(t, tko.PluginValidate, "refused", []string{"/bin/sh", "-c", answering("error: not today")}) //nolint:contextcheck // it has a deadline of its own
+		w.registerPlugin(t, tko.PluginValidate, "refused", []string{"/bin/sh", "-c", responding("error: not today")}) //nolint:contextcheck // it has a deadline of its own
 		site.Metadata = map[string]string{"changed": "yes"}
 		if _, err := b.RegisterSite(ctx, site); !errors.Is(err, tko.ErrInvalid) {
 			t.Errorf("%v, want the error of the plugin that the other server registered", err)

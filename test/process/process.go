@@ -102,10 +102,10 @@ func StartServer(t testing.TB, args ...string) *Server {
 }
 
 // StartServerUnprivileged is StartServer with additional environment variables, as an
-// unprivileged user: nobody if the test's user is root, otherwise the test's user.
+// unprivileged user: UID 65534 if the test's user is root, otherwise the test's user.
 func StartServerUnprivileged(t testing.TB, env []string, args ...string) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tko-test-nobody-") //nolint:usetesting // folders of TempDir are for their owner only
+	dir, err := os.MkdirTemp("", "tko-test-user-") //nolint:usetesting // folders of TempDir are for their owner only
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func startServer(t testing.TB, dir string, env []string, as *syscall.Credential,
 	s.cmd = exec.Command(Build(t, "tko-server"), args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), env...)
-	if as != nil { // nobody can't read the binary or the test's folder
+	if as != nil { // that user can't read the binary or the test's folder
 		binary := filepath.Join(dir, "tko-server")
 		if err := exec.Command("cp", s.cmd.Path, binary).Run(); err != nil {
 			t.Fatal(err)

@@ -54,7 +54,7 @@ func TestUnreachableClusterIsReportedAndRetried(t *testing.T) {
 		t.Errorf("%d requests in one reconciliation", n)
 	}
 	same(t, "the site", []string{"Unknown", "Unreachable", ""}, []string{r.Site.Healthy.Status, r.Site.Healthy.Reason, r.Site.Scheduled.Status})
-	same(t, "nobody knows how it is", "Unknown", r.Deployments["a"].Healthy.Status)
+	same(t, "the health", "Unknown", r.Deployments["a"].Healthy.Status)
 	same(t, "one that never was there", report.State{}, r.Deployments["new"])
 	if r.Requeue != kubernetes.Soon {
 		t.Errorf("the next attempt is after %s", r.Requeue)

@@ -33,7 +33,7 @@ func TestDriftIsHandledByPolicy(t *testing.T) {
 	}{
 		"correct": {"it is the default", "", "True Applied", true, true},
 		"report":  {"people decide", "Report", "False Drifted", false, true},
-		"ignore":  {"it is somebody else's business", "Ignore", "True Applied", false, false},
+		"ignore":  {"TKO does not manage it", "Ignore", "True Applied", false, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestFieldsOfChangesWithOwnership(t *testing.T) {
 	for why, o := range map[string]*unstructured.Unstructured{
 		"other fields": object("tko", "Apply", "f:b", at),
 		"a request of ours that we don't know came": object("tko", "Apply", "f:a", later),
-		"somebody else's": object("kubectl", "Apply", "f:a", at),
-		"not applied":     object("tko", "Update", "f:a", at),
+		"another manager's":                         object("kubectl", "Apply", "f:a", at),
+		"not applied":                               object("tko", "Update", "f:a", at),
 	} {
 		if kubernetes.FieldsOf(o) == ours {
 			t.Errorf("%s: the hash does not change", why)

@@ -286,7 +286,7 @@ func TestInvalidChartChangesNothing(t *testing.T) {
 		},
 		"expression": {
 			why:    "expressions fail",
-			change: func(_ *helmWorld, r krm.Resource) { r.Set("{{ nobody }}", "spec", "parameters", "mode") },
+			change: func(_ *helmWorld, r krm.Resource) { r.Set("{{ unknown }}", "spec", "parameters", "mode") },
 			want:   "spec.parameters.mode", reason: "Invalid",
 		},
 		"not there": {
@@ -766,7 +766,7 @@ kind: ConfigMap
 metadata: {name: asked}
 data:
   lookup: {{ (lookup "v1" "ConfigMap" .Release.Namespace "theirs").data.key | quote }}
-  none: {{ empty (lookup "v1" "ConfigMap" .Release.Namespace "nobody") | quote }}
+  none: {{ empty (lookup "v1" "ConfigMap" .Release.Namespace "missing") | quote }}
   list: {{ gt (len (lookup "v1" "ConfigMap" .Release.Namespace "").items) 0 | quote }}
   file: {{ .Files.Get "files/a.txt" | quote }}
   helped: {{ include "help" "x" | quote }}

@@ -73,7 +73,7 @@ func TestReconciliationRecoversFromKillAtAnyWrite(t *testing.T) {
 		return err == nil
 	}
 	for _, lost := range []bool{false, true} {
-		t.Run(fmt.Sprintf("answers lost %t", lost), func(t *testing.T) {
+		t.Run(fmt.Sprintf("responses lost %t", lost), func(t *testing.T) {
 			t.Parallel()
 			for n, done := int64(0), false; !done; n++ {
 				w := newWorld(t, kubernetes.Options{})

@@ -179,7 +179,7 @@ func (w *world) create(r krm.Resource) {
 	w.t.Helper()
 	kind, _ := r["kind"].(string)
 	u := &unstructured.Unstructured{Object: map[string]any(r.Clone())}
-	if _, err := w.at(kind).Create(w.t.Context(), u, metav1.CreateOptions{FieldManager: "somebody"}); err != nil {
+	if _, err := w.at(kind).Create(w.t.Context(), u, metav1.CreateOptions{FieldManager: "other"}); err != nil {
 		w.t.Fatal(err)
 	}
 }
