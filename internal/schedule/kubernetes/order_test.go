@@ -68,7 +68,7 @@ func TestFailClosedWebhookForItsOwnServicesIsAppliedLast(t *testing.T) {
 		r := w.reconcile(d)
 		same(t, "said", "False Waiting", said(r)["a"])
 		same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
-		same(t, "looked at again", kubernetes.Soon, r.Requeue)
+		same(t, "requeue", kubernetes.Soon, r.Requeue)
 		if text := r.Deployments["a"].Scheduled.Message; !strings.Contains(text, `waits for Deployment.apps "`+w.ns+`/web", which serves it`) {
 			t.Error(text)
 		}

@@ -92,7 +92,7 @@ func TestRecreationWaitsForDeletion(t *testing.T) {
 		r := w.reconcile(anew("2"))
 		same(t, "said", map[tko.DeploymentID]string{"a": "False Waiting"}, said(r))
 		same(t, "of the site", "Waiting", r.Site.Scheduled.Reason)
-		same(t, "looked at again", kubernetes.Soon, r.Requeue)
+		same(t, "requeue", kubernetes.Soon, r.Requeue)
 		same(t, "what is there", "1", w.must("ConfigMap", "f").Text("data", "key"))
 	}
 	w.patch("ConfigMap", "f", `{"metadata": {"finalizers": null}}`)

@@ -99,7 +99,7 @@ func watchMemory(bytes uint64) {
 }
 
 // render does what Helm's library does before it accesses the cluster.
-func (t task) render(look func(lookup) (map[string]any, error)) (map[string]string, error) {
+func (t task) render(lookUp func(lookup) (map[string]any, error)) (map[string]string, error) {
 	made, err := (&Chart{archive: t.Archive, files: t.Files}).load()
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (t task) render(look func(lookup) (map[string]any, error)) (map[string]stri
 	}
 	templates := engine.Engine{CustomTemplateFuncs: template.FuncMap{
 		"lookup": func(apiVersion, kind, namespace, name string) (map[string]any, error) {
-			return look(lookup{apiVersion, kind, namespace, name})
+			return lookUp(lookup{apiVersion, kind, namespace, name})
 		},
 	}}
 	files, err := templates.RenderWithContext(context.Background(), made, given)

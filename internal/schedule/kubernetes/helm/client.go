@@ -200,7 +200,7 @@ func (s *session) deploy(ctx context.Context, r Release, owned func(string) bool
 	if len(all) > 0 {
 		before = all[0].Version
 	}
-	if err := s.bring(ctx, r, before); err != nil {
+	if err := s.installOrUpgrade(ctx, r, before); err != nil {
 		return nil, s.undo(ctx, r, before, err)
 	}
 	if all, err = s.history(r.Name); err != nil {
@@ -234,8 +234,8 @@ func (s *session) tidy(ctx context.Context, name string, all []*release.Release)
 	return s.history(name)
 }
 
-// bring installs a release, or upgrades it from revision before if that is not 0.
-func (s *session) bring(ctx context.Context, r Release, before int) error {
+// installOrUpgrade installs a release, or upgrades it from revision before if that is not 0.
+func (s *session) installOrUpgrade(ctx context.Context, r Release, before int) error {
 	loaded, err := r.Chart.load()
 	if err != nil {
 		return &FailedError{Invalid: true, Reason: err.Error()}

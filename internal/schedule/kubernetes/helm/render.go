@@ -99,7 +99,7 @@ type found struct {
 
 // render returns the rendered templates of a chart, by name. Errors are
 // tko.ErrInvalid if the chart or its values are the cause.
-func (r *Renderer) render(ctx context.Context, c *Chart, t task, look func(lookup) (map[string]any, error)) (map[string]string, error) {
+func (r *Renderer) render(ctx context.Context, c *Chart, t task, lookUp func(lookup) (map[string]any, error)) (map[string]string, error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s", c.Digest, t.Values))
 	id := string(sum[:])
 	r.mu.Lock()
@@ -114,7 +114,7 @@ func (r *Renderer) render(ctx context.Context, c *Chart, t task, look func(looku
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	files, err := r.start(ctx, t, look)
+	files, err := r.start(ctx, t, lookUp)
 	if limit, ok := errors.AsType[*limitError](err); ok {
 		known = hopeless{reason: limit.Error() + fmt.Sprintf("; it is not tried again within %s", again), until: time.Now().Add(again)}
 		r.mu.Lock()
@@ -134,7 +134,7 @@ type limitError struct{ what string }
 func (e *limitError) Error() string { return e.what }
 
 // start runs a rendering process and responds to its lookups.
-func (r *Renderer) start(ctx context.Context, t task, look func(lookup) (map[string]any, error)) (map[string]string, error) {
+func (r *Renderer) start(ctx context.Context, t task, lookUp func(lookup) (map[string]any, error)) (map[string]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.limit+grace, r.late())
 	defer cancel()
 	self, err := executable()
@@ -154,8 +154,8 @@ func (r *Renderer) start(ctx context.Context, t task, look func(lookup) (map[str
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the renderer: %w", err)
 	}
-	answers, said := gob.NewEncoder(in), gob.NewDecoder(out)
-	err = answers.Encode(t)
+	responses, said := gob.NewEncoder(in), gob.NewDecoder(out)
+	err = responses.Encode(t)
 	for err == nil {
 		var m message
 		if err = said.Decode(&m); err != nil {
@@ -169,7 +169,7 @@ func (r *Renderer) start(ctx context.Context, t task, look func(lookup) (map[str
 			}
 			return m.Files, nil
 		}
-		err = answers.Encode(answer(look(*m.Lookup)))
+		err = responses.Encode(foundOf(lookUp(*m.Lookup)))
 	}
 	waitErr := cmd.Wait()
 	switch cause := context.Cause(ctx); {
@@ -198,7 +198,7 @@ func executable() (string, error) {
 	return os.Executable()
 }
 
-func answer(object map[string]any, err error) found {
+func foundOf(object map[string]any, err error) found {
 	if err != nil {
 		return found{Error: err.Error()}
 	}

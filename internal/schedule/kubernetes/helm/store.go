@@ -28,7 +28,7 @@ const (
 	maxArchive = 20 << 20  // bytes of a chart's archive
 	maxUnpack  = 64 << 20  // bytes of a chart's files
 	maxIndex   = 64 << 20  // bytes of a repository's index
-	maxKept    = 256 << 20 // bytes of all cached charts
+	maxCached  = 256 << 20 // bytes of all cached charts
 	maxKnown   = 10_000    // references that are cached
 )
 
@@ -60,7 +60,7 @@ type Store struct {
 
 	mu    sync.Mutex
 	known map[Reference]resolved
-	kept  map[string]*list.Element // elements of order, whose values are *Chart, by digest
+	cache map[string]*list.Element // elements of order, whose values are *Chart, by digest
 	order *list.List               // least recently used last
 	bytes int
 	trees map[string]tree // folders by path, as they were last read
@@ -133,7 +133,7 @@ func NewStore(o StoreOptions) *Store {
 	if o.Client == nil {
 		o.Client = &http.Client{Transport: o.Guard.Transport()}
 	}
-	s := &Store{options: o, known: map[Reference]resolved{}, kept: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
+	s := &Store{options: o, known: map[Reference]resolved{}, cache: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
 	if o.Folder != "" {
 		if absolute, err := filepath.Abs(o.Folder); err == nil {
 			s.options.Folder = absolute
@@ -184,7 +184,7 @@ func (s *Store) Get(ctx context.Context, r Reference) (*Chart, error) {
 	if at == inFolder {
 		return s.fromFolder(r)
 	}
-	if c := s.look(r); c != nil {
+	if c := s.cached(r); c != nil {
 		return c, nil
 	}
 	flight := s.flights.DoChan(fmt.Sprintf("%q", r), func() (any, error) {
@@ -195,7 +195,7 @@ func (s *Store) Get(ctx context.Context, r Reference) (*Chart, error) {
 		if err != nil {
 			return nil, fmt.Errorf("fetch %s: %w", r, err)
 		}
-		return s.keep(r, data), nil
+		return s.addToCache(r, data), nil
 	})
 	select {
 	case <-ctx.Done():
@@ -218,15 +218,15 @@ func (s *Store) fetch(ctx context.Context, at place, r Reference) ([]byte, error
 	}
 }
 
-// look returns the cached chart of a reference, if the cache entry is still valid.
-func (s *Store) look(r Reference) *Chart {
+// cached returns the cached chart of a reference, if the cache entry is still valid.
+func (s *Store) cached(r Reference) *Chart {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found, ok := s.known[r]
 	if !ok || time.Now().After(found.until) {
 		return nil
 	}
-	e := s.kept[found.digest]
+	e := s.cache[found.digest]
 	if e == nil {
 		return nil
 	}
@@ -235,8 +235,8 @@ func (s *Store) look(r Reference) *Chart {
 	return c
 }
 
-// keep adds a chart to the cache, and removes the least recently used ones.
-func (s *Store) keep(r Reference, data []byte) *Chart {
+// addToCache adds a chart to the cache, and removes the least recently used ones.
+func (s *Store) addToCache(r Reference, data []byte) *Chart {
 	sum := sha256.Sum256(data)
 	digest := hex.EncodeToString(sum[:])
 	until := time.Now().Add(keptVersion)
@@ -249,16 +249,16 @@ func (s *Store) keep(r Reference, data []byte) *Chart {
 		clear(s.known)
 	}
 	s.known[r] = resolved{digest: digest, until: until}
-	if e := s.kept[digest]; e != nil {
+	if e := s.cache[digest]; e != nil {
 		s.order.MoveToFront(e)
 		c, _ := e.Value.(*Chart)
 		return c
 	}
 	c := &Chart{Digest: digest, archive: data}
-	s.kept[digest] = s.order.PushFront(c)
-	for s.bytes += c.size(); s.bytes > maxKept && s.order.Len() > 1; {
+	s.cache[digest] = s.order.PushFront(c)
+	for s.bytes += c.size(); s.bytes > maxCached && s.order.Len() > 1; {
 		old, _ := s.order.Remove(s.order.Back()).(*Chart)
-		delete(s.kept, old.Digest)
+		delete(s.cache, old.Digest)
 		s.bytes -= old.size()
 	}
 	return c
