@@ -38,7 +38,10 @@ type Stamp struct {
 	Updated    time.Time // UTC
 	Author               // of the newest revision
 	Conditions []Condition
-	LeftOut    []string // parts of a row of a list that the server cut to make it fit: see [LeftOutMetadata]
+	// Steps are the steps of the preparation that led to the revision. Only a read
+	// of one revision by its number returns them. See [BoundSteps].
+	Steps   []PreparationStep
+	LeftOut []string // parts of a row of a list that the server cut to make it fit: see [LeftOutMetadata]
 }
 
 // The parts of a row of a list that the server may cut (see [Stamp.LeftOut]).
@@ -149,6 +152,7 @@ type DeploymentCommit struct {
 	Revision   int64
 	Package    krm.Package
 	Conditions []Condition
+	Steps      []PreparationStep // see [BoundSteps]
 }
 
 // A Modification is the exclusive right to write a deployment until it expires.
@@ -212,6 +216,13 @@ type Condition struct {
 	Message          string
 	LastTransition   time.Time // when Status changed; set by the catalog
 	ObservedRevision int64
+
+	// Attempt is the number of the failed attempt that the condition reports, from
+	// 1; 0 if it reports none.
+	Attempt int `json:",omitempty"`
+	// NextTry is when the next attempt starts at the latest; zero if only a change
+	// of the entity starts one.
+	NextTry time.Time `json:",omitzero"`
 
 	// Attached is opaque JSON that the transport that wrote the condition
 	// stores with it; empty for other writers. It is removed when another

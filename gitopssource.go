@@ -1,7 +1,6 @@
 package tko
 
 import (
-	"strings"
 	"time"
 )
 
@@ -17,27 +16,13 @@ type Source struct {
 	// [SourceStatus.PendingRemoval]. Read only.
 	Approved string
 	// Enqueued reports whether a reconciliation of the source is requested, due
-	// or in progress, so that its status is older than the last request. Only
-	// GitOps sources have it. Read only.
+	// or in progress, so that its status is older than the last request. Read
+	// only.
 	Enqueued bool
 
 	Version int64     // number of saves, from 1; read only
 	Updated time.Time // time of the newest save; read only
 }
-
-// SiteSource returns the name under which a target of the meta-scheduler stores
-// the state of the services that it made for a site, if the target system has
-// no place for that state. name is the name of the resource in the site's
-// package. The holder of the claim of the site's work (queue [QueueSchedule])
-// writes it. No list contains it.
-func SiteSource(site SiteID, name string) string {
-	return siteSource + string(site) + ":" + name
-}
-
-const siteSource = "site:"
-
-// IsSiteSource reports whether name was made by [SiteSource].
-func IsSiteSource(name string) bool { return strings.HasPrefix(name, siteSource) }
 
 // A SourceStatus is the status of a GitOps source.
 type SourceStatus struct {

@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59, 0}
 }
 
 type AboutResponse struct {
@@ -3040,7 +3040,10 @@ type Stamp struct {
 	// Rows of lists: the parts that the server cut, because the row exceeds the
 	// limit of most clients: deploymentIds, conditions, metadata. Clients that accept
 	// larger rows set the gRPC metadata tko-row-size, in bytes.
-	LeftOut       []string `protobuf:"bytes,280,rep,name=leftOut,proto3" json:"leftOut,omitempty"`
+	LeftOut []string `protobuf:"bytes,280,rep,name=leftOut,proto3" json:"leftOut,omitempty"`
+	// The steps of the preparation that led to the revision: only in answers to a
+	// request for a revision by its number.
+	Steps         []*PreparationStep `protobuf:"bytes,300,rep,name=steps,proto3" json:"steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3138,6 +3141,13 @@ func (x *Stamp) GetLeftOut() []string {
 	return nil
 }
 
+func (x *Stamp) GetSteps() []*PreparationStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
 // An observation about an entity, in the form of Kubernetes' conditions.
 type Condition struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
@@ -3147,6 +3157,8 @@ type Condition struct {
 	Message            string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	LastTransitionTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=lastTransitionTime,proto3" json:"lastTransitionTime,omitempty"` // set by the server
 	ObservedRevision   int64                  `protobuf:"varint,6,opt,name=observedRevision,proto3" json:"observedRevision,omitempty"`
+	Attempt            uint32                 `protobuf:"varint,300,opt,name=attempt,proto3" json:"attempt,omitempty"` // number of the failed attempt that the condition reports, from 1; 0: none
+	NextTry            *timestamppb.Timestamp `protobuf:"bytes,301,opt,name=nextTry,proto3" json:"nextTry,omitempty"`  // when the next attempt starts at the latest
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -3223,6 +3235,105 @@ func (x *Condition) GetObservedRevision() int64 {
 	return 0
 }
 
+func (x *Condition) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Condition) GetNextTry() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextTry
+	}
+	return nil
+}
+
+// A step of the preparation of a deployment.
+type PreparationStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`    // group/version Kind "namespace/name"
+	Plugin        string                 `protobuf:"bytes,2,opt,name=plugin,proto3" json:"plugin,omitempty"`        // name; empty if TKO prepares the resource itself
+	Iteration     uint32                 `protobuf:"varint,3,opt,name=iteration,proto3" json:"iteration,omitempty"` // from 1
+	Took          *durationpb.Duration   `protobuf:"bytes,4,opt,name=took,proto3" json:"took,omitempty"`
+	Notes         []string               `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`                // messages of the plugin
+	NotesLeftOut  uint32                 `protobuf:"varint,6,opt,name=notesLeftOut,proto3" json:"notesLeftOut,omitempty"` // number of further notes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreparationStep) Reset() {
+	*x = PreparationStep{}
+	mi := &file_tko_tko_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreparationStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreparationStep) ProtoMessage() {}
+
+func (x *PreparationStep) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
+func (*PreparationStep) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *PreparationStep) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *PreparationStep) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *PreparationStep) GetIteration() uint32 {
+	if x != nil {
+		return x.Iteration
+	}
+	return 0
+}
+
+func (x *PreparationStep) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
+func (x *PreparationStep) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+func (x *PreparationStep) GetNotesLeftOut() uint32 {
+	if x != nil {
+		return x.NotesLeftOut
+	}
+	return 0
+}
+
 type ApproveDeployments struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId  string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"` // this one, if not empty
@@ -3234,7 +3345,7 @@ type ApproveDeployments struct {
 
 func (x *ApproveDeployments) Reset() {
 	*x = ApproveDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3357,7 @@ func (x *ApproveDeployments) String() string {
 func (*ApproveDeployments) ProtoMessage() {}
 
 func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3370,7 @@ func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeployments.ProtoReflect.Descriptor instead.
 func (*ApproveDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{40}
+	return file_tko_tko_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ApproveDeployments) GetDeploymentId() string {
@@ -3292,7 +3403,7 @@ type ApproveDeploymentsResponse struct {
 
 func (x *ApproveDeploymentsResponse) Reset() {
 	*x = ApproveDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3304,7 +3415,7 @@ func (x *ApproveDeploymentsResponse) String() string {
 func (*ApproveDeploymentsResponse) ProtoMessage() {}
 
 func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3317,7 +3428,7 @@ func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ApproveDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{41}
+	return file_tko_tko_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ApproveDeploymentsResponse) GetApproved() uint64 {
@@ -3334,13 +3445,14 @@ type CommitDeployment struct {
 	PackageFormat string                 `protobuf:"bytes,3,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
 	Package       []byte                 `protobuf:"bytes,4,opt,name=package,proto3" json:"package,omitempty"`
 	Conditions    []*Condition           `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	Steps         []*PreparationStep     `protobuf:"bytes,300,rep,name=steps,proto3" json:"steps,omitempty"` // recorded with the revision: the first 20
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CommitDeployment) Reset() {
 	*x = CommitDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3464,7 @@ func (x *CommitDeployment) String() string {
 func (*CommitDeployment) ProtoMessage() {}
 
 func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3477,7 @@ func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployment.ProtoReflect.Descriptor instead.
 func (*CommitDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{42}
+	return file_tko_tko_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CommitDeployment) GetDeploymentId() string {
@@ -3403,6 +3515,13 @@ func (x *CommitDeployment) GetConditions() []*Condition {
 	return nil
 }
 
+func (x *CommitDeployment) GetSteps() []*PreparationStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
 type CommitDeploymentResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -3412,7 +3531,7 @@ type CommitDeploymentResponse struct {
 
 func (x *CommitDeploymentResponse) Reset() {
 	*x = CommitDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3424,7 +3543,7 @@ func (x *CommitDeploymentResponse) String() string {
 func (*CommitDeploymentResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3437,7 +3556,7 @@ func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{43}
+	return file_tko_tko_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CommitDeploymentResponse) GetRevision() int64 {
@@ -3461,7 +3580,7 @@ type CreateChildren struct {
 
 func (x *CreateChildren) Reset() {
 	*x = CreateChildren{}
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3592,7 @@ func (x *CreateChildren) String() string {
 func (*CreateChildren) ProtoMessage() {}
 
 func (x *CreateChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3605,7 @@ func (x *CreateChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildren.ProtoReflect.Descriptor instead.
 func (*CreateChildren) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{44}
+	return file_tko_tko_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CreateChildren) GetParentDeploymentId() string {
@@ -3536,7 +3655,7 @@ type Child struct {
 
 func (x *Child) Reset() {
 	*x = Child{}
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3667,7 @@ func (x *Child) String() string {
 func (*Child) ProtoMessage() {}
 
 func (x *Child) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3680,7 @@ func (x *Child) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Child.ProtoReflect.Descriptor instead.
 func (*Child) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+	return file_tko_tko_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Child) GetOrigin() string {
@@ -3602,7 +3721,7 @@ type CreateChildrenResponse struct {
 
 func (x *CreateChildrenResponse) Reset() {
 	*x = CreateChildrenResponse{}
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3733,7 @@ func (x *CreateChildrenResponse) String() string {
 func (*CreateChildrenResponse) ProtoMessage() {}
 
 func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3746,7 @@ func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildrenResponse.ProtoReflect.Descriptor instead.
 func (*CreateChildrenResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+	return file_tko_tko_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CreateChildrenResponse) GetDeploymentIds() []string {
@@ -3657,7 +3776,7 @@ type ProvisionSite struct {
 
 func (x *ProvisionSite) Reset() {
 	*x = ProvisionSite{}
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3788,7 @@ func (x *ProvisionSite) String() string {
 func (*ProvisionSite) ProtoMessage() {}
 
 func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3801,7 @@ func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSite.ProtoReflect.Descriptor instead.
 func (*ProvisionSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+	return file_tko_tko_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ProvisionSite) GetOrigin() string {
@@ -3730,7 +3849,7 @@ type ProvisionSiteResponse struct {
 
 func (x *ProvisionSiteResponse) Reset() {
 	*x = ProvisionSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3742,7 +3861,7 @@ func (x *ProvisionSiteResponse) String() string {
 func (*ProvisionSiteResponse) ProtoMessage() {}
 
 func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3755,7 +3874,7 @@ func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSiteResponse.ProtoReflect.Descriptor instead.
 func (*ProvisionSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+	return file_tko_tko_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ProvisionSiteResponse) GetSiteId() string {
@@ -3783,7 +3902,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +3914,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +3927,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+	return file_tko_tko_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -3845,7 +3964,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +3976,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +3989,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{50}
+	return file_tko_tko_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -3917,7 +4036,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3929,7 +4048,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3942,7 +4061,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{51}
+	return file_tko_tko_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -3965,7 +4084,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3977,7 +4096,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3990,7 +4109,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{52}
+	return file_tko_tko_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -4038,7 +4157,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4050,7 +4169,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4063,7 +4182,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53}
+	return file_tko_tko_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -4089,7 +4208,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4101,7 +4220,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4114,7 +4233,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{54}
+	return file_tko_tko_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -4133,7 +4252,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4145,7 +4264,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4158,7 +4277,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -4180,7 +4299,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +4311,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +4324,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -4246,7 +4365,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4377,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4390,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -4304,7 +4423,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4435,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4329,7 +4448,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -4409,7 +4528,7 @@ type PutEntity struct {
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4421,7 +4540,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4434,7 +4553,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -4540,7 +4659,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4552,7 +4671,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4565,7 +4684,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -4609,7 +4728,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4621,7 +4740,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4634,7 +4753,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -4681,7 +4800,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4693,7 +4812,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4706,7 +4825,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -4727,7 +4846,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4739,7 +4858,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4752,7 +4871,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -4786,7 +4905,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4798,7 +4917,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4811,7 +4930,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *GetSource) GetName() string {
@@ -4844,7 +4963,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4856,7 +4975,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4869,7 +4988,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Source) GetName() string {
@@ -4941,7 +5060,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4953,7 +5072,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4966,7 +5085,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5068,7 +5187,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5080,7 +5199,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5093,7 +5212,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5159,7 +5278,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5171,7 +5290,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5184,7 +5303,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -5239,7 +5358,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5251,7 +5370,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5264,7 +5383,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{69}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -5290,7 +5409,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5302,7 +5421,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5315,7 +5434,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -5335,7 +5454,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5347,7 +5466,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5360,7 +5479,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5375,6 +5494,232 @@ func (x *ForgetSource) GetClaim() *WorkItem {
 		return x.Claim
 	}
 	return nil
+}
+
+type GetTargetState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the resource of the site's package that triggers the target
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTargetState) Reset() {
+	*x = GetTargetState{}
+	mi := &file_tko_tko_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTargetState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTargetState) ProtoMessage() {}
+
+func (x *GetTargetState) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
+func (*GetTargetState) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *GetTargetState) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *GetTargetState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// What a target of the meta-scheduler saves for a site: a record of what it made
+// in a system that has no place for such a record.
+type TargetState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	State         []byte                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // in a form of the target's own; at most 64 MiB
+	Version       int64                  `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // counts the saves, from 1; read only
+	Updated       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated,proto3" json:"updated,omitempty"`  // read only
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TargetState) Reset() {
+	*x = TargetState{}
+	mi := &file_tko_tko_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TargetState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TargetState) ProtoMessage() {}
+
+func (x *TargetState) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
+func (*TargetState) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *TargetState) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *TargetState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TargetState) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *TargetState) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *TargetState) GetUpdated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Updated
+	}
+	return nil
+}
+
+type SaveTargetState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         *TargetState           `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Claim         *WorkItem              `protobuf:"bytes,2,opt,name=claim,proto3" json:"claim,omitempty"` // of the site's work
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveTargetState) Reset() {
+	*x = SaveTargetState{}
+	mi := &file_tko_tko_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveTargetState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveTargetState) ProtoMessage() {}
+
+func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
+func (*SaveTargetState) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *SaveTargetState) GetState() *TargetState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *SaveTargetState) GetClaim() *WorkItem {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+type SaveTargetStateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveTargetStateResponse) Reset() {
+	*x = SaveTargetStateResponse{}
+	mi := &file_tko_tko_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveTargetStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveTargetStateResponse) ProtoMessage() {}
+
+func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
+func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *SaveTargetStateResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
 }
 
 var File_tko_tko_proto protoreflect.FileDescriptor
@@ -5691,7 +6036,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\b_trigger\"^\n" +
 	"\vListPlugins\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12*\n" +
-	"\x06select\x18\x02 \x01(\v2\x12.tko.SelectPluginsR\x06select\"\xac\x02\n" +
+	"\x06select\x18\x02 \x01(\v2\x12.tko.SelectPluginsR\x06select\"\xd9\x02\n" +
 	"\x05Stamp\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1a\n" +
@@ -5703,20 +6048,30 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\b \x03(\v2\x0e.tko.ConditionR\n" +
 	"conditions\x12\x19\n" +
-	"\aleftOut\x18\x98\x02 \x03(\tR\aleftOut\"\xe1\x01\n" +
+	"\aleftOut\x18\x98\x02 \x03(\tR\aleftOut\x12+\n" +
+	"\x05steps\x18\xac\x02 \x03(\v2\x14.tko.PreparationStepR\x05steps\"\xb3\x02\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12J\n" +
 	"\x12lastTransitionTime\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\x12*\n" +
-	"\x10observedRevision\x18\x06 \x01(\x03R\x10observedRevision\"\x83\x01\n" +
+	"\x10observedRevision\x18\x06 \x01(\x03R\x10observedRevision\x12\x19\n" +
+	"\aattempt\x18\xac\x02 \x01(\rR\aattempt\x125\n" +
+	"\anextTry\x18\xad\x02 \x01(\v2\x1a.google.protobuf.TimestampR\anextTry\"\xcc\x01\n" +
+	"\x0fPreparationStep\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12\x16\n" +
+	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x1c\n" +
+	"\titeration\x18\x03 \x01(\rR\titeration\x12-\n" +
+	"\x04took\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x14\n" +
+	"\x05notes\x18\x05 \x03(\tR\x05notes\x12\"\n" +
+	"\fnotesLeftOut\x18\x06 \x01(\rR\fnotesLeftOut\"\x83\x01\n" +
 	"\x12ApproveDeployments\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
 	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\x12\x19\n" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"8\n" +
 	"\x1aApproveDeploymentsResponse\x12\x1a\n" +
-	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\xc2\x01\n" +
+	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\xef\x01\n" +
 	"\x10CommitDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12$\n" +
@@ -5724,7 +6079,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\apackage\x18\x04 \x01(\fR\apackage\x12.\n" +
 	"\n" +
 	"conditions\x18\x05 \x03(\v2\x0e.tko.ConditionR\n" +
-	"conditions\"6\n" +
+	"conditions\x12+\n" +
+	"\x05steps\x18\xac\x02 \x03(\v2\x14.tko.PreparationStepR\x05steps\"6\n" +
 	"\x18CommitDeploymentResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"\xe4\x01\n" +
 	"\x0eCreateChildren\x12.\n" +
@@ -5904,7 +6260,21 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"G\n" +
 	"\fForgetSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
-	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim2\x99\x14\n" +
+	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"<\n" +
+	"\x0eGetTargetState\x12\x16\n" +
+	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x9f\x01\n" +
+	"\vTargetState\x12\x16\n" +
+	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\fR\x05state\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x03R\aversion\x124\n" +
+	"\aupdated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\"^\n" +
+	"\x0fSaveTargetState\x12&\n" +
+	"\x05state\x18\x01 \x01(\v2\x10.tko.TargetStateR\x05state\x12#\n" +
+	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"3\n" +
+	"\x17SaveTargetStateResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion2\x99\x15\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -5952,7 +6322,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\vlistSources\x12\x16.google.protobuf.Empty\x1a\v.tko.Source0\x01\x126\n" +
 	"\n" +
 	"saveSource\x12\x0f.tko.SaveSource\x1a\x17.tko.SaveSourceResponse\x129\n" +
-	"\fforgetSource\x12\x11.tko.ForgetSource\x1a\x16.google.protobuf.EmptyB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\fforgetSource\x12\x11.tko.ForgetSource\x1a\x16.google.protobuf.Empty\x127\n" +
+	"\x0egetTargetState\x12\x13.tko.GetTargetState\x1a\x10.tko.TargetState\x12E\n" +
+	"\x0fsaveTargetState\x12\x14.tko.SaveTargetState\x1a\x1c.tko.SaveTargetStateResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_tko_proto_rawDescOnce sync.Once
@@ -5967,7 +6339,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 87)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6011,224 +6383,240 @@ var file_tko_tko_proto_goTypes = []any{
 	(*ListPlugins)(nil),                          // 39: tko.ListPlugins
 	(*Stamp)(nil),                                // 40: tko.Stamp
 	(*Condition)(nil),                            // 41: tko.Condition
-	(*ApproveDeployments)(nil),                   // 42: tko.ApproveDeployments
-	(*ApproveDeploymentsResponse)(nil),           // 43: tko.ApproveDeploymentsResponse
-	(*CommitDeployment)(nil),                     // 44: tko.CommitDeployment
-	(*CommitDeploymentResponse)(nil),             // 45: tko.CommitDeploymentResponse
-	(*CreateChildren)(nil),                       // 46: tko.CreateChildren
-	(*Child)(nil),                                // 47: tko.Child
-	(*CreateChildrenResponse)(nil),               // 48: tko.CreateChildrenResponse
-	(*ProvisionSite)(nil),                        // 49: tko.ProvisionSite
-	(*ProvisionSiteResponse)(nil),                // 50: tko.ProvisionSiteResponse
-	(*SetConditions)(nil),                        // 51: tko.SetConditions
-	(*ClaimWork)(nil),                            // 52: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 53: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 54: tko.WorkItem
-	(*RenewWork)(nil),                            // 55: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 56: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 57: tko.FinishWork
-	(*FinishedWork)(nil),                         // 58: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 59: tko.WatchChanges
-	(*Change)(nil),                               // 60: tko.Change
-	(*PutEntity)(nil),                            // 61: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 62: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 63: tko.RemoveEntity
-	(*CallSites)(nil),                            // 64: tko.CallSites
-	(*CallSources)(nil),                          // 65: tko.CallSources
-	(*GetSource)(nil),                            // 66: tko.GetSource
-	(*Source)(nil),                               // 67: tko.Source
-	(*SourceStatus)(nil),                         // 68: tko.SourceStatus
-	(*SourceItem)(nil),                           // 69: tko.SourceItem
-	(*SourceOperation)(nil),                      // 70: tko.SourceOperation
-	(*SaveSource)(nil),                           // 71: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 72: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 73: tko.ForgetSource
-	nil,                                          // 74: tko.Template.MetadataEntry
-	nil,                                          // 75: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 76: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 77: tko.Site.MetadataEntry
-	nil,                                          // 78: tko.ListedSite.MetadataEntry
-	nil,                                          // 79: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 80: tko.Deployment.MetadataEntry
-	nil,                                          // 81: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 82: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 83: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 84: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 85: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 86: tko.Plugin.PropertiesEntry
-	nil,                                          // 87: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 88: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 89: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 90: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 91: google.protobuf.Empty
+	(*PreparationStep)(nil),                      // 42: tko.PreparationStep
+	(*ApproveDeployments)(nil),                   // 43: tko.ApproveDeployments
+	(*ApproveDeploymentsResponse)(nil),           // 44: tko.ApproveDeploymentsResponse
+	(*CommitDeployment)(nil),                     // 45: tko.CommitDeployment
+	(*CommitDeploymentResponse)(nil),             // 46: tko.CommitDeploymentResponse
+	(*CreateChildren)(nil),                       // 47: tko.CreateChildren
+	(*Child)(nil),                                // 48: tko.Child
+	(*CreateChildrenResponse)(nil),               // 49: tko.CreateChildrenResponse
+	(*ProvisionSite)(nil),                        // 50: tko.ProvisionSite
+	(*ProvisionSiteResponse)(nil),                // 51: tko.ProvisionSiteResponse
+	(*SetConditions)(nil),                        // 52: tko.SetConditions
+	(*ClaimWork)(nil),                            // 53: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 54: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 55: tko.WorkItem
+	(*RenewWork)(nil),                            // 56: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 57: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 58: tko.FinishWork
+	(*FinishedWork)(nil),                         // 59: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 60: tko.WatchChanges
+	(*Change)(nil),                               // 61: tko.Change
+	(*PutEntity)(nil),                            // 62: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 63: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 64: tko.RemoveEntity
+	(*CallSites)(nil),                            // 65: tko.CallSites
+	(*CallSources)(nil),                          // 66: tko.CallSources
+	(*GetSource)(nil),                            // 67: tko.GetSource
+	(*Source)(nil),                               // 68: tko.Source
+	(*SourceStatus)(nil),                         // 69: tko.SourceStatus
+	(*SourceItem)(nil),                           // 70: tko.SourceItem
+	(*SourceOperation)(nil),                      // 71: tko.SourceOperation
+	(*SaveSource)(nil),                           // 72: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 73: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 74: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 75: tko.GetTargetState
+	(*TargetState)(nil),                          // 76: tko.TargetState
+	(*SaveTargetState)(nil),                      // 77: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 78: tko.SaveTargetStateResponse
+	nil,                                          // 79: tko.Template.MetadataEntry
+	nil,                                          // 80: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 81: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 82: tko.Site.MetadataEntry
+	nil,                                          // 83: tko.ListedSite.MetadataEntry
+	nil,                                          // 84: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 85: tko.Deployment.MetadataEntry
+	nil,                                          // 86: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 87: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 88: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 89: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 90: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 91: tko.Plugin.PropertiesEntry
+	nil,                                          // 92: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 93: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 94: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 95: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 96: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	74,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	89,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	79,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	94,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	40,  // 2: tko.Template.stamp:type_name -> tko.Stamp
-	75,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	89,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	80,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	94,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	40,  // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	76,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	81,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	5,   // 7: tko.ListTemplates.window:type_name -> tko.Window
 	10,  // 8: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	77,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	89,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	82,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	94,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	40,  // 11: tko.Site.stamp:type_name -> tko.Stamp
-	78,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	89,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	83,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	94,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	40,  // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
-	79,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	84,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	5,   // 16: tko.ListSites.window:type_name -> tko.Window
 	16,  // 17: tko.ListSites.select:type_name -> tko.SelectSites
-	80,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	89,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	89,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	85,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	94,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	94,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	40,  // 21: tko.Deployment.stamp:type_name -> tko.Stamp
-	81,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	89,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	89,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	86,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	94,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	94,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	40,  // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	82,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	83,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	84,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	85,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	87,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	88,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	89,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	90,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	5,   // 30: tko.ListDeployments.window:type_name -> tko.Window
 	24,  // 31: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	89,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	89,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	89,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	86,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	94,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	94,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	94,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	91,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	36,  // 36: tko.Plugin.triggers:type_name -> tko.GVK
 	40,  // 37: tko.Plugin.stamp:type_name -> tko.Stamp
 	36,  // 38: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	5,   // 39: tko.ListPlugins.window:type_name -> tko.Window
 	38,  // 40: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	89,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	89,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	94,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	94,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	41,  // 43: tko.Stamp.conditions:type_name -> tko.Condition
-	89,  // 44: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	24,  // 45: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	41,  // 46: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	47,  // 47: tko.CreateChildren.children:type_name -> tko.Child
-	87,  // 48: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	41,  // 49: tko.SetConditions.conditions:type_name -> tko.Condition
-	90,  // 50: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	90,  // 51: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	54,  // 52: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	54,  // 53: tko.RenewWork.items:type_name -> tko.WorkItem
-	90,  // 54: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	54,  // 55: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	58,  // 56: tko.FinishWork.items:type_name -> tko.FinishedWork
-	54,  // 57: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 58: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	90,  // 59: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 60: tko.Change.op:type_name -> tko.Change.Op
-	89,  // 61: tko.Change.time:type_name -> google.protobuf.Timestamp
-	88,  // 62: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	37,  // 63: tko.PutEntity.plugin:type_name -> tko.Plugin
-	54,  // 64: tko.PutEntity.claim:type_name -> tko.WorkItem
-	54,  // 65: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	89,  // 66: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	68,  // 67: tko.Source.status:type_name -> tko.SourceStatus
-	69,  // 68: tko.SourceStatus.items:type_name -> tko.SourceItem
-	70,  // 69: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	41,  // 70: tko.SourceStatus.conditions:type_name -> tko.Condition
-	89,  // 71: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	67,  // 72: tko.SaveSource.source:type_name -> tko.Source
-	54,  // 73: tko.SaveSource.claim:type_name -> tko.WorkItem
-	54,  // 74: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	91,  // 75: tko.Data.about:input_type -> google.protobuf.Empty
-	7,   // 76: tko.Data.registerTemplate:input_type -> tko.Template
-	6,   // 77: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	9,   // 78: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	11,  // 79: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	10,  // 80: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	13,  // 81: tko.Data.registerSite:input_type -> tko.Site
-	12,  // 82: tko.Data.deleteSite:input_type -> tko.SiteID
-	15,  // 83: tko.Data.getSite:input_type -> tko.GetSite
-	17,  // 84: tko.Data.listSites:input_type -> tko.ListSites
-	16,  // 85: tko.Data.purgeSites:input_type -> tko.SelectSites
-	21,  // 86: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	18,  // 87: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	23,  // 88: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	25,  // 89: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	24,  // 90: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	26,  // 91: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	28,  // 92: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	30,  // 93: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	37,  // 94: tko.Data.registerPlugin:input_type -> tko.Plugin
-	35,  // 95: tko.Data.deletePlugin:input_type -> tko.PluginID
-	35,  // 96: tko.Data.getPlugin:input_type -> tko.PluginID
-	39,  // 97: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	38,  // 98: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	42,  // 99: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	44,  // 100: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	32,  // 101: tko.Data.listModifications:input_type -> tko.ListModifications
-	34,  // 102: tko.Data.breakModification:input_type -> tko.BreakModification
-	46,  // 103: tko.Data.createChildren:input_type -> tko.CreateChildren
-	49,  // 104: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	51,  // 105: tko.Data.setConditions:input_type -> tko.SetConditions
-	52,  // 106: tko.Data.claimWork:input_type -> tko.ClaimWork
-	55,  // 107: tko.Data.renewWork:input_type -> tko.RenewWork
-	57,  // 108: tko.Data.finishWork:input_type -> tko.FinishWork
-	59,  // 109: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	61,  // 110: tko.Data.putEntity:input_type -> tko.PutEntity
-	63,  // 111: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	64,  // 112: tko.Data.callSites:input_type -> tko.CallSites
-	65,  // 113: tko.Data.callSources:input_type -> tko.CallSources
-	66,  // 114: tko.Data.getSource:input_type -> tko.GetSource
-	91,  // 115: tko.Data.listSources:input_type -> google.protobuf.Empty
-	71,  // 116: tko.Data.saveSource:input_type -> tko.SaveSource
-	73,  // 117: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	2,   // 118: tko.Data.about:output_type -> tko.AboutResponse
-	3,   // 119: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	4,   // 120: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	7,   // 121: tko.Data.getTemplate:output_type -> tko.Template
-	8,   // 122: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	4,   // 123: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	3,   // 124: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	4,   // 125: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	13,  // 126: tko.Data.getSite:output_type -> tko.Site
-	14,  // 127: tko.Data.listSites:output_type -> tko.ListedSite
-	4,   // 128: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	22,  // 129: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	4,   // 130: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	19,  // 131: tko.Data.getDeployment:output_type -> tko.Deployment
-	20,  // 132: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	4,   // 133: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	27,  // 134: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	29,  // 135: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	31,  // 136: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	3,   // 137: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	4,   // 138: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	37,  // 139: tko.Data.getPlugin:output_type -> tko.Plugin
-	37,  // 140: tko.Data.listPlugins:output_type -> tko.Plugin
-	4,   // 141: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	43,  // 142: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	45,  // 143: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	33,  // 144: tko.Data.listModifications:output_type -> tko.Modification
-	33,  // 145: tko.Data.breakModification:output_type -> tko.Modification
-	48,  // 146: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	50,  // 147: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	91,  // 148: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	53,  // 149: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	56,  // 150: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	91,  // 151: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	60,  // 152: tko.Data.watchChanges:output_type -> tko.Change
-	62,  // 153: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	4,   // 154: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	91,  // 155: tko.Data.callSites:output_type -> google.protobuf.Empty
-	91,  // 156: tko.Data.callSources:output_type -> google.protobuf.Empty
-	67,  // 157: tko.Data.getSource:output_type -> tko.Source
-	67,  // 158: tko.Data.listSources:output_type -> tko.Source
-	72,  // 159: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	91,  // 160: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	118, // [118:161] is the sub-list for method output_type
-	75,  // [75:118] is the sub-list for method input_type
-	75,  // [75:75] is the sub-list for extension type_name
-	75,  // [75:75] is the sub-list for extension extendee
-	0,   // [0:75] is the sub-list for field type_name
+	42,  // 44: tko.Stamp.steps:type_name -> tko.PreparationStep
+	94,  // 45: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	94,  // 46: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	95,  // 47: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	24,  // 48: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	41,  // 49: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	42,  // 50: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	48,  // 51: tko.CreateChildren.children:type_name -> tko.Child
+	92,  // 52: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	41,  // 53: tko.SetConditions.conditions:type_name -> tko.Condition
+	95,  // 54: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	95,  // 55: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	55,  // 56: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	55,  // 57: tko.RenewWork.items:type_name -> tko.WorkItem
+	95,  // 58: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	55,  // 59: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	59,  // 60: tko.FinishWork.items:type_name -> tko.FinishedWork
+	55,  // 61: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 62: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	95,  // 63: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 64: tko.Change.op:type_name -> tko.Change.Op
+	94,  // 65: tko.Change.time:type_name -> google.protobuf.Timestamp
+	93,  // 66: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	37,  // 67: tko.PutEntity.plugin:type_name -> tko.Plugin
+	55,  // 68: tko.PutEntity.claim:type_name -> tko.WorkItem
+	55,  // 69: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	94,  // 70: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	69,  // 71: tko.Source.status:type_name -> tko.SourceStatus
+	70,  // 72: tko.SourceStatus.items:type_name -> tko.SourceItem
+	71,  // 73: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	41,  // 74: tko.SourceStatus.conditions:type_name -> tko.Condition
+	94,  // 75: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	68,  // 76: tko.SaveSource.source:type_name -> tko.Source
+	55,  // 77: tko.SaveSource.claim:type_name -> tko.WorkItem
+	55,  // 78: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	94,  // 79: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	76,  // 80: tko.SaveTargetState.state:type_name -> tko.TargetState
+	55,  // 81: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	96,  // 82: tko.Data.about:input_type -> google.protobuf.Empty
+	7,   // 83: tko.Data.registerTemplate:input_type -> tko.Template
+	6,   // 84: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	9,   // 85: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	11,  // 86: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	10,  // 87: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	13,  // 88: tko.Data.registerSite:input_type -> tko.Site
+	12,  // 89: tko.Data.deleteSite:input_type -> tko.SiteID
+	15,  // 90: tko.Data.getSite:input_type -> tko.GetSite
+	17,  // 91: tko.Data.listSites:input_type -> tko.ListSites
+	16,  // 92: tko.Data.purgeSites:input_type -> tko.SelectSites
+	21,  // 93: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	18,  // 94: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	23,  // 95: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	25,  // 96: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	24,  // 97: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	26,  // 98: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	28,  // 99: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	30,  // 100: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	37,  // 101: tko.Data.registerPlugin:input_type -> tko.Plugin
+	35,  // 102: tko.Data.deletePlugin:input_type -> tko.PluginID
+	35,  // 103: tko.Data.getPlugin:input_type -> tko.PluginID
+	39,  // 104: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	38,  // 105: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	43,  // 106: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	45,  // 107: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	32,  // 108: tko.Data.listModifications:input_type -> tko.ListModifications
+	34,  // 109: tko.Data.breakModification:input_type -> tko.BreakModification
+	47,  // 110: tko.Data.createChildren:input_type -> tko.CreateChildren
+	50,  // 111: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	52,  // 112: tko.Data.setConditions:input_type -> tko.SetConditions
+	53,  // 113: tko.Data.claimWork:input_type -> tko.ClaimWork
+	56,  // 114: tko.Data.renewWork:input_type -> tko.RenewWork
+	58,  // 115: tko.Data.finishWork:input_type -> tko.FinishWork
+	60,  // 116: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	62,  // 117: tko.Data.putEntity:input_type -> tko.PutEntity
+	64,  // 118: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	65,  // 119: tko.Data.callSites:input_type -> tko.CallSites
+	66,  // 120: tko.Data.callSources:input_type -> tko.CallSources
+	67,  // 121: tko.Data.getSource:input_type -> tko.GetSource
+	96,  // 122: tko.Data.listSources:input_type -> google.protobuf.Empty
+	72,  // 123: tko.Data.saveSource:input_type -> tko.SaveSource
+	74,  // 124: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	75,  // 125: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	77,  // 126: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	2,   // 127: tko.Data.about:output_type -> tko.AboutResponse
+	3,   // 128: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	4,   // 129: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	7,   // 130: tko.Data.getTemplate:output_type -> tko.Template
+	8,   // 131: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	4,   // 132: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	3,   // 133: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	4,   // 134: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	13,  // 135: tko.Data.getSite:output_type -> tko.Site
+	14,  // 136: tko.Data.listSites:output_type -> tko.ListedSite
+	4,   // 137: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	22,  // 138: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	4,   // 139: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	19,  // 140: tko.Data.getDeployment:output_type -> tko.Deployment
+	20,  // 141: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	4,   // 142: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	27,  // 143: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	29,  // 144: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	31,  // 145: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	3,   // 146: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	4,   // 147: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	37,  // 148: tko.Data.getPlugin:output_type -> tko.Plugin
+	37,  // 149: tko.Data.listPlugins:output_type -> tko.Plugin
+	4,   // 150: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	44,  // 151: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	46,  // 152: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	33,  // 153: tko.Data.listModifications:output_type -> tko.Modification
+	33,  // 154: tko.Data.breakModification:output_type -> tko.Modification
+	49,  // 155: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	51,  // 156: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	96,  // 157: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	54,  // 158: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	57,  // 159: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	96,  // 160: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	61,  // 161: tko.Data.watchChanges:output_type -> tko.Change
+	63,  // 162: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	4,   // 163: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	96,  // 164: tko.Data.callSites:output_type -> google.protobuf.Empty
+	96,  // 165: tko.Data.callSources:output_type -> google.protobuf.Empty
+	68,  // 166: tko.Data.getSource:output_type -> tko.Source
+	68,  // 167: tko.Data.listSources:output_type -> tko.Source
+	73,  // 168: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	96,  // 169: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	76,  // 170: tko.Data.getTargetState:output_type -> tko.TargetState
+	78,  // 171: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	127, // [127:172] is the sub-list for method output_type
+	82,  // [82:127] is the sub-list for method input_type
+	82,  // [82:82] is the sub-list for extension type_name
+	82,  // [82:82] is the sub-list for extension extendee
+	0,   // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -6244,7 +6632,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   87,
+			NumMessages:   92,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

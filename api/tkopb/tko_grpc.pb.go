@@ -70,6 +70,8 @@ const (
 	Data_ListSources_FullMethodName                  = "/tko.Data/listSources"
 	Data_SaveSource_FullMethodName                   = "/tko.Data/saveSource"
 	Data_ForgetSource_FullMethodName                 = "/tko.Data/forgetSource"
+	Data_GetTargetState_FullMethodName               = "/tko.Data/getTargetState"
+	Data_SaveTargetState_FullMethodName              = "/tko.Data/saveTargetState"
 )
 
 // DataClient is the client API for Data service.
@@ -159,6 +161,12 @@ type DataClient interface {
 	SaveSource(ctx context.Context, in *SaveSource, opts ...grpc.CallOption) (*SaveSourceResponse, error)
 	// Removes a GitOps source from the list. Its entities stay.
 	ForgetSource(ctx context.Context, in *ForgetSource, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Reads the state that a target of the meta-scheduler saved for a site.
+	// NotFound if there is none.
+	GetTargetState(ctx context.Context, in *GetTargetState, opts ...grpc.CallOption) (*TargetState, error)
+	// Writes the state of a target, with the claim of the site's work. Aborted if
+	// the caller no longer holds it.
+	SaveTargetState(ctx context.Context, in *SaveTargetState, opts ...grpc.CallOption) (*SaveTargetStateResponse, error)
 }
 
 type dataClient struct {
@@ -662,6 +670,26 @@ func (c *dataClient) ForgetSource(ctx context.Context, in *ForgetSource, opts ..
 	return out, nil
 }
 
+func (c *dataClient) GetTargetState(ctx context.Context, in *GetTargetState, opts ...grpc.CallOption) (*TargetState, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TargetState)
+	err := c.cc.Invoke(ctx, Data_GetTargetState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dataClient) SaveTargetState(ctx context.Context, in *SaveTargetState, opts ...grpc.CallOption) (*SaveTargetStateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SaveTargetStateResponse)
+	err := c.cc.Invoke(ctx, Data_SaveTargetState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DataServer is the server API for Data service.
 // All implementations must embed UnimplementedDataServer
 // for forward compatibility.
@@ -749,6 +777,12 @@ type DataServer interface {
 	SaveSource(context.Context, *SaveSource) (*SaveSourceResponse, error)
 	// Removes a GitOps source from the list. Its entities stay.
 	ForgetSource(context.Context, *ForgetSource) (*emptypb.Empty, error)
+	// Reads the state that a target of the meta-scheduler saved for a site.
+	// NotFound if there is none.
+	GetTargetState(context.Context, *GetTargetState) (*TargetState, error)
+	// Writes the state of a target, with the claim of the site's work. Aborted if
+	// the caller no longer holds it.
+	SaveTargetState(context.Context, *SaveTargetState) (*SaveTargetStateResponse, error)
 	mustEmbedUnimplementedDataServer()
 }
 
@@ -887,6 +921,12 @@ func (UnimplementedDataServer) SaveSource(context.Context, *SaveSource) (*SaveSo
 }
 func (UnimplementedDataServer) ForgetSource(context.Context, *ForgetSource) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetSource not implemented")
+}
+func (UnimplementedDataServer) GetTargetState(context.Context, *GetTargetState) (*TargetState, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTargetState not implemented")
+}
+func (UnimplementedDataServer) SaveTargetState(context.Context, *SaveTargetState) (*SaveTargetStateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SaveTargetState not implemented")
 }
 func (UnimplementedDataServer) mustEmbedUnimplementedDataServer() {}
 func (UnimplementedDataServer) testEmbeddedByValue()              {}
@@ -1634,6 +1674,42 @@ func _Data_ForgetSource_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Data_GetTargetState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTargetState)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).GetTargetState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_GetTargetState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).GetTargetState(ctx, req.(*GetTargetState))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Data_SaveTargetState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SaveTargetState)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).SaveTargetState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_SaveTargetState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).SaveTargetState(ctx, req.(*SaveTargetState))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Data_ServiceDesc is the grpc.ServiceDesc for Data service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1784,6 +1860,14 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "forgetSource",
 			Handler:    _Data_ForgetSource_Handler,
+		},
+		{
+			MethodName: "getTargetState",
+			Handler:    _Data_GetTargetState_Handler,
+		},
+		{
+			MethodName: "saveTargetState",
+			Handler:    _Data_SaveTargetState_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

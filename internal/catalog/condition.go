@@ -104,6 +104,10 @@ func checkConditions(conditions []tko.Condition) error {
 			return tko.Errorf(tko.ErrInvalid, "the condition %q has the status %.40q: use True, False or Unknown", c.Type, c.Status)
 		case len(c.Attached) > maxConditionAttached:
 			return tko.Errorf(tko.ErrInvalid, "the attached data of the condition %q has %d bytes: use at most %d", c.Type, len(c.Attached), maxConditionAttached)
+		case c.Attempt < 0:
+			return tko.Errorf(tko.ErrInvalid, "the condition %q has the negative attempt %d", c.Type, c.Attempt)
+		case c.NextTry.Year() < 1 || c.NextTry.Year() > 9999:
+			return tko.Errorf(tko.ErrInvalid, "the condition %q has a next try outside the years 1 to 9999", c.Type)
 		case c.ObservedRevision < 0:
 			return tko.Errorf(tko.ErrInvalid, "the condition %q has the negative observed revision %d", c.Type, c.ObservedRevision)
 		}
@@ -131,7 +135,7 @@ func mergeConditions(current, changed []tko.Condition, revision int64, now time.
 	for _, c := range changed {
 		c.Reason = plainText(c.Reason, maxConditionReason)
 		c.Message = plainText(c.Message, maxConditionMessage)
-		c.LastTransition = now.UTC()
+		c.LastTransition, c.NextTry = now.UTC(), c.NextTry.UTC()
 		if c.ObservedRevision == 0 {
 			c.ObservedRevision = revision
 		}
@@ -153,7 +157,7 @@ func mergeConditions(current, changed []tko.Condition, revision int64, now time.
 func sameConditions(a, b []tko.Condition) bool {
 	return slices.EqualFunc(a, b, func(a, b tko.Condition) bool {
 		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
-			a.ObservedRevision == b.ObservedRevision && a.LastTransition.Equal(b.LastTransition) && a.Attached == b.Attached
+			a.ObservedRevision == b.ObservedRevision && a.LastTransition.Equal(b.LastTransition) && a.Attempt == b.Attempt && a.NextTry.Equal(b.NextTry) && a.Attached == b.Attached
 	})
 }
 

@@ -115,9 +115,10 @@ func tokenError(err error, token string) error {
 
 // CommitDeployment replaces the package of a deployment that is still at the
 // given revision, as EndModification does, and conditions, by type, in the same
-// transaction. It returns the new revision. A package that changes nothing
-// keeps the revision. It returns ErrConflict if the deployment has changed, and
-// ErrBusy while it is being modified.
+// transaction. The new revision records the steps of the commit. It returns the
+// new revision. A package that changes nothing keeps the revision. It returns
+// ErrConflict if the deployment has changed, and ErrBusy while it is being
+// modified.
 func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (int64, error) {
 	if !isDeploymentID(commit.ID) {
 		return 0, tko.NotFound(tko.KindDeployment, commit.ID)
@@ -149,6 +150,7 @@ func (s *Service) commitFrom(ctx context.Context, reads *readSet, commit tko.Dep
 	if err != nil {
 		return 0, err
 	}
+	change.record.Steps = tko.BoundSteps(commit.Steps)
 	if sameContent(current, change.record) {
 		return current.Revision, s.SetConditions(ctx, key.Kind, key.ID, commit.Conditions)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -205,6 +206,61 @@ func TestCommitRequiresTheRevision(t *testing.T) {
 	}
 	if d := w.deployment(id); !d.Prepared || !d.Approved || condition(d, tko.ConditionPrepared).Status != tko.ConditionTrue {
 		t.Errorf("%+v: want it prepared and approved, and no condition that contradicts it", d)
+	}
+}
+
+func TestCommitRecordsItsStepsWithTheRevision(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	id := w.create(tko.NewDeployment{Merge: pkg(t, thing("a", ""))})
+	steps := make([]tko.PreparationStep, 30)
+	for i := range steps {
+		steps[i] = tko.PreparationStep{Resource: fmt.Sprintf("v1 Thing %q", strconv.Itoa(i)), Plugin: "p", Iteration: 1, Took: time.Second, Notes: []string{"n"}}
+	}
+	if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 1, Package: pkg(t, thing("b", "")), Steps: steps}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 2, Package: pkg(t, thing("c", ""))}); err != nil {
+		t.Fatal(err)
+	}
+	for revision, want := range map[int64][]tko.PreparationStep{0: nil, 1: nil, 2: steps[:20], 3: nil} {
+		d, err := w.Deployment(w.ctx, id, revision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, d.Stamp.Steps); diff != "" {
+			t.Errorf("steps of revision %d (-want +got):\n%s", revision, diff)
+		}
+	}
+}
+
+func TestConditionsKeepAttemptAndNextTry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("s", "")
+	next := time.Date(2026, 3, 4, 12, 0, 0, 0, time.FixedZone("", 3600))
+	c := tko.Condition{Type: "A", Status: "False", Attempt: 1, NextTry: next}
+	for _, change := range []func(){func() {}, func() { c.Attempt = 2 }, func() { c.NextTry = next.Add(time.Minute) }} {
+		change()
+		head := w.head()
+		if err := w.SetConditions(w.ctx, tko.KindSite, "s", []tko.Condition{c}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := w.Site(w.ctx, "s", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Stamp.Conditions[0]; got.Attempt != c.Attempt || !got.NextTry.Equal(c.NextTry) || w.head() == head {
+			t.Errorf("%+v: want attempt %d, next try %s, and a change of the log", got, c.Attempt, c.NextTry)
+		}
+	}
+	c.NextTry = c.NextTry.UTC()
+	head := w.head()
+	if err := w.SetConditions(w.ctx, tko.KindSite, "s", []tko.Condition{c}); err != nil || w.head() != head {
+		t.Errorf("the same condition, with the time in another zone, was written again (%v)", err)
+	}
+	for _, refused := range []tko.Condition{{Type: "A", Status: "True", Attempt: -1}, {Type: "A", Status: "True", NextTry: next.AddDate(9000, 0, 0)}} {
+		wantError(t, w.SetConditions(w.ctx, tko.KindSite, "s", []tko.Condition{refused}), tko.ErrInvalid, `"A"`)
 	}
 }
 

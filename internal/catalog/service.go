@@ -257,5 +257,6 @@ func (r Record) stamp() tko.Stamp {
 		Updated:    r.Updated.UTC(),
 		Author:     r.Author,
 		Conditions: slices.Clone(r.Conditions),
+		Steps:      r.Steps,
 	}
 }

@@ -114,8 +114,7 @@ func (s *Service) Source(ctx context.Context, name string) (tko.Source, error) {
 
 // Sources returns all GitOps sources by name, without their state.
 func (s *Service) Sources(ctx context.Context) ([]tko.Source, error) {
-	all, err := s.store.Sources(ctx)
-	return slices.DeleteFunc(all, func(source tko.Source) bool { return tko.IsSiteSource(source.Name) }), err
+	return s.store.Sources(ctx)
 }
 
 // SaveSource saves a source and returns its version. It returns ErrConflict if
@@ -139,12 +138,6 @@ func (s *Service) ForgetSource(ctx context.Context, name string, claim tko.WorkI
 }
 
 func checkSourceClaim(name string, claim tko.WorkItem) error {
-	if tko.IsSiteSource(name) {
-		if claim.Queue != tko.QueueSchedule || !strings.HasPrefix(name, tko.SiteSource(tko.SiteID(claim.Key), "")) {
-			return tko.Errorf(tko.ErrInvalid, "source %q is saved with a claim of %.40s %.40q: claim the work of its site", name, claim.Queue, claim.Key)
-		}
-		return checkItem(claim)
-	}
 	if claim.Queue != tko.QueueGitOps || claim.Key != name {
 		return tko.Errorf(tko.ErrInvalid, "source %q is saved with a claim of %.40s %.40q: claim its own work", name, claim.Queue, claim.Key)
 	}

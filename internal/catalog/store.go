@@ -77,10 +77,11 @@ type Record struct {
 
 	Metadata   *Metadata
 	Digest     Digest
-	Package    []byte          // the encoded package; read only on request
-	Plugin     []byte          // plugins: the encoded plugin
-	CRDs       bool            // templates: the package contains custom resource definitions
-	Conditions []tko.Condition // sites, deployments, plugins
+	Package    []byte                // the encoded package; read only on request
+	Plugin     []byte                // plugins: the encoded plugin
+	CRDs       bool                  // templates: the package contains custom resource definitions
+	Conditions []tko.Condition       // sites, deployments, plugins
+	Steps      []tko.PreparationStep // of the revision: written with it, and read by Revision only
 
 	Deployments []string // templates, sites: sorted IDs of their deployments; read only on request
 	Count       int      // templates, sites: number of their deployments; only lists read it, on request
@@ -335,6 +336,7 @@ type Tokens interface {
 // There is at most one item for each queue and key.
 type Queue interface {
 	Sources
+	TargetStates
 	// ClaimWork returns up to Max items that are due and not leased, oldest
 	// first, without waiting. If there are none, it returns when the next one
 	// will be due (zero: unknown).
@@ -369,6 +371,17 @@ type Sources interface {
 	ApproveSource(ctx context.Context, name, digest string) error
 	// ForgetSource removes a source, if it exists. Errors as for SaveSource.
 	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
+}
+
+// TargetStates hold the states that targets of the meta-scheduler save for
+// sites.
+type TargetStates interface {
+	// TargetState returns one, which belongs to the caller. ErrNotFound if there
+	// is none.
+	TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error)
+	// SaveTargetState writes one, whether or not there is one, and returns its
+	// new version, from 1. ErrConflict if the claim isn't the caller's any more.
+	SaveTargetState(ctx context.Context, s tko.TargetState, claim tko.WorkItem) (version int64, err error)
 }
 
 // A Feed reads the change log.

@@ -19,6 +19,7 @@ type Backend interface {
 	Work
 	Putter
 	Sources
+	TargetStates
 }
 
 // Entities are registered, read, listed and deleted.
@@ -126,4 +127,10 @@ type Sources interface {
 	Sources(ctx context.Context) ([]tko.Source, error)
 	SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error)
 	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
+}
+
+// TargetStates hold the states that targets of the meta-scheduler save for sites.
+type TargetStates interface {
+	TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error)
+	SaveTargetState(ctx context.Context, s tko.TargetState, claim tko.WorkItem) (version int64, err error)
 }

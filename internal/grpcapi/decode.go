@@ -24,6 +24,7 @@ func bounded(m proto.Message, maxMessage int) *wire.Bounded {
 	switch m.(type) {
 	case *tkopb.Template, *tkopb.Site, *tkopb.CreateDeployment, *tkopb.EndDeploymentModification, *tkopb.CommitDeployment,
 		*tkopb.CreateChildren, *tkopb.ProvisionSite, *tkopb.PutEntity, // have packages
+		*tkopb.SaveTargetState,
 		*tkopb.RenewWork, *tkopb.FinishWork: // have errors
 		b.MaxBytes = maxMessage
 	case *tkopb.SaveSource: // has the state of a controller

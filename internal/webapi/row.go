@@ -30,6 +30,8 @@ type conditionBody struct {
 	Message          string    `json:"message"`
 	LastTransition   time.Time `json:"lastTransitionTime"`
 	ObservedRevision int64     `json:"observedRevision"`
+	Attempt          int       `json:"attempt,omitempty"`
+	NextTry          time.Time `json:"nextTry,omitzero"`
 }
 
 // A stampBody is the part of a stamp that rows have.
@@ -45,6 +47,7 @@ func stampOf(s tko.Stamp) stampBody {
 	for _, c := range s.Conditions {
 		body.Conditions = append(body.Conditions, conditionBody{
 			Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransition: c.LastTransition, ObservedRevision: c.ObservedRevision,
+			Attempt: c.Attempt, NextTry: c.NextTry,
 		})
 	}
 	return body

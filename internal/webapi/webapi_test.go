@@ -25,6 +25,7 @@ var at = time.UnixMilli(1700000000123).UTC()
 
 var stamp = tko.Stamp{Revision: 3, Created: at, Updated: at.Add(time.Second), Conditions: []tko.Condition{
 	{Type: "Healthy", Status: "True", Reason: "Fine", LastTransition: at, ObservedRevision: 3},
+	{Type: "Prepared", Status: "False", Message: "boom", LastTransition: at, Attempt: 3, NextTry: at.Add(time.Second)},
 }}
 
 // A fake has two of everything, and fails where err is set, after the first.
@@ -123,7 +124,8 @@ func get(t *testing.T, f *fake, log io.Writer, method, url string) *httptest.Res
 func TestEntitiesAreServedAsJSONAndPackagesAsYAML(t *testing.T) {
 	t.Parallel()
 	const stamped = `"createdTimestamp":1700000000123,"updatedTimestamp":1700000001123,"revision":3,` +
-		`"conditions":[{"type":"Healthy","status":"True","reason":"Fine","message":"","lastTransitionTime":"2023-11-14T22:13:20.123Z","observedRevision":3}]`
+		`"conditions":[{"type":"Healthy","status":"True","reason":"Fine","message":"","lastTransitionTime":"2023-11-14T22:13:20.123Z","observedRevision":3},` +
+		`{"type":"Prepared","status":"False","reason":"","message":"boom","lastTransitionTime":"2023-11-14T22:13:20.123Z","observedRevision":0,"attempt":3,"nextTry":"2023-11-14T22:13:21.123Z"}]`
 	tests := map[string]struct {
 		why, url string
 		want     string // JSON, or YAML

@@ -303,6 +303,7 @@ func newStamp(s tko.Stamp) *tkopb.Stamp {
 		Why:        s.Why,
 		Conditions: NewConditions(s.Conditions),
 		LeftOut:    s.LeftOut,
+		Steps:      newSteps(s.Steps),
 	}
 }
 
@@ -320,8 +321,42 @@ func stamp(m *tkopb.Stamp, created, updated *timestamppb.Timestamp) tko.Stamp {
 		Author:     tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
 		Conditions: Conditions(m.GetConditions()),
 		LeftOut:    m.GetLeftOut(),
+		Steps:      steps(m.GetSteps()),
 	}
 }
+
+func newSteps(steps []tko.PreparationStep) []*tkopb.PreparationStep {
+	var ms []*tkopb.PreparationStep
+	for _, s := range steps {
+		ms = append(ms, &tkopb.PreparationStep{
+			Resource:     s.Resource,
+			Plugin:       s.Plugin,
+			Iteration:    newCount(s.Iteration),
+			Took:         newDuration(s.Took),
+			Notes:        s.Notes,
+			NotesLeftOut: newCount(s.NotesLeftOut),
+		})
+	}
+	return ms
+}
+
+func steps(ms []*tkopb.PreparationStep) []tko.PreparationStep {
+	var steps []tko.PreparationStep
+	for _, m := range ms {
+		steps = append(steps, tko.PreparationStep{
+			Resource:     m.GetResource(),
+			Plugin:       m.GetPlugin(),
+			Iteration:    count(m.GetIteration()),
+			Took:         m.GetTook().AsDuration(),
+			Notes:        m.GetNotes(),
+			NotesLeftOut: count(m.GetNotesLeftOut()),
+		})
+	}
+	return steps
+}
+
+func newCount(n int) uint32 { return uint32(min(max(n, 0), math.MaxInt32)) }
+func count(n uint32) int    { return int(min(n, math.MaxInt32)) }
 
 // NewConditions writes conditions.
 func NewConditions(conditions []tko.Condition) []*tkopb.Condition {
@@ -337,6 +372,8 @@ func NewConditions(conditions []tko.Condition) []*tkopb.Condition {
 			Message:            c.Message,
 			LastTransitionTime: newTime(c.LastTransition),
 			ObservedRevision:   c.ObservedRevision,
+			Attempt:            newCount(c.Attempt),
+			NextTry:            newTime(c.NextTry),
 		}
 	}
 	return ms
@@ -356,6 +393,8 @@ func Conditions(ms []*tkopb.Condition) []tko.Condition {
 			Message:          m.GetMessage(),
 			LastTransition:   timeOf(m.GetLastTransitionTime()),
 			ObservedRevision: m.GetObservedRevision(),
+			Attempt:          count(m.GetAttempt()),
+			NextTry:          timeOf(m.GetNextTry()),
 		}
 	}
 	return conditions

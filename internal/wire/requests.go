@@ -194,6 +194,7 @@ func NewCommitDeployment(c tko.DeploymentCommit, format krm.Format) (*tkopb.Comm
 		PackageFormat: name,
 		Package:       data,
 		Conditions:    NewConditions(c.Conditions),
+		Steps:         newSteps(c.Steps),
 	}, nil
 }
 
@@ -208,6 +209,7 @@ func CommitDeployment(m *tkopb.CommitDeployment) (tko.DeploymentCommit, error) {
 		Revision:   m.GetRevision(),
 		Package:    p,
 		Conditions: Conditions(m.GetConditions()),
+		Steps:      steps(m.GetSteps()),
 	}, nil
 }
 

@@ -113,10 +113,13 @@ const (
 	conditionMessage
 	conditionLastTransition
 	conditionObserved
+
+	conditionAttempt = 300
+	conditionNextTry = 301
 )
 
 // appendDeployment writes the encoding of NewListedDeployment for a deployment
-// without its package.
+// without its package. Lists have no steps.
 func appendDeployment(b []byte, d *tko.Deployment) []byte {
 	b = appendText(b, rowID, string(d.ID))
 	b = appendText(b, rowParent, string(d.Parent))
@@ -163,6 +166,8 @@ func appendStamp(b []byte, s *tko.Stamp) []byte {
 		b = appendText(b, conditionMessage, c.Message)
 		b = appendTime(b, conditionLastTransition, c.LastTransition)
 		b = appendNumber(b, conditionObserved, uint64(c.ObservedRevision)) //nolint:gosec // the same
+		b = appendNumber(b, conditionAttempt, uint64(newCount(c.Attempt)))
+		b = appendTime(b, conditionNextTry, c.NextTry)
 		b = end(b, condition)
 	}
 	for _, what := range s.LeftOut {
@@ -423,6 +428,10 @@ func (r *DeploymentRow) condition(c *tko.Condition, v value) error {
 			return readTime(&c.LastTransition, v)
 		case conditionObserved:
 			c.ObservedRevision = int64(v.number) //nolint:gosec // as protobuf writes what is negative
+		case conditionAttempt:
+			c.Attempt = count(uint32(v.number)) //nolint:gosec // as protobuf reads what is too large
+		case conditionNextTry:
+			return readTime(&c.NextTry, v)
 		}
 		return nil
 	})

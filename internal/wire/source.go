@@ -100,3 +100,19 @@ func Source(m *tkopb.Source) tko.Source {
 	}
 	return s
 }
+
+// NewTargetState encodes the state of a target.
+func NewTargetState(s tko.TargetState) *tkopb.TargetState {
+	m := &tkopb.TargetState{SiteId: string(s.Site), Name: s.Name, State: s.State, Version: s.Version}
+	if !s.Updated.IsZero() {
+		m.Updated = newTime(s.Updated)
+	}
+	return m
+}
+
+// TargetState decodes the state of a target.
+func TargetState(m *tkopb.TargetState) tko.TargetState {
+	return tko.TargetState{
+		Site: tko.SiteID(m.GetSiteId()), Name: m.GetName(), State: m.GetState(), Version: m.GetVersion(), Updated: timeOf(m.GetUpdated()),
+	}
+}

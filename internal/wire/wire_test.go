@@ -26,7 +26,11 @@ var (
 	pkg    = krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}}}
 	stamp1 = tko.Stamp{
 		UID: "u", Revision: 3, Position: 7, Created: moment, Updated: moment.Add(time.Hour), Author: tko.Author{Who: "me", Why: "why"},
-		Conditions: []tko.Condition{{Type: tko.ConditionPrepared, Status: tko.ConditionTrue, Reason: "R", Message: "m", LastTransition: moment, ObservedRevision: 2}},
+		Conditions: []tko.Condition{{Type: tko.ConditionPrepared, Status: tko.ConditionTrue, Reason: "R", Message: "m", LastTransition: moment, ObservedRevision: 2, Attempt: 3, NextTry: moment.Add(time.Minute)}},
+		Steps: []tko.PreparationStep{
+			{Resource: `v1 ConfigMap "a"`, Plugin: "p", Iteration: 2, Took: 5 * time.Millisecond, Notes: []string{"n"}, NotesLeftOut: 4},
+			{Resource: `v1 ConfigMap "b"`},
+		},
 	}
 	deployments = []tko.DeploymentID{"d1", "d2"}
 	metadata    = map[string]string{"k": "v"}
@@ -91,7 +95,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 			checkRoundTrip(t, "new deployment", tko.NewDeployment{Parent: "p", Template: "t", Site: "s", Metadata: metadata, Prepared: true, Approved: true, Merge: pkg}, in(format, NewCreateDeployment), CreateDeployment)
 			checkRoundTrip(t, "new children", tko.NewChildren{Parent: "p", Revision: 4, Merge: pkg, Children: []tko.NewChild{{Origin: "o", Template: "t", Site: "s"}}}, in(format, NewCreateChildren), CreateChildren)
 			checkRoundTrip(t, "new site", tko.NewSite{Origin: "o", Template: "t", Metadata: metadata, Package: pkg}, in(format, NewProvisionSite), ProvisionSite)
-			checkRoundTrip(t, "commit", tko.DeploymentCommit{ID: "d", Revision: 3, Package: pkg, Conditions: stamp1.Conditions}, in(format, NewCommitDeployment), CommitDeployment)
+			checkRoundTrip(t, "commit", tko.DeploymentCommit{ID: "d", Revision: 3, Package: pkg, Conditions: stamp1.Conditions, Steps: stamp1.Steps}, in(format, NewCommitDeployment), CommitDeployment)
 			checkRoundTrip(t, "modification", tko.Modification{Token: "x", Deployment: "d", Package: pkg, Expires: moment}, in(format, NewModification),
 				func(m *tkopb.StartDeploymentModificationResponse) (tko.Modification, error) {
 					return Modification("d", m)
@@ -131,6 +135,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 			Conditions: stamp1.Conditions,
 		},
 	}, infallible(NewSource), infallible(Source))
+	checkRoundTrip(t, "target state", tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 255}, Version: 3, Updated: moment}, infallible(NewTargetState), infallible(TargetState))
 	checkRoundTrip(t, "put", tko.Put{
 		Kind: tko.KindPlugin, ID: "i", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Package: pkg, Plugin: tko.Plugin{Type: "prepare", Name: "n"},
 		Origin: "o", DryRun: true,
