@@ -93,7 +93,7 @@ func TestFillsAServer(t *testing.T) {
 	server := process.StartServer(t, "--roles=data", "--store=sqlite::memory:")
 	for _, step := range []struct{ why, deployments, want string }{
 		{"all is made", "200", "Registered 10 sites and created 260 deployments"},
-		{"the fleet exists already", "200", "All of 10 sites and 200 deployments are there."},
+		{"the fleet exists already", "200", "All of 10 sites and 200 deployments exist."},
 		{"the missing deployments are made", "250", "Registered 0 sites and created 70 deployments"},
 	} {
 		var stdout, stderr bytes.Buffer
