@@ -87,6 +87,20 @@ const (
 	ConditionStalled     = "Stalled"     // only while it is
 )
 
+// Reasons of the conditions of sources: Flux's where it has them.
+const (
+	SourceReasonSucceeded   = "ReconciliationSucceeded" // the revision is applied
+	SourceReasonFailed      = "ReconciliationFailed"    // applying failed; it is retried
+	SourceReasonFetchFailed = "ArtifactFailed"          // the revision can't be fetched
+	SourceReasonInvalid     = "BuildFailed"             // the revision is invalid
+	SourceReasonProgressing = "Progressing"             // the revision is being applied
+	SourceReasonApproval    = "WaitsForApproval"        // removals exceed the budget
+	SourceReasonSuspended   = "Suspended"               // reconciliation is suspended
+	SourceReasonDependency  = "DependencyNotReady"      // another source must be ready first
+	SourceReasonNothing     = "NothingForUs"            // the revision holds no files for TKO
+	SourceReasonDenied      = "AccessDenied"            // credentials or a connection file are refused
+)
+
 // A Put is the whole of an entity, as it shall be. Of its metadata, what was
 // passed before and isn't said any more goes.
 type Put struct {

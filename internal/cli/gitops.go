@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,13 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/gitops/plan"
-	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 )
-
-// errChanges says that a plan changes something, to scripts that asked for that.
-var errChanges = errors.New("there are changes")
 
 func (a *app) gitopsCommand() *cobra.Command {
 	return group("gitops", "Sources that TKO is kept in step with",
@@ -310,7 +302,7 @@ func settledSource(ctx context.Context, s *session, name string) (tko.Source, er
 // progressing says whether something goes on that the last look began.
 func progressing(source tko.Source) bool {
 	c := readiness(source)
-	return c.Status == tko.ConditionUnknown && c.Reason == gitops.ReasonProgressing
+	return c.Status == tko.ConditionUnknown && c.Reason == tko.SourceReasonProgressing
 }
 
 // underWay is what a source that isn't settled is at.
@@ -349,171 +341,4 @@ what would be removed, and its digest: what has changed by then has another.`,
 			return err
 		}),
 	}
-}
-
-// A planned is a change that a plan would make.
-type planned struct {
-	verb, kind, name, file, reason string
-	changes                        []string
-}
-
-var plannedView = view[planned]{
-	id: func(p planned) string { return p.verb + " " + p.kind + " " + p.name },
-	row: func(p planned) map[string]any {
-		row := map[string]any{"verb": p.verb, "kind": p.kind, "name": p.name}
-		for key, value := range map[string]string{"file": p.file, "reason": p.reason} {
-			if value != "" {
-				row[key] = value
-			}
-		}
-		if len(p.changes) > 0 {
-			row["changes"] = listValue(p.changes)
-		}
-		return row
-	},
-	below: func(p planned) []string { return p.changes },
-	columns: []column[planned]{
-		{name: "VERB", text: func(p planned) string { return p.verb }},
-		{name: "KIND", text: func(p planned) string { return p.kind }},
-		{name: "NAME", text: func(p planned) string { return p.name }},
-		{name: "FILE", text: func(p planned) string { return p.file }},
-		{name: "REASON", text: func(p planned) string { return p.reason }},
-	},
-}
-
-func (a *app) gitopsPlan() *cobra.Command {
-	var dir, name, connection, ageKeys, pgpKeys string
-	var exitCode bool
-	o := gitops.PreviewOptions{}
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "What a working tree would change, without changing it",
-		Long: `What a working tree would change if it were the next revision of a source,
-without changing anything: made for pull requests. The server validates what it
-would be given. What changes of an entity is told field by field, the first 20,
-and without the values of Secrets. Network services in Open Source MANO are looked
-at if a connection file is given; of their values, only which change is told.
-
-With --exit-code the exit code is 7 if something would change, and 0 if not.
-A tree that is wrong is 2, as the input of every command.`,
-		Example:           "  tko gitops plan --dir . --name fleet\n  tko gitops plan --dir ./fleet --path sites --exit-code",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			root, err := os.OpenRoot(dir)
-			if err != nil {
-				return tko.Errorf(errUsage, "--dir: %w", err)
-			}
-			defer func() { _ = root.Close() }()
-			if o.Name = name; name == "" {
-				absolute, err := filepath.Abs(dir)
-				if err != nil {
-					return err
-				}
-				o.Name = filepath.Base(absolute)
-			}
-			if o.Keys, err = sops.FileKeys(ageKeys, pgpKeys); err != nil {
-				return tko.Errorf(errUsage, "%w", err)
-			}
-			if connection != "" {
-				o.Connection = func() ([]byte, error) { return os.ReadFile(connection) } //nolint:gosec // the user names the file
-			}
-			preview, err := callLong(ctx, s, func(ctx context.Context) (*gitops.Preview, error) { return gitops.PreviewFiles(ctx, s, root.FS(), o) })
-			if err != nil {
-				return a.wrongTree(err, o.Name, preview)
-			}
-			if preview.New {
-				a.notice("there is no source %q yet: this is what a new one would do (--name says which source is meant)", o.Name)
-			}
-			return a.printPreview(ctx, s, preview, exitCode)
-		}),
-	}
-	f := cmd.Flags()
-	f.StringVar(&dir, "dir", ".", "`folder` of the working tree")
-	f.StringVar(&name, "name", "", "`name` of the source (default: that of the folder)")
-	f.StringVar(&o.Path, "path", "", "`folder` of the manifests in it (default: everything)")
-	f.BoolVar(&o.Prune, "prune", true, "the source removes what left it")
-	f.BoolVar(&o.Adopt, "adopt", false, "the source takes over what is there already")
-	f.StringVar(&connection, "connection", "", "connection `file` of the Open Source MANO that the tree is for")
-	f.StringVar(&ageKeys, "age-keys", "", "`file` of age keys for what is encrypted with SOPS")
-	f.StringVar(&pgpKeys, "pgp-keys", "", "`file` of private PGP keys for what is encrypted with SOPS")
-	f.BoolVar(&exitCode, "exit-code", false, "exit with 7 if something would change")
-	return cmd
-}
-
-// wrongTree tells what is wrong with a working tree, each on a line of its own.
-func (a *app) wrongTree(err error, name string, preview *gitops.Preview) error {
-	const most = 1000
-	told := err
-	if lines := strings.Split(err.Error(), "\n"); len(lines) > 1 {
-		for _, line := range lines[:min(most, len(lines))] {
-			fmt.Fprintln(a.streams.Err, printable(line))
-		}
-		if more := len(lines) - most; more > 0 {
-			fmt.Fprintf(a.streams.Err, "and %d more\n", more)
-		}
-		told = &summary{err: err, text: fmt.Sprintf("%d things are wrong with the tree", len(lines))}
-	}
-	switch {
-	case errors.Is(err, sops.ErrNoKey):
-		return &hintedError{err: told, hint: "give --age-keys or --pgp-keys"}
-	case preview != nil && preview.New:
-		return &hintedError{err: told, hint: fmt.Sprintf("there is no source %q yet: --name says which one is meant", name)}
-	}
-	return told
-}
-
-// A summary is an error of which the parts were told before.
-type summary struct {
-	err  error
-	text string
-}
-
-func (s *summary) Error() string { return s.text }
-func (s *summary) Unwrap() error { return s.err }
-
-func (a *app) printPreview(ctx context.Context, s *session, preview *gitops.Preview, exitCode bool) error {
-	var rows []planned
-	for _, action := range preview.Plan.Actions {
-		reason := action.Reason
-		if action.With > 0 {
-			reason = fmt.Sprintf("and %d below it", action.With)
-		}
-		rows = append(rows, planned{action.Verb, string(action.Kind), action.Name, action.File, reason, action.Changes})
-	}
-	for _, action := range preview.Plan.Held {
-		rows = append(rows, planned{action.Verb, string(action.Kind), action.Name, action.File, "waits for an approval", nil})
-	}
-	var refused []error
-	if preview.OSM != nil {
-		for _, change := range preview.OSM.Changes {
-			rows = append(rows, planned{change.Action, gitops.OSMKind(change.What), change.Name, change.Source, change.Reason, plan.Bounded(slices.Values(change.Paths))})
-		}
-		for _, p := range preview.OSM.Refused {
-			refused = append(refused, fmt.Errorf("%s: %s %q: %w", p.Source, gitops.OSMKind(p.What), p.Name, p.Err))
-		}
-		for _, p := range preview.OSM.Warnings {
-			a.notice("%s: %s %q: %v", p.Source, gitops.OSMKind(p.What), p.Name, p.Err)
-		}
-	}
-	if preview.Unasked {
-		a.notice("the tree is for Open Source MANO, too: give --connection to see what it would change there")
-	}
-	for _, message := range preview.Plan.Messages {
-		a.notice("%s", message)
-	}
-	if len(rows) == 0 && len(refused) == 0 && (a.format() == formatTable || a.format() == formatWide) {
-		a.notice("nothing would change")
-		return nil
-	}
-	if err := list(ctx, s, plannedView, nil, func(context.Context) iter.Seq2[planned, error] { return sequence(rows) }); err != nil {
-		return err
-	}
-	if err := errors.Join(refused...); err != nil {
-		return tko.Errorf(tko.ErrInvalid, "%w", err)
-	}
-	if len(rows) > 0 && exitCode {
-		return errChanges
-	}
-	return nil
 }

@@ -38,12 +38,15 @@ const (
 	exitInterrupted = 130
 )
 
-// Main runs the command with arguments (without the program's name) and
-// answers its exit code. When ctx ends, so does the command. Settings also
-// come from environment variables, TKO_ and the flag's name. It may be called
-// any number of times, also at once.
-func Main(ctx context.Context, args []string, streams Streams) int {
-	return newApp(streams, dial).main(ctx, args)
+// Main runs the command with args (without the program's name) and returns its
+// exit code. When ctx ends, so does the command. Settings also come from
+// environment variables: TKO_ and the flag's name. The planner computes what
+// "tko gitops plan" prints. Main may be called any number of times, also
+// concurrently.
+func Main(ctx context.Context, args []string, streams Streams, planner SourcePlanner) int {
+	a := newApp(streams, dial)
+	a.planner = planner
+	return a.main(ctx, args)
 }
 
 // An app is one run of the command.
@@ -51,6 +54,7 @@ type app struct {
 	streams  Streams
 	out      *bufio.Writer
 	dial     dialer
+	planner  SourcePlanner
 	now      func() time.Time
 	globals  globals
 	log      *slog.Logger

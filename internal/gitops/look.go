@@ -18,20 +18,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/work"
 )
 
-// The reasons of a source's conditions, as users of Flux know them.
-const (
-	ReasonSucceeded   = "ReconciliationSucceeded"
-	ReasonFailed      = "ReconciliationFailed"
-	ReasonFetchFailed = "ArtifactFailed"
-	ReasonInvalid     = "BuildFailed"
-	ReasonProgressing = "Progressing"
-	ReasonApproval    = "WaitsForApproval"
-	ReasonSuspended   = "Suspended"
-	ReasonDependency  = "DependencyNotReady"
-	ReasonNothing     = "NothingForUs"
-	ReasonDenied      = "AccessDenied"
-)
-
 // kept is what the controller keeps in a source's State.
 type kept struct {
 	Generation string   `json:"generation,omitempty"` // of the spec that was applied
@@ -75,7 +61,7 @@ func (l *look) do(ctx context.Context) work.Result {
 	}
 	known := (*conditionError)(nil)
 	if !errors.As(err, &known) {
-		known = &conditionError{reason: ReasonFailed, err: err}
+		known = &conditionError{reason: tko.SourceReasonFailed, err: err}
 	}
 	if again := (*AgainError)(nil); errors.As(err, &again) && again.Quiet {
 		return work.Result{Outcome: tko.WorkLater, Retry: again.After}
@@ -181,7 +167,7 @@ func same(a, b tko.Source) bool {
 // reconcile makes TKO as the source says, and answers when to look again.
 func (l *look) reconcile(ctx context.Context) (again time.Duration, err error) {
 	if l.spec.Suspend {
-		l.say(tko.ConditionUnknown, ReasonSuspended, "the source is suspended")
+		l.say(tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
 		return around(l.spec.Interval), l.save(ctx)
 	}
 	revision, err := l.spec.From.Revision(ctx)
@@ -212,12 +198,12 @@ func (l *look) fetchFailed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	e := &conditionError{reason: ReasonFetchFailed, err: err, stalled: errors.Is(err, tko.ErrInvalid)}
+	e := &conditionError{reason: tko.SourceReasonFetchFailed, err: err, stalled: errors.Is(err, tko.ErrInvalid)}
 	if e.stalled {
 		e.wait = around(l.spec.Interval)
 	}
 	if errors.Is(err, tko.ErrDenied) {
-		e.reason, e.stalled, e.wait = ReasonDenied, true, around(l.spec.Interval)
+		e.reason, e.stalled, e.wait = tko.SourceReasonDenied, true, around(l.spec.Interval)
 	}
 	if again := (*AgainError)(nil); errors.As(err, &again) {
 		e.wait = again.After
@@ -256,7 +242,7 @@ func (l *look) dependencies(ctx context.Context, revision string) error {
 		default:
 			continue
 		}
-		return &conditionError{reason: ReasonDependency, err: errors.New(problem), wait: dependencyWait}
+		return &conditionError{reason: tko.SourceReasonDependency, err: errors.New(problem), wait: dependencyWait}
 	}
 	return nil
 }
@@ -294,7 +280,7 @@ func (l *look) settled(ctx context.Context, revision string) bool {
 	}
 	switch c := conditionOf(l.status, tko.ConditionReady); {
 	case c.Status == tko.ConditionTrue:
-	case c.Reason == ReasonFetchFailed || c.Reason == ReasonDependency: // nothing of the revision was looked at then
+	case c.Reason == tko.SourceReasonFetchFailed || c.Reason == tko.SourceReasonDependency: // nothing of the revision was looked at then
 	default:
 		return false
 	}
@@ -419,7 +405,7 @@ func (l *look) conclude(ctx context.Context, revision string, osm *osmWanted, me
 	}
 	if asks != "" {
 		l.source.last = nil
-		l.say(tko.ConditionFalse, ReasonApproval, strings.Join(messages, "; "))
+		l.say(tko.ConditionFalse, tko.SourceReasonApproval, strings.Join(messages, "; "))
 		l.source.checked = time.Now()
 		return around(l.spec.Interval), l.save(ctx)
 	}
@@ -435,10 +421,10 @@ func (l *look) conclude(ctx context.Context, revision string, osm *osmWanted, me
 func (l *look) succeed(revision string) {
 	l.status.Attempted = revision
 	if l.spec.OSMOnly && len(l.status.Items) == 0 && l.state.OSM == nil {
-		l.say(tko.ConditionTrue, ReasonNothing, "the revision holds nothing for TKO")
+		l.say(tko.ConditionTrue, tko.SourceReasonNothing, "the revision holds nothing for TKO")
 		return
 	}
-	l.say(tko.ConditionTrue, ReasonSucceeded, "applied revision "+revision)
+	l.say(tko.ConditionTrue, tko.SourceReasonSucceeded, "applied revision "+revision)
 }
 
 func (l *look) policy() plan.Policy {
@@ -448,7 +434,7 @@ func (l *look) policy() plan.Policy {
 // invalid is a revision that has to change. It isn't tried again before the
 // interval is over, as what it refers to may come.
 func (l *look) invalid(err error) error {
-	return &conditionError{reason: ReasonInvalid, err: err, stalled: true, wait: around(l.spec.Interval)}
+	return &conditionError{reason: tko.SourceReasonInvalid, err: err, stalled: true, wait: around(l.spec.Interval)}
 }
 
 // carryOut does what is planned, and keeps what was done.
@@ -505,7 +491,7 @@ func (l *look) leave(ctx context.Context) work.Result {
 	p, err := plan.Make(ctx, l.controller.client, nil, l.status.Items, l.policy())
 	if err == nil && p.Asks != "" {
 		l.status.PendingRemoval, l.status.Messages = p.Asks, p.Messages
-		l.say(tko.ConditionFalse, ReasonApproval, strings.Join(p.Messages, "; "))
+		l.say(tko.ConditionFalse, tko.SourceReasonApproval, strings.Join(p.Messages, "; "))
 		return work.Result{Outcome: tko.WorkLater, Retry: around(l.spec.Interval), Err: l.save(ctx)}
 	}
 	if err == nil {
@@ -522,7 +508,7 @@ func (l *look) leave(ctx context.Context) work.Result {
 		err = l.controller.client.ForgetSource(ctx, l.spec.Name, l.claim)
 	}
 	if err != nil {
-		l.failed(&conditionError{reason: ReasonFailed, err: err})
+		l.failed(&conditionError{reason: tko.SourceReasonFailed, err: err})
 		return work.Result{Err: errors.Join(err, l.save(ctx))}
 	}
 	l.controller.gone(ctx, l.source, l.spec.Name, l.spec.Report)
@@ -557,8 +543,8 @@ func (l *look) say(status, reason, message string) {
 }
 
 func (l *look) progress(message string) {
-	l.condition(tko.ConditionReconciling, tko.ConditionTrue, ReasonProgressing, message)
-	l.condition(tko.ConditionReady, tko.ConditionUnknown, ReasonProgressing, message)
+	l.condition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonProgressing, message)
+	l.condition(tko.ConditionReady, tko.ConditionUnknown, tko.SourceReasonProgressing, message)
 	l.remove(tko.ConditionStalled)
 }
 

@@ -187,7 +187,7 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 		}
 		w = &osmWanted{connection: l.spec.OSM.Connection}
 		if w.connection == nil && !filepath.IsAbs(k.Connection) {
-			return 0, "", &conditionError{reason: ReasonInvalid, stalled: true, wait: again, err: tko.Errorf(tko.ErrInvalid,
+			return 0, "", &conditionError{reason: tko.SourceReasonInvalid, stalled: true, wait: again, err: tko.Errorf(tko.ErrInvalid,
 				"%s left the source, and with it the connection to the OSM where %d instances are: put it back, remove the files of the instances first, and then it",
 				osmops.ConfigFile, len(k.State.Instances))}
 		}
@@ -197,7 +197,7 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 	}
 	connection, err := w.connection(ctx)
 	if err != nil {
-		reason := &conditionError{reason: ReasonDenied, stalled: errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrInvalid), err: err}
+		reason := &conditionError{reason: tko.SourceReasonDenied, stalled: errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrInvalid), err: err}
 		if reason.stalled {
 			reason.wait = again
 		}
@@ -229,11 +229,11 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 	if pending != "" {
 		unread += "; " + pending
 	}
-	l.say(tko.ConditionFalse, ReasonInvalid, unread)
+	l.say(tko.ConditionFalse, tko.SourceReasonInvalid, unread)
 	if underWay := firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving, osm.PhaseFailed); underWay != "" {
-		l.condition(tko.ConditionReconciling, tko.ConditionTrue, ReasonProgressing, underWay)
+		l.condition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonProgressing, underWay)
 	} else {
-		l.condition(tko.ConditionStalled, tko.ConditionTrue, ReasonInvalid, unread)
+		l.condition(tko.ConditionStalled, tko.ConditionTrue, tko.SourceReasonInvalid, unread)
 	}
 	return again, unread, nil
 }
@@ -291,16 +291,16 @@ func (l *look) osmReport(report osm.Report, revision string, err error) (again t
 		message := fmt.Sprintf("%d network services would be removed or made anew, which is more than the budget allows: %s. To agree: tko gitops approve %s %s",
 			len(report.Approval.Instances), List(report.Approval.Instances, ", ", maxMessage/2), l.spec.Name, report.Approval.Key)
 		l.status.Messages = append(l.status.Messages, message)
-		l.say(tko.ConditionFalse, ReasonApproval, message)
+		l.say(tko.ConditionFalse, tko.SourceReasonApproval, message)
 		return again, message, nil
 	}
 	if pending = firstPending(report); pending == "" {
 		return again, "", nil
 	}
 	if failing := firstWith(report, osm.PhaseStalled, osm.PhaseFailed); failing != "" {
-		l.say(tko.ConditionFalse, ReasonFailed, failing)
+		l.say(tko.ConditionFalse, tko.SourceReasonFailed, failing)
 		if firstWith(report, osm.PhaseStalled) != "" && firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving, osm.PhaseFailed) == "" {
-			l.condition(tko.ConditionStalled, tko.ConditionTrue, ReasonFailed, failing)
+			l.condition(tko.ConditionStalled, tko.ConditionTrue, tko.SourceReasonFailed, failing)
 		}
 	} else {
 		l.progress(firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving))

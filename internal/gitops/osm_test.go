@@ -144,7 +144,7 @@ func TestOSM(t *testing.T) {
 	// A package that is wrong stops all of its revision, in TKO and in the OSM.
 	vnfd := "deploy/osm-pkgs/upf_knf/upf_vnfd.yaml"
 	r.push(map[string]string{vnfd: strings.Replace(files[vnfd], "id: upf_knf", "id: other", 1), "site.yaml": site("other", ""), "deploy/b.osmops.yaml": instanceFile("b", "2")})
-	w.refused("osm", gitops.ReasonInvalid, "deploy/osm-pkgs/upf_knf", "other")
+	w.refused("osm", tko.SourceReasonInvalid, "deploy/osm-pkgs/upf_knf", "other")
 	if b, _ := server.Instance("b"); b.Releases["upf/upf"].Revision != 1 {
 		t.Errorf("the instance is %+v", b)
 	}
@@ -156,7 +156,7 @@ func TestOSM(t *testing.T) {
 	r.push(map[string]string{
 		vnfd: files[vnfd], "deploy/a.osmops.yaml": strings.Replace(instanceFile("a", "3"), "vnfName: upf", "vnfName: other", 1),
 	})
-	w.refused("osm", gitops.ReasonFailed, "deploy/a.osmops.yaml", "other")
+	w.refused("osm", tko.SourceReasonFailed, "deploy/a.osmops.yaml", "other")
 	s = w.until("osm", "the other is upgraded", func(tko.Source) bool {
 		b, _ := server.Instance("b")
 		return b.Releases["upf/upf"].Values["replicaCount"] == "2"
@@ -171,7 +171,7 @@ func TestOSM(t *testing.T) {
 	// So does one whose file can't be read. As nobody knows which one it is about,
 	// what left stays until it can be.
 	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: [\n", "deploy/b.osmops.yaml": "", "deploy/c.osmops.yaml": instanceFile("c", "1")})
-	w.refused("osm", gitops.ReasonInvalid, "deploy/a.osmops.yaml", "nothing is removed until that is right")
+	w.refused("osm", tko.SourceReasonInvalid, "deploy/a.osmops.yaml", "nothing is removed until that is right")
 	w.until("osm", "the other is made", func(tko.Source) bool {
 		c, there := server.Instance("c")
 		return there && c.State == "READY"
@@ -180,7 +180,7 @@ func TestOSM(t *testing.T) {
 		t.Errorf("there are %+v", all)
 	}
 	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: a\n", "deploy/c.osmops.yaml": ""})
-	w.refused("osm", gitops.ReasonInvalid, "deploy/a.osmops.yaml:1: nsdName is missing")
+	w.refused("osm", tko.SourceReasonInvalid, "deploy/a.osmops.yaml:1: nsdName is missing")
 	w.until("osm", "what left is gone", func(tko.Source) bool { return len(server.Instances()) == 1 })
 	if still, there := server.Instance("a"); !there || still.ID != a.ID {
 		t.Errorf("the one whose name is known went, too: %+v", server.Instances())

@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/gitops"
 )
 
 // reporter is who says so, in events.
@@ -104,7 +103,7 @@ func (e *events) run(ctx context.Context) {
 func (e *events) notify(ctx context.Context, ev event) {
 	metadata := ev.metadata()
 	e.tell(ctx, ev, metadata)
-	if metadata["revision"] == "" || ev.reason == gitops.ReasonDependency {
+	if metadata["revision"] == "" || ev.reason == tko.SourceReasonDependency {
 		return
 	}
 	metadata["commit_status"] = "update"
@@ -118,7 +117,7 @@ func (ev event) metadata() map[string]string {
 	metadata := map[string]string{}
 	revision := s.Attempted
 	switch ev.reason {
-	case gitops.ReasonFetchFailed, gitops.ReasonDenied, gitops.ReasonDependency: // it wasn't even begun
+	case tko.SourceReasonFetchFailed, tko.SourceReasonDenied, tko.SourceReasonDependency: // it wasn't even begun
 		revision = a.Revision
 	}
 	if revision != "" {
@@ -139,7 +138,7 @@ func (ev event) metadata() map[string]string {
 // tell tells notification-controller of an event.
 func (e *events) tell(ctx context.Context, ev event, metadata map[string]string) {
 	severity := "info"
-	if ev.failed && ev.reason != gitops.ReasonDependency {
+	if ev.failed && ev.reason != tko.SourceReasonDependency {
 		severity = "error"
 	}
 	n := notification{
@@ -202,7 +201,7 @@ func (c *Controller) announce(r reference, said report) {
 	switch {
 	case s.Version == 0 || s.Version == before.Version || s.Status.Holder != c.options.Worker:
 		return // nothing new, or told by somebody else
-	case ready.Status == tko.ConditionUnknown || ready.Status == "" || ready.Reason == gitops.ReasonNothing:
+	case ready.Status == tko.ConditionUnknown || ready.Status == "" || ready.Reason == tko.SourceReasonNothing:
 		return
 	case known && was.Status == ready.Status && was.Reason == ready.Reason && was.Message == ready.Message && before.Status.Applied == s.Status.Applied:
 		return
