@@ -45,7 +45,7 @@ func TestAsTheRepositorySays(t *testing.T) {
 	}
 	for range 3 {
 		n := r.requests.Load()
-		if err := w.controller.Call(t.Context(), "fleet"); err != nil {
+		if err := w.controller.Enqueue(t.Context(), "fleet"); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "asked", func() bool { return r.requests.Load() > n })
@@ -130,7 +130,7 @@ func TestBadRevisionsChangeNothing(t *testing.T) {
 			map[string]string{"a.yaml": template("t", "2"), "b.yaml": strings.Replace(site("s2", "t2"), "templateId", "package: {resources: [{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {ports: 3}}]}\n  templateId", 1), "t2.yaml": template("t2", "x")},
 			[]string{"b.yaml", `"s2"`, "Service"},
 		},
-		"unknown field":            {"a misspelt field would be silently ignored", map[string]string{"b.yaml": strings.Replace(site("s", "t"), "templateId", "template", 1)}, []string{"b.yaml", "spec.template "}},
+		"unknown field":            {"a misspelt field would be silently ignored", map[string]string{"b.yaml": strings.Replace(site("s", "t"), "templateId", "template", 1)}, []string{"b.yaml", "spec.template:"}},
 		"missing template":         {"a reference to nothing can't be applied", map[string]string{"b.yaml": site("s", "nowhere")}, []string{"b.yaml", `template "nowhere"`}},
 		"reference to what leaves": {"a deletion must not break what stays", map[string]string{"a.yaml": "", "x.yaml": "y: 1\n"}, []string{"b.yaml", `template "t"`}},
 		"twice":                    {"two manifests of one entity would fight", map[string]string{"e.yaml": site("s", "")}, []string{"e.yaml", "b.yaml"}},

@@ -120,7 +120,7 @@ func TestOSM(t *testing.T) {
 	}
 	server.LCM(func(osmtest.Operation) string { return "timed out" })
 	r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "9")})
-	if err := w.controller.Call(t.Context(), "osm"); err != nil {
+	if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
 		t.Fatal(err)
 	}
 	w.until("osm", "told of the failure", func(s tko.Source) bool {
@@ -171,7 +171,7 @@ func TestOSM(t *testing.T) {
 	// So does one whose file can't be read. As nobody knows which one it is about,
 	// what left stays until it can be.
 	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: [\n", "deploy/b.osmops.yaml": "", "deploy/c.osmops.yaml": instanceFile("c", "1")})
-	w.refused("osm", tko.SourceReasonInvalid, "deploy/a.osmops.yaml", "nothing is removed until that is right")
+	w.refused("osm", tko.SourceReasonInvalid, "deploy/a.osmops.yaml", "nothing is removed until that is corrected")
 	w.until("osm", "the other is made", func(tko.Source) bool {
 		c, there := server.Instance("c")
 		return there && c.State == "READY"
@@ -222,7 +222,7 @@ func TestConnectionFilesOfOthers(t *testing.T) {
 		"a system file":      "/etc/passwd",
 	} {
 		r.push(osmFiles(file))
-		if err := w.controller.Call(t.Context(), "osm"); err != nil {
+		if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
 			t.Fatal(err)
 		}
 		s := w.until("osm", why, func(s tko.Source) bool {

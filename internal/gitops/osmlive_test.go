@@ -84,7 +84,7 @@ func TestSyncComparesWithOSM(t *testing.T) {
 	before, _ := server.Instance("a")
 	w.until("osm", "settled", func(s tko.Source) bool { return !s.Enqueued })
 	server.Vanish("a")
-	if err := w.controller.Call(t.Context(), "osm"); err != nil {
+	if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
 		t.Fatal(err)
 	}
 	s := w.until("osm", "looked at", func(s tko.Source) bool { return !s.Enqueued && ready(s).Status == tko.ConditionTrue })

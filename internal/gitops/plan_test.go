@@ -97,9 +97,9 @@ func TestPlanTellsWhatChanges(t *testing.T) {
 		`update site "lagos"`: append([]string{
 			`metadata["Tier.level"]: "a" → "b"`, `metadata.more: (none) → "new"`, `metadata.region: (none) → "west"`, `metadata.tier: "edge" → (none)`,
 		}, inherited...),
-		`update site "same" (somebody changed it: test)`: {`metadata.theirs: "x" → (none)`},
-		`create site "new"`:   nil,
-		`delete site "accra"`: nil,
+		`update site "same" (it was changed by test)`: {`metadata.theirs: "x" → (none)`},
+		`create site "new"`:                           nil,
+		`delete site "accra"`:                         nil,
 		`update deployment "d"`: append([]string{
 			`metadata["Tier.level"]: "a" → "b"`, `metadata.more: (none) → "new"`, `metadata.tier: "edge" → (none)`,
 		}, append(inherited, `v1 ConfigMap "mine": added`, `v1 ConfigMap "own": removed`)...),
@@ -146,7 +146,7 @@ func TestPlanSaysHowManyDeploymentsKeepTheEarlierRevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{`template "t" changes: 2 deployments that were made from it keep the earlier revision (tko deployment list --outdated --template-id t)`}
+	want := []string{`template "t" changes: 2 deployments made from it keep the earlier revision (tko deployment list --outdated --template-id t)`}
 	if diff := cmp.Diff(want, preview.Plan.Messages); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -271,8 +271,8 @@ func TestPlanReadsLists(t *testing.T) {
 	if _, err := w.DeleteSite(t.Context(), "m09"); err != nil {
 		t.Fatal(err)
 	}
-	restored := []string{`update site "m05" (somebody changed it: test)`, `create site "m09" (somebody removed it)`}
-	again := `create deployment "d07" (somebody removed it)`
+	restored := []string{`update site "m05" (it was changed by test)`, `create site "m09" (it was deleted)`}
+	again := `create deployment "d07" (it was deleted)`
 	// The template is asked for, and the site whose change is told.
 	look("somebody was here", 2, 2*ours+2, 2, append(restored[:2:2], again)...)
 

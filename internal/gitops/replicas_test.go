@@ -332,12 +332,12 @@ func TestUnchangedAsksNothing(t *testing.T) {
 	<-c.looked
 	// The first look that is called for after something was applied compares that
 	// with TKO.
-	if err := controller.Call(ctx, "fleet"); err != nil {
+	if err := controller.Enqueue(ctx, "fleet"); err != nil {
 		t.Fatal(err)
 	}
 	before := look()
 	for range 3 {
-		if err := controller.Call(ctx, "fleet"); err != nil {
+		if err := controller.Enqueue(ctx, "fleet"); err != nil {
 			t.Fatal(err)
 		}
 		if after := look(); after != before {

@@ -51,7 +51,7 @@ func TestCleanedFolderRemovesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "a is back", func() bool {
-				if err := w.controller.Call(t.Context(), "fleet"); err != nil {
+				if err := w.controller.Enqueue(t.Context(), "fleet"); err != nil {
 					t.Fatal(err)
 				}
 				_, err := w.Template(t.Context(), "a", 0)

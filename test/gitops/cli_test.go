@@ -84,7 +84,7 @@ func TestCommand(t *testing.T) {
 	run(7, "create", "gitops", "plan", "--dir", dir, "--name", "fleet", "--exit-code", "-o", "table")
 	run(0, "accra", "gitops", "plan", "--dir", dir, "-o", "json")
 	write(map[string]string{"new.yaml": strings.Replace(aSite("accra"), "siteId", "siteID", 1)})
-	run(2, `new.yaml: Site "": spec.siteID isn't known`, "gitops", "plan", "--dir", dir)
+	run(2, `new.yaml: Site "": unknown field spec.siteID`, "gitops", "plan", "--dir", dir)
 	if out, _, _ := server.CLI("site", "list", "-o", "bare"); strings.Contains(out, "accra") {
 		t.Error("a plan has changed something")
 	}

@@ -25,7 +25,7 @@ func TestFollow(t *testing.T) {
 	w := newWorld(t, flux.Options{})
 	repository, source := fluxtest.NewRepository(t), w.source("GitRepository", "fleet")
 	w.gitOps("fleet", source)
-	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet is not there")
+	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet: not found")
 	w.Create(t, source)
 	w.Fail(t, source, "no route to host")
 	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet has no artifact yet: no route to host")
@@ -83,7 +83,7 @@ func TestBrokenDisturbNoOther(t *testing.T) {
 	repository.Commit(map[string]string{"a.yaml": template("a", "1")})
 	w.Break(away, http.StatusServiceUnavailable)
 	w.Publish(t, away, fluxtest.NewRepositoryWith(t, map[string]string{"b.yaml": template("b", "1")}))
-	a := w.Keep(forged, "main@sha1:0001", repository.Archive(repository.Head()))
+	a := w.Retain(forged, "main@sha1:0001", repository.Archive(repository.Head()))
 	a.Digest = "sha256:" + strings.Repeat("0", 64)
 	w.SetCondition(t, forged, a)
 	w.Offer(t, wild, "main@sha1:0002", archive(t, member{name: "../../a.yaml", content: template("w", "1")}), nil)
@@ -100,7 +100,7 @@ func TestBrokenDisturbNoOther(t *testing.T) {
 			t.Errorf("beside broken ones, a is %q, not %q", got, value)
 		}
 	}
-	for name, want := range map[string]string{"away": "503", "forged": "not what its source says", "wild": "leads out"} {
+	for name, want := range map[string]string{"away": "503", "forged": "but its source states", "wild": "leads out"} {
 		if got := w.field(name, readyMessage); !strings.Contains(got, want) {
 			t.Errorf("%s says %q", name, got)
 		}
@@ -126,9 +126,9 @@ func TestArtifactGone(t *testing.T) {
 	w.becomes("fleet", ".status.lastAppliedRevision", first.Revision)
 
 	var late fluxtest.Artifact // what the status says when two newer ones are there
-	for i := range fluxtest.Kept + 1 {
+	for i := range fluxtest.Retained + 1 {
 		commit := repository.Commit(map[string]string{"a.yaml": template("a", fmt.Sprint("later ", i))})
-		if a := w.Keep(source, "main@sha1:"+commit, repository.Archive(commit)); i == 0 {
+		if a := w.Retain(source, "main@sha1:"+commit, repository.Archive(commit)); i == 0 {
 			late = a
 		}
 	}
@@ -361,7 +361,7 @@ func TestNotify(t *testing.T) {
 	failed(4, a)
 	// What can't be got is not the fault of the revision that was tried before it.
 	commit := repository.Commit(map[string]string{"a.yaml": template("a", "2")})
-	a = w.Keep(source, "main@sha1:"+commit, repository.Archive(commit))
+	a = w.Retain(source, "main@sha1:"+commit, repository.Archive(commit))
 	a.Digest = "sha256:" + strings.Repeat("0", 64)
 	w.SetCondition(t, source, a)
 	failed(6, a)
@@ -405,7 +405,7 @@ func TestSourceDeletedAndMadeAgain(t *testing.T) {
 	w.gitOps("fleet", source)
 	w.becomes("fleet", readyStatus, "True")
 	w.Delete(t, source)
-	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet is not there")
+	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet: not found")
 	w.becomes("fleet", readyStatus, "False")
 	if again := w.Publish(t, source, repository); again.Revision != a.Revision || again.Digest != a.Digest {
 		t.Fatalf("the artifact is %+v, and was %+v", again, a)

@@ -56,7 +56,7 @@ func TestNetworkServices(t *testing.T) {
 	repository := fluxtest.NewRepositoryWith(t, network("/etc/osmops/nbi-connection.yaml", map[string]string{"sites/07.osmops.yaml": service("edge-upf-07", "2")}))
 	w.Kubectl(t, "-n", w.namespace, "create", "secret", "generic", "nbi-connection", "--from-literal=nbi-connection.yaml="+connectionTo(mano))
 	const osm = "osm: {connectionSecretRef: {name: nbi-connection}}"
-	a := w.Keep(forged, "main@sha1:0007", repository.Archive(repository.Head()))
+	a := w.Retain(forged, "main@sha1:0007", repository.Archive(repository.Head()))
 	a.Digest = "sha256:" + strings.Repeat("f", 64)
 	w.SetCondition(t, forged, a)
 	w.gitOps("forged", forged, osm)

@@ -101,10 +101,10 @@ func TestWrong(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ text, says string }{
 		"kind":             {head + "Siet\nspec: {siteId: s}\n", "Template, Site, Deployment or Plugin"},
-		"field":            {head + "Site\nspec: {siteID: s}\n", "spec.siteID isn't known"},
+		"field":            {head + "Site\nspec: {siteID: s}\n", "unknown field spec.siteID"},
 		"root field":       {head + "Site\nsepc: {}\n", `"sepc"`},
 		"namespace":        {head + "Site\nmetadata: {namespace: x}\nspec: {siteId: s}\n", "namespace"},
-		"no name":          {head + "Site\n", "spec.siteId: give it one"},
+		"no name":          {head + "Site\n", "metadata.name and spec.siteId are both empty"},
 		"two names":        {head + "Site\nmetadata: {name: a}\nspec: {siteId: b/c}\n", `"b-002fc"`},
 		"alphabet":         {head + "Site\nspec: {siteId: 'a b'}\n", "a b"},
 		"number":           {head + "Site\nmetadata: {labels: {a: 1}}\nspec: {siteId: s}\n", "quote it"},

@@ -130,7 +130,7 @@ func TestPGP(t *testing.T) {
 			}
 		})
 	}
-	for name, want := range map[string]string{"locked.asc": "has a passphrase", "key.txt": "PGP keys can't be read", "pgp.yaml": "PGP keys can't be read"} {
+	for name, want := range map[string]string{"locked.asc": "has a passphrase", "key.txt": "PGP keys can't be parsed", "pgp.yaml": "PGP keys can't be parsed"} {
 		if _, err := sops.ParsePGPKeys(file(t, name)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -164,8 +164,8 @@ func TestRefuse(t *testing.T) {
 	}{
 		"no key":         {why: "plain text isn't what is there", data: file(t, "all.yaml"), kind: tko.ErrDenied, want: "no key is given"},
 		"another key":    {why: "nobody can", data: file(t, "other.yaml"), keys: keys(t), kind: tko.ErrDenied, want: "other keys"},
-		"changed value":  {why: "what isn't encrypted is signed, too", data: replace("regex.yaml", "edge-upf-07", "edge-upf-08"), keys: keys(t), kind: tko.ErrDenied, want: "don't fit its MAC"},
-		"removed value":  {why: "the MAC is of all values", data: replace("regex.yaml", count, ""), keys: keys(t), kind: tko.ErrDenied, want: "don't fit its MAC"},
+		"changed value":  {why: "what isn't encrypted is signed, too", data: replace("regex.yaml", "edge-upf-07", "edge-upf-08"), keys: keys(t), kind: tko.ErrDenied, want: "don't match its MAC"},
+		"removed value":  {why: "the MAC is of all values", data: replace("regex.yaml", count, ""), keys: keys(t), kind: tko.ErrDenied, want: "don't match its MAC"},
 		"moved value":    {why: "a secret in a field that is shown", data: replace("regex.yaml", "replicaCount: ENC", "description: ENC"), keys: keys(t), kind: tko.ErrDenied, want: "description: can't be decrypted"},
 		"broken value":   {why: "bits flip", data: replace("regex.yaml", "data:", "data:AA"), keys: keys(t), kind: tko.ErrDenied, want: "replicaCount"},
 		"plain value":    {why: "somebody put it in place of the encrypted one", data: replace("regex.yaml", strings.TrimSpace(count), "count: 3"), keys: keys(t), kind: tko.ErrDenied, want: "count: is not encrypted"},
