@@ -64,7 +64,7 @@ What happened:
 What it waits for:
   Placed: WaitsForApproval: would create 1: tko deployment approve D1
   child D2 (nf/smf:v1 at lagos/1): Prepared: PluginFailed: boom (tried 3 times, again in 12s at the latest)
-  child D4 (nf/smf:v1 at lagos/3): Prepared: New: no preparer has looked at it yet
+  child D4 (nf/smf:v1 at lagos/3): Prepared: New: no preparer has processed it yet
 `
 	got := strings.Replace(r.out, noon.Add(-time.Hour).Local().Format(time.DateTime), "TIME", 1)
 	if diff := cmp.Diff(want, got); diff != "" || r.code != 0 || r.err != "" {

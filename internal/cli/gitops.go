@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) gitopsCommand() *cobra.Command {
-	return group("gitops", "Sources that TKO is kept in step with",
+	return group("gitops", "GitOps sources",
 		a.gitopsStatus(), a.gitopsPlan(), a.gitopsSync(), a.gitopsApprove())
 }
 
@@ -58,10 +58,10 @@ func sourceMessage(s tko.Source) string {
 	return ""
 }
 
-// onOneLine is a text of which each line is about something else.
+// onOneLine joins the lines of a message, each of which reports another problem.
 func onOneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
-// shortRevision is a revision for people: its name, and the start of its hash.
+// shortRevision returns a revision for users: its name, and the start of its hash.
 func shortRevision(revision string) string {
 	const most = 12
 	for i, c := range revision {
@@ -107,10 +107,10 @@ func operationRows(operations []tko.SourceOperation) []any {
 func (a *app) gitopsStatus() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [NAME]",
-		Short: "How sources are, or all about one",
-		Long: `How sources are: the revision that is applied, the one that was tried last, and
-what is in the way. With a name, all about that source: its conditions, what it
-owns, and what was done for it last.`,
+		Short: "Show the status of sources, or the details of one",
+		Long: `Show the status of sources: the applied revision, the last attempted one, and
+problems. With a name, show the details of that source: its conditions, its
+inventory, and its last operations.`,
 		Example:           "  tko gitops status\n  tko gitops status fleet -o yaml",
 		Args:              arguments(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -146,7 +146,7 @@ func sequence[T any](items []T) iter.Seq2[T, error] {
 	}
 }
 
-// printSource tells people all about a source.
+// printSource writes the details of a source for users.
 func (a *app) printSource(s tko.Source, wide bool) error {
 	text := func(name, s string) fact { return fact{name, name, s, s} }
 	facts := []fact{
@@ -207,11 +207,11 @@ func (a *app) gitopsSync() *cobra.Command {
 	var wait sourceWait
 	cmd := &cobra.Command{
 		Use:   "sync NAME…",
-		Short: "Have sources looked at now",
-		Long: `Have sources looked at now, and compared with what is there: with TKO, if
-anything changed there, and with Open Source MANO. With --wait, the command ends
-when each of them was looked at since, and nothing is under way in it any more:
-with 0 if all are ready, and with 1 if one isn't, or if the time is over.`,
+		Short: "Reconcile sources now",
+		Long: `Reconcile sources now, and compare them with TKO, if anything changed there, and
+with Open Source MANO. With --wait, the command ends when each of them has been
+reconciled since, and no operation is in progress in it: with 0 if all are ready,
+and with 1 if one isn't, or after the timeout.`,
 		Example:           "  tko gitops sync fleet\n  tko gitops sync fleet services --wait --wait-timeout 10m",
 		Args:              arguments(1, -1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -232,22 +232,23 @@ with 0 if all are ready, and with 1 if one isn't, or if the time is over.`,
 	return cmd
 }
 
-// A sourceWait says whether to wait until sources were looked at.
+// A sourceWait has a command wait until sources are reconciled.
 type sourceWait struct {
 	wait    bool
 	timeout time.Duration
 }
 
 func (w *sourceWait) flags(f *pflag.FlagSet) {
-	f.BoolVar(&w.wait, "wait", false, "wait until they were looked at, and say whether they are ready")
-	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "wait at most for this `time` (0: no limit)")
+	f.BoolVar(&w.wait, "wait", false, "wait until the sources are reconciled, and report whether they are ready")
+	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "`time` to wait at most (0: no limit)")
 }
 
-// sourceLook is how often sources that are waited for are asked about.
-const sourceLook = 200 * time.Millisecond
+// sourcePoll is the interval of polling sources while waiting.
+const sourcePoll = 200 * time.Millisecond
 
-// settled waits until sources were looked at since they were called for, and
-// nothing is under way in them. The error says which aren't ready, and why.
+// settled waits until sources have been reconciled since they were enqueued, and no
+// operation is in progress in them. The error names those that aren't ready, and
+// why.
 func (w *sourceWait) settled(ctx context.Context, s *session, names []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -262,7 +263,7 @@ func (w *sourceWait) settled(ctx context.Context, s *session, names []string) er
 		case errors.Is(context.Cause(ctx), errWaitTimeout):
 			return &hintedError{
 				err:  fmt.Errorf("source %q is not settled after %v: %s", name, w.timeout, underWay(source)),
-				hint: "it goes on by itself: see tko gitops status " + name,
+				hint: "reconciliation continues: see tko gitops status " + name,
 			}
 		case err != nil:
 			return err
@@ -279,8 +280,8 @@ func (w *sourceWait) settled(ctx context.Context, s *session, names []string) er
 	return nil
 }
 
-// settledSource answers a source once it is settled; how it is until then, with
-// an error.
+// settledSource returns a source once it is settled. With an error, it returns the
+// source as it was read last.
 func settledSource(ctx context.Context, s *session, name string) (tko.Source, error) {
 	var source tko.Source
 	for {
@@ -294,23 +295,24 @@ func settledSource(ctx context.Context, s *session, name string) (tko.Source, er
 		select {
 		case <-ctx.Done():
 			return source, context.Cause(ctx)
-		case <-time.After(sourceLook):
+		case <-time.After(sourcePoll):
 		}
 	}
 }
 
-// progressing says whether something goes on that the last look began.
+// progressing reports whether an operation of the last reconciliation is in
+// progress.
 func progressing(source tko.Source) bool {
 	c := readiness(source)
 	return c.Status == tko.ConditionUnknown && c.Reason == tko.SourceReasonProgressing
 }
 
-// underWay is what a source that isn't settled is at.
+// underWay returns why a source isn't settled.
 func underWay(source tko.Source) string {
 	if progressing(source) {
 		return readiness(source).Message
 	}
-	return "nobody has looked at it since it was called for"
+	return "it has not been reconciled since it was enqueued"
 }
 
 func readiness(source tko.Source) tko.Condition {
@@ -325,9 +327,9 @@ func readiness(source tko.Source) tko.Condition {
 func (a *app) gitopsApprove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve NAME DIGEST",
-		Short: "Agree to a removal that is beyond a source's budget",
-		Long: `Agree to a removal that is beyond a source's budget. The source's status says
-what would be removed, and its digest: what has changed by then has another.`,
+		Short: "Approve a removal that exceeds a source's budget",
+		Long: `Approve a removal that exceeds a source's budget. The source's status lists the
+removal and its digest. If the removal changes, so does its digest.`,
 		Example:           "  tko gitops approve fleet 8f14e45fceea167a",
 		Args:              arguments(2, 2),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -336,7 +338,7 @@ what would be removed, and its digest: what has changed by then has another.`,
 				return struct{}{}, s.EnqueueSources(ctx, args[:1], false, args[1])
 			})
 			if err == nil {
-				a.notice("approved what source %q asked for", args[0])
+				a.notice("approved the removal of source %q", args[0])
 			}
 			return err
 		}),

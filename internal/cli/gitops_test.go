@@ -97,14 +97,14 @@ func TestSync(t *testing.T) {
 			map[string][]tko.Source{"a": {ready, old}},
 			[]string{"a", "--wait", "--wait-timeout=3s"},
 			exitOther,
-			"tko: source \"a\" is not settled after 3s: nobody has looked at it since it was called for\nhint: it goes on by itself: see tko gitops status a\n",
+			"tko: source \"a\" is not settled after 3s: it has not been reconciled since it was enqueued\nhint: reconciliation continues: see tko gitops status a\n",
 		},
 		"slow": {
 			"the message says what goes on",
 			map[string][]tko.Source{"a": {under}},
 			[]string{"a", "--wait", "--wait-timeout=3s"},
 			exitOther,
-			"tko: source \"a\" is not settled after 3s: instance a is on its way\nhint: it goes on by itself: see tko gitops status a\n",
+			"tko: source \"a\" is not settled after 3s: instance a is on its way\nhint: reconciliation continues: see tko gitops status a\n",
 		},
 		"unknown": {"nothing is called then", nil, []string{"a", "--wait"}, exitNotFound, "tko: source \"a\": not found\n"},
 	}
@@ -216,11 +216,11 @@ func TestPlanReportsWhatIsNotInTheTable(t *testing.T) {
 		"no changes": {want: result{err: "nothing would change\n"}},
 		"a new source": {
 			plan: SourcePlan{New: true},
-			want: result{err: "there is no source \"fleet\" yet: this is what a new one would do (--name says which source is meant)\nnothing would change\n"},
+			want: result{err: "source \"fleet\": not found: these are the changes of a new one (to plan an existing source, set --name)\nnothing would change\n"},
 		},
 		"notices": {
 			plan: SourcePlan{Warnings: []string{"a warning"}, OSMSkipped: true, Messages: []string{"a message"}},
-			want: result{err: "a warning\nthe tree is for Open Source MANO, too: give --connection to see what it would change there\na message\nnothing would change\n"},
+			want: result{err: "a warning\nthe tree holds network services for Open Source MANO, too: give --connection to compare them\na message\nnothing would change\n"},
 		},
 		"refused": {
 			plan: SourcePlan{Refused: []error{errors.New("x.yaml: refused")}},
@@ -233,7 +233,7 @@ func TestPlanReportsWhatIsNotInTheTable(t *testing.T) {
 		"an invalid tree": {err: invalid, want: result{err: "tko: a.yaml is wrong\n", code: exitUsage}},
 		"an invalid tree of a new source": {
 			plan: SourcePlan{New: true}, err: invalid,
-			want: result{err: "tko: a.yaml is wrong\nhint: there is no source \"fleet\" yet: --name says which one is meant\n", code: exitUsage},
+			want: result{err: "tko: a.yaml is wrong\nhint: source \"fleet\": not found: to plan an existing source, set --name\n", code: exitUsage},
 		},
 		"missing keys": {
 			plan: SourcePlan{New: true, KeysMissing: true}, err: tko.Errorf(tko.ErrDenied, "a.yaml is encrypted"),
@@ -260,7 +260,7 @@ func TestPlanTellsAllThatIsWrong(t *testing.T) {
 		}
 		err := a.wrongTree(errors.Join(all...), "fleet", SourcePlan{})
 		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-		if len(lines) != min(n, 1001) || lines[len(lines)-1] != last || err.Error() != fmt.Sprintf("%d things are wrong with the tree", n) {
+		if len(lines) != min(n, 1001) || lines[len(lines)-1] != last || err.Error() != fmt.Sprintf("the tree has %d problems", n) {
 			t.Errorf("%d problems: %d lines, the last is %q; %v", n, len(lines), lines[len(lines)-1], err)
 		}
 	}

@@ -114,15 +114,15 @@ func (a *app) gitopsPlan() *cobra.Command {
 	o := PlanOptions{}
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "What a working tree would change, without changing it",
-		Long: `What a working tree would change if it were the next revision of a source,
-without changing anything: made for pull requests. The server validates what it
-would be given. What changes of an entity is told field by field, the first 20,
-and without the values of Secrets. Network services in Open Source MANO are looked
-at if a connection file is given; of their values, only which change is told.
+		Short: "Show what a working tree would change",
+		Long: `Show what a working tree would change if it were the next revision of a source, for
+example in a pull request. Nothing is changed. The server validates the entities.
+For each entity, the first 20 changed fields are shown, without the values of
+Secrets. Network services in Open Source MANO are compared if a connection file is
+given; of their values, only the paths that change are shown.
 
 With --exit-code the exit code is 7 if something would change, and 0 if not.
-A tree that is wrong is 2, as the input of every command.`,
+If the tree is invalid, it is 2, as for all invalid input.`,
 		Example:           "  tko gitops plan --dir . --name fleet\n  tko gitops plan --dir ./fleet --path sites --exit-code",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -144,28 +144,28 @@ A tree that is wrong is 2, as the input of every command.`,
 				return a.wrongTree(err, o.Name, plan)
 			}
 			if plan.New {
-				a.notice("there is no source %q yet: this is what a new one would do (--name says which source is meant)", o.Name)
+				a.notice("source %q: not found: these are the changes of a new one (to plan an existing source, set --name)", o.Name)
 			}
 			return a.printPlan(ctx, s, plan, exitCode)
 		}),
 	}
 	f := cmd.Flags()
 	f.StringVar(&dir, "dir", ".", "`folder` of the working tree")
-	f.StringVar(&o.Name, "name", "", "`name` of the source (default: that of the folder)")
-	f.StringVar(&o.Path, "path", "", "`folder` of the manifests in it (default: everything)")
-	f.BoolVar(&o.Prune, "prune", true, "the source removes what left it")
-	f.BoolVar(&o.Adopt, "adopt", false, "the source takes over what is there already")
-	f.StringVar(&o.Connection, "connection", "", "connection `file` of the Open Source MANO that the tree is for")
-	f.StringVar(&o.AgeKeys, "age-keys", "", "`file` of age keys for what is encrypted with SOPS")
-	f.StringVar(&o.PGPKeys, "pgp-keys", "", "`file` of private PGP keys for what is encrypted with SOPS")
-	f.BoolVar(&exitCode, "exit-code", false, "exit with 7 if something would change")
+	f.StringVar(&o.Name, "name", "", "`name` of the source (default: the folder's)")
+	f.StringVar(&o.Path, "path", "", "`folder` of the manifests in the tree (default: all)")
+	f.BoolVar(&o.Prune, "prune", true, "the source deletes entities whose manifests were removed")
+	f.BoolVar(&o.Adopt, "adopt", false, "the source takes over existing entities")
+	f.StringVar(&o.Connection, "connection", "", "connection `file` of Open Source MANO")
+	f.StringVar(&o.AgeKeys, "age-keys", "", "`file` of age keys for files encrypted with SOPS")
+	f.StringVar(&o.PGPKeys, "pgp-keys", "", "`file` of private PGP keys for files encrypted with SOPS")
+	f.BoolVar(&exitCode, "exit-code", false, "exit code 7 if something would change")
 	return cmd
 }
 
 // wrongTree prints the problems of a working tree, each on a line of its own.
 func (a *app) wrongTree(err error, name string, plan SourcePlan) error {
 	const most = 1000
-	told := err
+	printed := err
 	if lines := strings.Split(err.Error(), "\n"); len(lines) > 1 {
 		for _, line := range lines[:min(most, len(lines))] {
 			fmt.Fprintln(a.streams.Err, printable(line))
@@ -173,15 +173,15 @@ func (a *app) wrongTree(err error, name string, plan SourcePlan) error {
 		if more := len(lines) - most; more > 0 {
 			fmt.Fprintf(a.streams.Err, "and %d more\n", more)
 		}
-		told = &summary{err: err, text: fmt.Sprintf("%d things are wrong with the tree", len(lines))}
+		printed = &summary{err: err, text: fmt.Sprintf("the tree has %d problems", len(lines))}
 	}
 	switch {
 	case plan.KeysMissing:
-		return &hintedError{err: told, hint: "give --age-keys or --pgp-keys"}
+		return &hintedError{err: printed, hint: "give --age-keys or --pgp-keys"}
 	case plan.New:
-		return &hintedError{err: told, hint: fmt.Sprintf("there is no source %q yet: --name says which one is meant", name)}
+		return &hintedError{err: printed, hint: fmt.Sprintf("source %q: not found: to plan an existing source, set --name", name)}
 	}
-	return told
+	return printed
 }
 
 // A summary is an error whose parts were printed before.
@@ -193,12 +193,13 @@ type summary struct {
 func (s *summary) Error() string { return s.text }
 func (s *summary) Unwrap() error { return s.err }
 
+// printPlan prints a plan. With exitCode, the error is errChanges if there are any.
 func (a *app) printPlan(ctx context.Context, s *session, plan SourcePlan, exitCode bool) error {
 	for _, warning := range plan.Warnings {
 		a.notice("%s", warning)
 	}
 	if plan.OSMSkipped {
-		a.notice("the tree is for Open Source MANO, too: give --connection to see what it would change there")
+		a.notice("the tree holds network services for Open Source MANO, too: give --connection to compare them")
 	}
 	for _, message := range plan.Messages {
 		a.notice("%s", message)

@@ -392,7 +392,7 @@ func TestReadRefuses(t *testing.T) {
 		"a path that leads out":       {dir + "/big.zip!/../x", "has a .. in it", true},
 		"no such path":                {repo + "!/nowhere", `no "nowhere"`, true},
 		"no such branch":              {repo + "#nowhere", `no branch, tag or commit "nowhere"`, true},
-		"no such repository":          {dir + "/nowhere.git", "no such repository", true},
+		"no such repository":          {dir + "/nowhere.git", "repository not found", true},
 		"not a repository":            {"git:" + dir + "/two", "no git repository", true},
 		"http says no":                {web.URL + "/x.yaml", "404", false},
 		"http, no password in errors": {withPassword + "/x.yaml", "ada:xxxxx@", false},

@@ -76,9 +76,9 @@ func TestCommand(t *testing.T) {
 
 	// A tree that would change nothing, something, and one that is wrong.
 	run(0, "nothing would change", "gitops", "plan", "--dir", dir, "--exit-code", "-o", "table")
-	run(2, "hint: there is no source \"flete\" yet", "gitops", "plan", "--dir", dir, "--name", "flete")
-	run(2, "\ntko: 26 things are wrong with the tree\n", "gitops", "plan", "--dir", dir, "--name", "flete")
-	run(0, "there is no source \"other\" yet", "gitops", "plan", "--dir", t.TempDir(), "--name", "other")
+	run(2, "hint: source \"flete\": not found", "gitops", "plan", "--dir", dir, "--name", "flete")
+	run(2, "\ntko: the tree has 26 problems\n", "gitops", "plan", "--dir", dir, "--name", "flete")
+	run(0, "source \"other\": not found", "gitops", "plan", "--dir", t.TempDir(), "--name", "other")
 	write(map[string]string{"sites.yaml": strings.Replace(aSite("lagos"), "spec:", "metadata: {labels: {tier: edge}}\nspec:", 1) + many.String(), "new.yaml": aSite("accra")})
 	run(0, "\n    metadata.tier: (none) → \"edge\"\n", "gitops", "plan", "--dir", dir, "-o", "table")
 	run(7, "create", "gitops", "plan", "--dir", dir, "--name", "fleet", "--exit-code", "-o", "table")
