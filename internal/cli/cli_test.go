@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 const manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 
-func TestCommands(t *testing.T) {
+func TestCommandsPrintResultsAndErrors(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "package.yaml")
 	if err := os.WriteFile(file, []byte(manifest+"---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"), 0o600); err != nil {
@@ -288,7 +288,7 @@ func TestModStartWritesThePackage(t *testing.T) {
 	}
 }
 
-func TestOutput(t *testing.T) {
+func TestEachFormatMatchesItsGoldenFile(t *testing.T) {
 	t.Parallel()
 	commands := map[string][]string{
 		"template-list":   {"template", "list"},
@@ -341,7 +341,7 @@ func golden(t *testing.T, name string, args ...string) {
 	})
 }
 
-func TestEmptyLists(t *testing.T) {
+func TestEmptyListsAreValidInEachFormat(t *testing.T) {
 	t.Parallel()
 	for format, want := range map[string]string{
 		formatYAML: "[]\n", formatJSON: "[]\n", formatXJSON: "[]\n", formatXML: xml.Header + "<list>\n</list>\n",
@@ -364,7 +364,7 @@ func TestXMLIsWellFormed(t *testing.T) {
 	}
 }
 
-func TestExitCodes(t *testing.T) {
+func TestExitCodesTellKindsOfErrorsApart(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		fail error
@@ -399,7 +399,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestTimeout(t *testing.T) {
+func TestServerThatDoesNotRespondEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, args := range [][]string{{"template", "delete", "x"}, {"template", "list"}} {
@@ -414,7 +414,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-func TestInterrupted(t *testing.T) {
+func TestInterruptedCommandExitsWith130(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -427,7 +427,7 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-func TestTarget(t *testing.T) {
+func TestAddressFlagsNameTheServer(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		args []string
@@ -455,7 +455,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-func TestAuthor(t *testing.T) {
+func TestChangesCarryUserAndReason(t *testing.T) {
 	t.Parallel()
 	f := example()
 	run(t, f, "", "template", "delete", "x", "--reason", "it is old")
@@ -464,7 +464,7 @@ func TestAuthor(t *testing.T) {
 	}
 }
 
-func TestEnvironment(t *testing.T) {
+func TestFlagsComeFromTheEnvironment(t *testing.T) {
 	t.Setenv("TKO_GRPC_ADDRESS", "elsewhere")
 	t.Setenv("TKO_FORMAT", "bare")
 	t.Setenv("TKO_MAX_COUNT", "7")
@@ -485,7 +485,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestLogFile(t *testing.T) {
+func TestLogGoesToTheFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
 	got := run(t, example(), "", "about", "-vv", "-l", path)
@@ -495,7 +495,7 @@ func TestLogFile(t *testing.T) {
 	}
 }
 
-func TestWait(t *testing.T) {
+func TestCreateWaitsForAllDescendants(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -519,7 +519,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-func TestWaitInVain(t *testing.T) {
+func TestWaitReportsWhyDeploymentsAreNotPrepared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := example()
@@ -535,7 +535,7 @@ hint: preparation continues once the reason is resolved: see tko deployment list
 	})
 }
 
-func TestCompletion(t *testing.T) {
+func TestShellsCompleteIDsOfTheServer(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if got := run(t, example(), "", "completion", shell); got.code != 0 || !strings.Contains(got.out, "__tko") && !strings.Contains(got.out, "_tko") {

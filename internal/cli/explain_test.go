@@ -144,7 +144,7 @@ func TestExplainShowsProseOfEarlierVersionsAsItIs(t *testing.T) {
 }
 
 // TestExplainIsBounded asks about a deployment that changed often.
-func TestExplainIsBounded(t *testing.T) {
+func TestExplainLimitsRevisionsAndChildren(t *testing.T) {
 	t.Parallel()
 	f := &fake{deployments: func() []tko.Deployment {
 		return []tko.Deployment{{ID: "D1", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 5000}}}
@@ -159,7 +159,7 @@ func TestExplainIsBounded(t *testing.T) {
 }
 
 // TestGetSaysWhy gets a deployment that isn't prepared.
-func TestGetSaysWhy(t *testing.T) {
+func TestGetPrintsWhyItIsNotPrepared(t *testing.T) {
 	t.Parallel()
 	r := run(t, example(), "", "deployment", "get", "D2")
 	if want := "deployment \"D2\" is not prepared: PluginFailed: boom\n"; r.err != want || r.code != 0 {

@@ -55,7 +55,7 @@ func (s *sourced) run(ctx context.Context, args ...string) result {
 	return runServer(ctx, s.fake, s, "", args...)
 }
 
-func TestSync(t *testing.T) {
+func TestSyncWaitsUntilSourcesAreReconciled(t *testing.T) {
 	t.Parallel()
 	ready := sourceAt(false, tko.ConditionTrue, tko.SourceReasonSucceeded, "applied")
 	old := sourceAt(true, tko.ConditionTrue, tko.SourceReasonSucceeded, "applied long ago")
@@ -249,7 +249,7 @@ func TestPlanReportsWhatIsNotInTheTable(t *testing.T) {
 }
 
 // The command prints all that is wrong with a tree, each on a line, and says how many more there are beyond a bound.
-func TestPlanTellsAllThatIsWrong(t *testing.T) {
+func TestPlanPrintsEachProblemOfATree(t *testing.T) {
 	t.Parallel()
 	for n, last := range map[int]string{60: "problem 59", 1003: "and 3 more"} {
 		var out, errs bytes.Buffer

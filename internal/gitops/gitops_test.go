@@ -12,7 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops"
 )
 
-func TestAsTheRepositorySays(t *testing.T) {
+func TestEntitiesFollowTheRepository(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	first := r.push(map[string]string{
@@ -198,7 +198,7 @@ func TestRemovalsBeyondTheBudgetWait(t *testing.T) {
 	}
 }
 
-func TestOthersAreLeftAlone(t *testing.T) {
+func TestEntitiesOfOthersStayUnchanged(t *testing.T) {
 	t.Parallel()
 	c := data(t)
 	for id, template := range map[tko.SiteID]tko.TemplateID{"same": "", "other": ""} {
@@ -241,7 +241,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	w.refused("second", tko.SourceReasonInvalid, `source "fleet"`)
 }
 
-func TestBrokenSourceDisturbsNoOther(t *testing.T) {
+func TestBrokenSourceAffectsNoOther(t *testing.T) {
 	t.Parallel()
 	r, away := newRepo(t), newRepo(t)
 	first := r.push(map[string]string{"a.yaml": site("s", "")})

@@ -65,7 +65,7 @@ func TestDependentIsReadyAgainAfterAnOutage(t *testing.T) {
 }
 
 // A branch that is reset to what is applied is applied.
-func TestReadyAgainAfterABadRevisionIsTakenBack(t *testing.T) {
+func TestReadyAgainAfterABadRevisionIsReverted(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	good := r.push(map[string]string{"a.yaml": template("a", "1")})

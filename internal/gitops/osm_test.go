@@ -73,7 +73,7 @@ func osmSpec(t testing.TB, r *repo) gitops.Spec {
 
 // The whole life of a repository of OSM Ops: what is pushed is there, what is
 // changed changes, what leaves goes.
-func TestOSM(t *testing.T) {
+func TestNetworkServicesFollowTheRepository(t *testing.T) {
 	t.Parallel()
 	server := osmtest.Start(t, osmtest.Options{Delay: 10 * time.Millisecond})
 	dir := connections(t, server)
@@ -205,7 +205,7 @@ func TestOSM(t *testing.T) {
 }
 
 // Whoever writes a repository chooses the connection file: it can't be any file.
-func TestConnectionFilesOfOthers(t *testing.T) {
+func TestConnectionFilesOutsideAllowedFoldersAreRefused(t *testing.T) {
 	t.Parallel()
 	server := osmtest.Start(t, osmtest.Options{})
 	mine, others := connections(t, server), connections(t, server)
@@ -238,9 +238,9 @@ func TestConnectionFilesOfOthers(t *testing.T) {
 	}
 }
 
-// Controllers that die at random moments make no instance twice, and forget
-// none: also when what they asked for was done and nobody heard of it.
-func TestOSMSurvives(t *testing.T) {
+// Controllers that die at random moments create no instance twice and lose none,
+// even if the response to a request is lost.
+func TestRestartedControllerCreatesNoSecondInstance(t *testing.T) {
 	t.Parallel()
 	const instances = 8
 	server := osmtest.Start(t, osmtest.Options{Delay: 5 * time.Millisecond, Pickup: 5 * time.Millisecond})
@@ -278,10 +278,9 @@ func TestOSMSurvives(t *testing.T) {
 	}
 }
 
-// A request that comes after the controller that sent it died, and after the next
-// one looked, makes no instance twice: what is about to be asked for is kept
-// before it is.
-func TestOSMHearsOfItLate(t *testing.T) {
+// A request may arrive after its controller died and the next one compared. It
+// creates no second instance, because the intent is stored before the request.
+func TestLateRequestToOSMCreatesNoSecondInstance(t *testing.T) {
 	t.Parallel()
 	server := osmtest.Start(t, osmtest.Options{})
 	held := make(chan struct{})

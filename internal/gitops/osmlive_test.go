@@ -128,7 +128,7 @@ func operations(s tko.Source) (all []string) {
 	return all
 }
 
-func TestOperationsListEachChangeOnceAndSayWhatWasRefused(t *testing.T) {
+func TestOperationsListEachChangeOnceWithRefusals(t *testing.T) {
 	t.Parallel()
 	w, r, server, _ := osmWorld(t, osmtest.Options{Delay: 5 * time.Millisecond}, "a", "b")
 	revision := r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "2"), "deploy/b.osmops.yaml": ""})
@@ -188,7 +188,7 @@ func TestAllFailingInstancesAreNamed(t *testing.T) {
 	w.refused("osm", tko.SourceReasonFailed, parts...)
 }
 
-func TestList(t *testing.T) {
+func TestListFitsIntoItsLimit(t *testing.T) {
 	t.Parallel()
 	many := strings.Split(strings.Repeat("a problem,", 1000), ",")[:1000]
 	for name, c := range map[string]struct {

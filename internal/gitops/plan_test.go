@@ -18,7 +18,7 @@ import (
 )
 
 // What a pull request would change is told field by field.
-func TestPlanTellsWhatChanges(t *testing.T) {
+func TestPlanShowsChangedFields(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	const secret = "    - {apiVersion: v1, kind: Secret, metadata: {name: s}, stringData: {password: %s}}\n"
@@ -117,7 +117,7 @@ func TestPlanTellsWhatChanges(t *testing.T) {
 
 // A template that changes reaches no deployment that was made from it, but for those
 // that the source makes anew.
-func TestPlanSaysHowManyDeploymentsKeepTheEarlierRevision(t *testing.T) {
+func TestPlanCountsDeploymentsOfEarlierRevisions(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	first := r.push(map[string]string{
@@ -215,7 +215,7 @@ func sites(n int, format string) string {
 
 // What is there is read in lists where that asks less: what is decided is the
 // same.
-func TestPlanReadsLists(t *testing.T) {
+func TestPlanReadsManyEntitiesInLists(t *testing.T) {
 	t.Parallel()
 	const ours = 60
 	var deployments strings.Builder

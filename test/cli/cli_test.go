@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func TestCommand(t *testing.T) {
+func TestScriptsOfTheCommandPass(t *testing.T) {
 	t.Parallel()
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(scripts) == 0 {
@@ -64,8 +64,8 @@ func serverFlags(t *testing.T, script string) []string {
 	return strings.Fields(flags)
 }
 
-// The client is for laptops: it has nothing in it of what only servers need.
-func TestClientIsLight(t *testing.T) {
+// The client runs on laptops: it contains no dependencies that only servers need.
+func TestClientHasFewDependencies(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "../../cmd/tko").Output()
 	if err != nil {

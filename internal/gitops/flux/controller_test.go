@@ -20,7 +20,7 @@ import (
 
 // A push becomes a revision, and that what is in TKO: made, changed, removed.
 // Everything that people look at says so.
-func TestFollow(t *testing.T) {
+func TestGitOpsObjectFollowsItsSource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	repository, source := fluxtest.NewRepository(t), w.source("GitRepository", "fleet")
@@ -75,7 +75,7 @@ func TestFollow(t *testing.T) {
 
 // A source that is broken, in whatever way, says so, and the one beside it goes
 // on. Once it is well again, so are we.
-func TestBrokenDisturbNoOther(t *testing.T) {
+func TestBrokenArtifactAffectsNoOtherSource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{Fetch: flux.FetchOptions{Tries: 2}})
 	good, away, forged, wild := w.source("GitRepository", "good"), w.source("GitRepository", "away"), w.source("GitRepository", "forged"), w.source("GitRepository", "wild")
@@ -114,9 +114,9 @@ func TestBrokenDisturbNoOther(t *testing.T) {
 	}
 }
 
-// An artifact that is collected before we get it is no failure: the next one is
-// on its way.
-func TestArtifactGone(t *testing.T) {
+// An artifact that is collected before it is fetched is no failure: a newer one
+// follows.
+func TestCollectedArtifactIsNoFailure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepository(t)
@@ -146,7 +146,7 @@ func TestArtifactGone(t *testing.T) {
 }
 
 // All kinds of sources that offer such artifacts do.
-func TestKinds(t *testing.T) {
+func TestAllKindsOfFluxAreSources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	for kind, revision := range map[string]string{"OCIRepository": "latest@sha256:0003", "Bucket": "sha256:0004", "ExternalArtifact": "any@sha512:0005"} {
@@ -164,7 +164,7 @@ func TestKinds(t *testing.T) {
 
 // The same revision with other content, as after a change of spec.ignore, is
 // taken.
-func TestSameRevisionOtherContent(t *testing.T) {
+func TestOtherContentOfTheSameRevisionIsApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepository(t)
@@ -177,7 +177,7 @@ func TestSameRevisionOtherContent(t *testing.T) {
 }
 
 // What is suspended, or waits for another, does nothing; then it does.
-func TestSuspendAndDependsOn(t *testing.T) {
+func TestSuspendedAndDependentSourcesWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source := w.source("GitRepository", "fleet")
@@ -200,7 +200,7 @@ func TestSuspendAndDependsOn(t *testing.T) {
 }
 
 // Where namespaces are tenants, nobody refers to another's.
-func TestOtherNamespaces(t *testing.T) {
+func TestReferencesToOtherNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{NoCrossNamespaceRefs: true})
 	w.Apply(t, fmt.Sprintf(`
@@ -217,7 +217,7 @@ spec: {interval: 1m, prune: true, sourceRef: {kind: GitRepository, name: theirs,
 }
 
 // What becomes of what an object owns when it goes is its deletionPolicy's.
-func TestDelete(t *testing.T) {
+func TestDeletionPolicyDecidesWhatIsDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	tests := map[string]struct {
@@ -247,7 +247,7 @@ func TestDelete(t *testing.T) {
 }
 
 // A removal beyond the budget waits until somebody writes down that it is meant.
-func TestApprove(t *testing.T) {
+func TestApprovalInTheSpecAllowsARemoval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepository(t)
@@ -275,7 +275,7 @@ func TestApprove(t *testing.T) {
 
 // Files that SOPS encrypted are read with the key of a Secret; without one, that
 // is what is said. What others have encrypted in the same repository is theirs.
-func TestDecrypt(t *testing.T) {
+func TestEncryptedManifestsAreDecrypted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source := w.source("GitRepository", "fleet")
@@ -303,7 +303,7 @@ func TestDecrypt(t *testing.T) {
 
 // Flux's notification-controller is told what happened, of the source, as
 // alerts are for Flux's kinds only, with what it needs for a commit's status.
-func TestNotify(t *testing.T) {
+func TestNotificationControllerReceivesEvents(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var told []map[string]any
@@ -368,7 +368,7 @@ func TestNotify(t *testing.T) {
 }
 
 // The API server refuses what makes no sense.
-func TestValidation(t *testing.T) {
+func TestCRDRefusesInvalidObjects(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
 	base := "apiVersion: tko.nephio.org/v1beta1\nkind: GitOps\nmetadata: {name: x, namespace: default}\nspec:\n  "
@@ -396,7 +396,7 @@ func TestValidation(t *testing.T) {
 }
 
 // A source that was deleted and is made again, with what is applied, is well again.
-func TestSourceDeletedAndMadeAgain(t *testing.T) {
+func TestSourceCreatedAgainIsReadyAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepository(t)
@@ -415,9 +415,9 @@ func TestSourceDeletedAndMadeAgain(t *testing.T) {
 	w.becomes("fleet", ".status.lastAppliedRevision", a.Revision)
 }
 
-// A commit that changes nothing that the artifact holds is a revision, too: it
-// is taken at once, and has its status.
-func TestCommitWithTheSameContent(t *testing.T) {
+// A commit that doesn't change the artifact's content is a revision, too: it is
+// applied at once, and has a commit status.
+func TestCommitWithTheSameContentIsApplied(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	statuses := map[string]bool{} // revisions that have a commit status

@@ -48,7 +48,7 @@ func replicas(s *osmtest.Server, name string) string {
 
 // From a push to a network service, and to its end. A bad artifact and a source
 // that is away are beside it all the time.
-func TestNetworkServices(t *testing.T) {
+func TestNetworkServicesFollowAnArtifact(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	mano := osmtest.Start(t, osmtest.Options{Delay: 10 * time.Millisecond})
@@ -90,7 +90,7 @@ func TestNetworkServices(t *testing.T) {
 // Who has a GitRepository and nothing else, as with OSM Ops, needs nothing else.
 // One that is for others costs an artifact and no more. A GitOps object takes
 // over without a network service being made anew.
-func TestAsOSMOps(t *testing.T) {
+func TestGitRepositoryOfOSMOpsIsASource(t *testing.T) {
 	t.Parallel()
 	w := worldWithout(t)
 	mano := osmtest.Start(t, osmtest.Options{Delay: 10 * time.Millisecond})

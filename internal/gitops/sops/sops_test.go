@@ -61,7 +61,7 @@ func values(t *testing.T, name string, data []byte) (all []any) {
 }
 
 // What SOPS itself wrote is read as it was before.
-func TestDecrypt(t *testing.T) {
+func TestDecryptReadsAllFormatsOfSOPS(t *testing.T) {
 	for _, name := range []string{"all.yaml", "all.json", "regex.yaml", "unregex.yaml", "suffix.yaml", "unsuffix.yaml", "mac.yaml", "both.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			if !sops.Encrypted(file(t, name)) {
@@ -80,7 +80,7 @@ func TestDecrypt(t *testing.T) {
 }
 
 // Keys of either kind will do, as Flux has them in a Secret.
-func TestPGP(t *testing.T) {
+func TestDecryptWithPGPKeys(t *testing.T) {
 	secret := map[string][]byte{"identity.asc": file(t, "key.asc"), "age.agekey": file(t, "key.txt")}
 	all, err := sops.SecretKeys(secret)
 	if err != nil {
@@ -137,7 +137,7 @@ func TestPGP(t *testing.T) {
 	}
 }
 
-func TestRefuse(t *testing.T) {
+func TestDecryptRefusesModifiedFiles(t *testing.T) {
 	replace := func(name, old, new string) []byte {
 		data := file(t, name)
 		if !bytes.Contains(data, []byte(old)) {
@@ -184,7 +184,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-func TestFS(t *testing.T) {
+func TestFSDecryptsOnOpen(t *testing.T) {
 	encrypted := fstest.MapFS{
 		"a/secret.yaml": {Data: file(t, "regex.yaml")},
 		"a/open.yaml":   {Data: []byte("text: about sops and ENC[AES256_GCM,data\n")},
@@ -231,7 +231,7 @@ func TestFS(t *testing.T) {
 	}
 }
 
-func TestKeys(t *testing.T) {
+func TestKeysAreParsedAndNeverPrinted(t *testing.T) {
 	k, err := sops.SecretKeys(map[string][]byte{"age" + sops.SuffixAge: file(t, "other.txt"), "b" + sops.SuffixAge: file(t, "key.txt"), "else": []byte("?")})
 	if err != nil {
 		t.Fatal(err)
