@@ -384,8 +384,9 @@ func (g *gated) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 	}
 }
 
-// What one replica has heard of is applied, also if one looks first that hasn't.
-func TestReplicaWithoutTheDataControllerChangesNothing(t *testing.T) {
+// A generation that only one replica knows is applied, even if a replica that
+// knows an older one reconciles first.
+func TestGenerationThatOneReplicaKnowsIsApplied(t *testing.T) {
 	t.Parallel()
 	c := data(t)
 	asked := func(f *told, generation string) gitops.Spec {
