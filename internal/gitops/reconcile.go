@@ -39,7 +39,7 @@ type reconciliation struct {
 	files  fs.FS // of the revision, decrypted
 }
 
-// run reconciles the source and saves its status. The result says when to
+// run reconciles the source and saves its status. The result states when to
 // reconcile it again.
 func (l *reconciliation) run(ctx context.Context) work.Result {
 	err := l.load(ctx)
@@ -487,7 +487,7 @@ func (l *reconciliation) markApplied(revision string) {
 	l.source.checked = time.Now()
 }
 
-// removeSource removes a source whose spec says Forget: first what it owns, then its
+// removeSource removes a source whose spec has Forget set: first what it owns, then its
 // record.
 func (l *reconciliation) removeSource(ctx context.Context) work.Result {
 	if l.source.record.Version == 0 { // it was removed already, or never saved: don't save it again

@@ -289,16 +289,16 @@ func (w *walk) value(n *yaml.Node, keys []string) error {
 		}
 		return nil
 	case yaml.SequenceNode:
-		kept := n.Content[:0]
+		remaining := n.Content[:0]
 		for _, child := range n.Content {
 			if err := w.value(child, keys); err != nil {
 				return err
 			}
 			if child.Kind != 0 { // else it was a comment
-				kept = append(kept, child)
+				remaining = append(remaining, child)
 			}
 		}
-		n.Content = kept
+		n.Content = remaining
 		return nil
 	case yaml.ScalarNode:
 		return w.scalar(n, keys)
