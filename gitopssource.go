@@ -68,3 +68,17 @@ const (
 	ConditionReconciling = "Reconciling" // present only while it is true
 	ConditionStalled     = "Stalled"     // present only while it is true
 )
+
+// Reasons of the conditions of sources: Flux's where it has them.
+const (
+	SourceReasonSucceeded   = "ReconciliationSucceeded" // the revision is applied
+	SourceReasonFailed      = "ReconciliationFailed"    // applying failed; it is retried
+	SourceReasonFetchFailed = "ArtifactFailed"          // the revision can't be fetched
+	SourceReasonInvalid     = "BuildFailed"             // the revision is invalid
+	SourceReasonProgressing = "Progressing"             // the revision is being applied
+	SourceReasonApproval    = "WaitsForApproval"        // removals exceed the budget
+	SourceReasonSuspended   = "Suspended"               // reconciliation is suspended
+	SourceReasonDependency  = "DependencyNotReady"      // another source must be ready first
+	SourceReasonNothing     = "NothingForUs"            // the revision holds no files for TKO
+	SourceReasonDenied      = "AccessDenied"            // credentials or a connection file are refused
+)

@@ -120,7 +120,7 @@ func (s *server) serveHooks(ctx context.Context, l net.Listener, controller *git
 		text, err := os.ReadFile(s.config.GitOps.WebhookSecret)
 		return secret.Text(strings.TrimSpace(string(text))), err
 	}
-	handler := gitops.Hooks(readKey, controller.Names, controller.Call, s.log)
+	handler := gitops.Hooks(readKey, controller.Names, controller.Enqueue, s.log)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

@@ -1,4 +1,5 @@
-// Command tko is the command-line client of TKO. See package internal/cli.
+// Command tko is the command-line client of TKO. See package internal/cli. This
+// package connects it to the planner of the GitOps controller.
 package main
 
 import (
@@ -16,5 +17,5 @@ func mainCode() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process
-	return cli.Main(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	return cli.Main(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, planner{})
 }

@@ -14,7 +14,7 @@ import (
 func (a *app) aboutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "about",
-		Short:             "What the server says of itself",
+		Short:             "Information about the server",
 		Example:           "  tko about --grpc-address tko.example.com\n  tko about -o json",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -39,7 +39,7 @@ func (a *app) aboutCommand() *cobra.Command {
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "version",
-		Short:             "The version of this command",
+		Short:             "Version of this command",
 		Example:           "  tko version",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -55,7 +55,7 @@ func (a *app) versionCommand() *cobra.Command {
 	}
 }
 
-// commit is what this program was built from.
+// commit returns the commit from which this program was built.
 func commit() string {
 	text := "unknown"
 	info, ok := debug.ReadBuildInfo()

@@ -13,44 +13,44 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A bulkFlag agrees to a command that may concern very many entities.
+// A bulkFlag confirms a command that may change very many entities.
 type bulkFlag struct {
 	all     bool
 	confirm int
 	dryRun  bool
-	unasked int // counts up to this need no question
+	unasked int // counts up to this need no confirmation
 }
 
-// flags are those of a command that takes filters.
+// flags adds the flags of a command that has filters.
 func (b *bulkFlag) flags(f *pflag.FlagSet, what string) {
-	f.BoolVar(&b.all, "all", false, "all "+what+", in place of filters")
+	f.BoolVar(&b.all, "all", false, "all "+what+", instead of filters")
 	b.confirmFlag(f)
 	dryRunFlag(f, &b.dryRun)
 }
 
 func (b *bulkFlag) confirmFlag(f *pflag.FlagSet) {
-	f.IntVar(&b.confirm, "confirm", 0, "the `count` that is expected: another one is refused; the server wants it for very many")
+	f.IntVar(&b.confirm, "confirm", 0, "expected `count`: another one is refused; required by the server for very many")
 	f.Lookup("confirm").DefValue = ""
 }
 
-// check refuses what selects nothing, and confirmations that are none. filtered
-// says whether a filter selects. A dry run may show what is selected without any.
+// check returns an error if nothing is selected or the flags contradict each
+// other. filtered reports whether there is a filter. A dry run needs none.
 func (b *bulkFlag) check(cmd *cobra.Command, filtered bool) error {
 	switch {
 	case cmd.Flags().Changed("confirm") && b.confirm < 1:
 		return usageError(cmd, fmt.Errorf("--confirm %d: use the number of entities, at least 1", b.confirm))
 	case b.all && filtered:
-		return usageError(cmd, errors.New("--all and filters don't go together"))
+		return usageError(cmd, errors.New("--all and filters can't be used together: use one"))
 	case !b.all && !filtered && !b.dryRun:
 		return usageError(cmd, errors.New("nothing is selected: use filters, or --all"))
 	}
 	return nil
 }
 
-// settle returns a context that confirms how many entities a command concerns:
-// the count that was given, or the one that the user sees on a terminal and
-// agrees to. Elsewhere the server decides whether it needs one. doing is, say,
-// "delete"; count counts without changing anything.
+// settle returns a context with the confirmed number of entities: that of
+// --confirm, or the counted one, if a user at a terminal confirms it. Without a
+// terminal, the server decides whether it requires a confirmation. doing is a verb
+// such as "delete"; counted counts without changing anything.
 func (b *bulkFlag) settle(ctx context.Context, s *session, doing, one, many string, counted func(ctx context.Context) (int, error)) (context.Context, error) {
 	if b.confirm > 0 {
 		return tko.WithConfirmation(ctx, b.confirm), nil
@@ -62,7 +62,7 @@ func (b *bulkFlag) settle(ctx context.Context, s *session, doing, one, many stri
 	if err != nil || n <= b.unasked {
 		return ctx, err
 	}
-	if !s.app.ask("This would %s %s. Go on?", doing, count(n, one, many)) {
+	if !s.app.ask("This will %s %s. Continue?", doing, count(n, one, many)) {
 		return nil, errNotConfirmed
 	}
 	return tko.WithConfirmation(ctx, n), nil
@@ -70,7 +70,7 @@ func (b *bulkFlag) settle(ctx context.Context, s *session, doing, one, many stri
 
 var errNotConfirmed = errors.New("not confirmed: nothing was changed")
 
-// ask asks the user a question, and says whether the answer is yes.
+// ask asks the user a question, and reports whether the answer is yes.
 func (a *app) ask(format string, args ...any) bool {
 	fmt.Fprint(a.streams.Err, printable(fmt.Sprintf(format, args...))+" [y/N] ")
 	line, _ := bufio.NewReader(a.streams.In).ReadString('\n') // the end of the input is no
@@ -81,7 +81,7 @@ func (a *app) ask(format string, args ...any) bool {
 	return false
 }
 
-// purge deletes what is selected, once that is settled.
+// purge deletes the selected entities, after a confirmation if one is needed.
 func (a *app) purge(ctx context.Context, s *session, b *bulkFlag, one, many string, ask func(ctx context.Context, dryRun bool) (tko.Deleted, error)) error {
 	ctx, err := b.settle(ctx, s, "delete", one, many, func(ctx context.Context) (int, error) {
 		d, err := ask(ctx, true)
@@ -97,8 +97,8 @@ func (a *app) purge(ctx context.Context, s *session, b *bulkFlag, one, many stri
 	return a.deleted(one, many, d, b.dryRun)
 }
 
-// emptyFilter refuses filters that are present and empty, which are often unset
-// variables: they would select more than was meant.
+// emptyFilter returns an error if a filter is given but empty, which is often an
+// unset variable: it would select more than intended.
 func emptyFilter(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -125,14 +125,14 @@ var filterNames = map[string]bool{
 	"parent": true, "prepared": true, "approved": true, "outdated": true, "type": true, "name": true, "executor": true, "trigger": true,
 }
 
-// filtered says whether a filter was given.
+// filtered reports whether a filter was given.
 func filtered(cmd *cobra.Command) bool {
 	given := false
 	cmd.Flags().Visit(func(f *pflag.Flag) { given = given || filterNames[f.Name] })
 	return given
 }
 
-// checkBulk is check for a command whose flags may select.
+// checkBulk is check for a command with filters.
 func (b *bulkFlag) checkBulk(cmd *cobra.Command) error {
 	if err := emptyFilter(cmd); err != nil {
 		return err

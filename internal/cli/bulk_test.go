@@ -37,19 +37,19 @@ func TestTerminalAsksBeforeManyAreDeleted(t *testing.T) {
 			[]string{"template", "purge", "--all"},
 			"y\n",
 			[]string{"purge templates [] map[] true", "purge templates [] map[] false confirmed 2"},
-			"This would delete 2 templates. Go on? [y/N] deleted 2 templates\n", 0,
+			"This will delete 2 templates. Continue? [y/N] deleted 2 templates\n", 0,
 		},
 		"no": {
 			[]string{"template", "purge", "--id", "x"},
 			"\n",
 			[]string{"purge templates [x] map[] true"},
-			"This would delete 2 templates. Go on? [y/N] tko: not confirmed: nothing was changed\n", exitOther,
+			"This will delete 2 templates. Continue? [y/N] tko: not confirmed: nothing was changed\n", exitOther,
 		},
 		"end of input": {
 			[]string{"plugin", "purge", "--all"},
 			"",
 			[]string{"purge plugins [] true"},
-			"This would delete 1 plugin. Go on? [y/N] tko: not confirmed: nothing was changed\n", exitOther,
+			"This will delete 1 plugin. Continue? [y/N] tko: not confirmed: nothing was changed\n", exitOther,
 		},
 		"confirmed": {
 			[]string{"template", "purge", "--all", "--confirm=2"},
@@ -67,13 +67,13 @@ func TestTerminalAsksBeforeManyAreDeleted(t *testing.T) {
 			[]string{"deployment", "approve", "--all"},
 			"yes\n",
 			[]string{`approve all "" map[] [] map[] [] map[] ? ? true`, `approve all "" map[] [] map[] [] map[] ? ? false confirmed 5`},
-			"This would approve 5 deployments. Go on? [y/N] approved 5 deployments\n", 0,
+			"This will approve 5 deployments. Continue? [y/N] approved 5 deployments\n", 0,
 		},
 		"deletion with descendants": {
 			[]string{"deployment", "delete", "D1"},
 			"y\n",
 			[]string{"deployment D1 0", `purge deployments "D1" map[] [] map[] [] map[] ? ? true`, "delete deployment D1 confirmed 3"},
-			"This would delete 3 deployments. Go on? [y/N] deleted 4 deployments, of which 3 are descendants\n", 0,
+			"This will delete 3 deployments. Continue? [y/N] deleted 4 deployments, of which 3 are descendants\n", 0,
 		},
 		"deletion of one": {[]string{"site", "delete", "lagos/1"}, "", []string{"delete site lagos/1"}, "deleted 1 site\n", 0},
 	}

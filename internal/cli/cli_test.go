@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 const manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 
-func TestCommands(t *testing.T) {
+func TestCommandsPrintResultsAndErrors(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "package.yaml")
 	if err := os.WriteFile(file, []byte(manifest+"---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"), 0o600); err != nil {
@@ -57,11 +57,11 @@ func TestCommands(t *testing.T) {
 		},
 		"site register empty on purpose, and not": {
 			args: []string{"site", "register", "x", "--empty", "-u", file},
-			err:  "tko: --empty says that there is no package, and --url and --stdin say where it is: use one\n", code: 2,
+			err:  "tko: --empty can't be used with --url or --stdin: use one\n", code: 2,
 		},
 		"template register from both": {
 			args: []string{"template", "register", "x", "-i", "-u", file},
-			err:  "tko: --stdin and --url both say where the package is: use one\n", code: 2,
+			err:  "tko: --stdin and --url can't be used together: use one\n", code: 2,
 		},
 		"template get of a revision": {args: []string{"template", "get", "nf/upf:v1", "--revision", "4"}, asked: "template nf/upf:v1 4"},
 		"template get of nothing":    {args: []string{"template", "get", ""}, err: "tko: the template ID is empty\n", code: 2},
@@ -77,7 +77,7 @@ func TestCommands(t *testing.T) {
 		"template list shows everything": {args: []string{"template", "list", "-o", "bare"}, asked: `templates [] map[] [0:all ""]`, out: "nf/smf:v1\nnf/upf:v1\n"},
 		"template list that is cut": {
 			args: []string{"template", "list", "--max-count", "1", "-o", "bare"}, asked: `templates [] map[] [0:2 ""]`, out: "nf/smf:v1\n",
-			err: "this list is cut after 1 row, and there are more: go on with --offset=1, or leave --max-count out for all\n",
+			err: "this list is cut after 1 row: continue with --offset=1, or leave --max-count out for all\n",
 		},
 		"template list that is as long as asked for": {args: []string{"template", "list", "--max-count", "2", "-o", "bare"}, asked: `templates [] map[] [0:3 ""]`, out: "nf/smf:v1\nnf/upf:v1\n"},
 		"template purge":                      {args: []string{"template", "purge", "--id", "a*"}, asked: "purge templates [a*] map[] false", err: "deleted 2 templates\n"},
@@ -88,7 +88,7 @@ func TestCommands(t *testing.T) {
 		"plugin purge without a filter":       {args: []string{"plugin", "purge"}, err: "tko: nothing is selected: use filters, or --all\nhint: see tko plugin purge --help\n", code: 2},
 		"deployment approve without a filter": {args: []string{"deployment", "approve"}, err: "tko: nothing is selected: use filters, or --all\nhint: see tko deployment approve --help\n", code: 2},
 		"deployment approve all":              {args: []string{"deployment", "approve", "--all"}, asked: `approve all "" map[] [] map[] [] map[] ? ? false`, err: "approved 5 deployments\n"},
-		"purge of all and some":               {args: []string{"site", "purge", "--all", "--id", "x"}, err: "tko: --all and filters don't go together\nhint: see tko site purge --help\n", code: 2},
+		"purge of all and some":               {args: []string{"site", "purge", "--all", "--id", "x"}, err: "tko: --all and filters can't be used together: use one\nhint: see tko site purge --help\n", code: 2},
 		"purge with an empty filter":          {args: []string{"deployment", "purge", "--parent", ""}, err: "tko: --parent is empty: leave it out, or give it a value\nhint: see tko deployment purge --help\n", code: 2},
 		"purge with an empty pattern":         {args: []string{"site", "purge", "--id", "x", "--id="}, err: "tko: --id is empty: leave it out, or give it a value\nhint: see tko site purge --help\n", code: 2},
 		"purge with a count that is none":     {args: []string{"site", "purge", "--all", "--confirm=0"}, err: "tko: --confirm 0: use the number of entities, at least 1\nhint: see tko site purge --help\n", code: 2},
@@ -104,7 +104,7 @@ func TestCommands(t *testing.T) {
 		},
 		"plugin new in a language that it doesn't know": {
 			args: []string{"plugin", "new", "prepare", "x", "--language", "cobol"},
-			err:  "tko: there is no template in \"cobol\": use go or python\n", code: 2,
+			err:  "tko: unknown language \"cobol\": use go or python\n", code: 2,
 		},
 		"site register": {
 			args: []string{"site", "register", "s", "t", "-m", "region=west"}, asked: `register site s "t" map[region:west] 0, which must not empty it`,
@@ -123,7 +123,7 @@ func TestCommands(t *testing.T) {
 		"deployment create with url":    {args: []string{"deployment", "create", "t", "--url", file}, asked: `create "t" "" "" map[] false false 2`, out: "D1\n"},
 		"deployment create with stdin":  {args: []string{"deployment", "create", "t", "-i"}, stdin: manifest, asked: `create "t" "" "" map[] false false 1`, out: "D1\n"},
 		"deployment create as JSON":     {args: []string{"deployment", "create", "t", "-o", "json"}, asked: `create "t" "" "" map[] false false 0`, out: "\"D1\"\n"},
-		"deployment create of nothing":  {args: []string{"deployment", "create"}, err: "tko: there is nothing to deploy: name a TEMPLATE, or a package with --url or --stdin\n", code: 2},
+		"deployment create of nothing":  {args: []string{"deployment", "create"}, err: "tko: nothing to deploy: name a TEMPLATE, or a package with --url or --stdin\n", code: 2},
 		"deployment create and no word": {args: []string{"-q", "deployment", "create", "t"}, asked: `create "t" "" "" map[] false false 0`},
 		"deployment list with all filters": {
 			args: []string{
@@ -162,14 +162,14 @@ func TestCommands(t *testing.T) {
 		"deployment approve one, tried": {args: []string{"deployment", "approve", "D2", "--dry-run"}, asked: "deployment D2 0", err: "would approve 1 deployment\n"},
 		"deployment approve both": {
 			args: []string{"deployment", "approve", "D1", "--prepared"},
-			err:  "tko: an ID and filters don't go together\nhint: see tko deployment approve --help\n", code: 2,
+			err:  "tko: an ID and filters can't be used together: use one\nhint: see tko deployment approve --help\n", code: 2,
 		},
 		"mod start":  {args: []string{"deployment", "mod", "start", "D1"}, asked: "start D1", out: "T1\n"},
 		"mod end":    {args: []string{"deployment", "mod", "end", "T1", "-s"}, stdin: manifest, asked: "end T1 1", err: "modified deployment \"D1\", revision 7\n"},
 		"mod end -u": {args: []string{"deployment", "mod", "end", "T1", "-u", file}, asked: "end T1 2", err: "modified deployment \"D1\", revision 7\n"},
 		"mod end with an empty package": {
 			args: []string{"deployment", "mod", "end", "T1", "-s"},
-			err:  "tko: the package has no resources: the deployment would lose all of its own; say --empty, if that is on purpose\n", code: 2,
+			err:  "tko: the package has no resources: use --empty to remove all resources of the deployment\n", code: 2,
 		},
 		"mod end, empty on purpose": {
 			args: []string{"deployment", "mod", "end", "T1", "--empty"}, asked: "end T1 0", err: "modified deployment \"D1\", revision 7\n",
@@ -196,7 +196,7 @@ func TestCommands(t *testing.T) {
 		},
 		"plugin register, no trigger": {
 			args: []string{"plugin", "register", "validate", "v", "x", "-g", "pods"},
-			err:  "tko: the trigger \"pods\" is none: use GROUP,VERSION,KIND (the group of core kinds is empty: ,v1,ConfigMap)\n", code: 2,
+			err:  "tko: \"pods\" is not a trigger: use GROUP,VERSION,KIND (the group of core kinds is empty: ,v1,ConfigMap)\n", code: 2,
 		},
 		"plugin register, what no executor can do": {
 			args: []string{"plugin", "register", "validate", "v", "x", "-e", "kpt"},
@@ -225,13 +225,13 @@ func TestCommands(t *testing.T) {
 		},
 		"an unknown command": {
 			args: []string{"template", "lost"},
-			err:  "tko: there is no command \"tko template lost\": did you mean list?\nhint: see tko template --help\n", code: 2,
+			err:  "tko: unknown command \"tko template lost\": did you mean list?\nhint: see tko template --help\n", code: 2,
 		},
 		"an unknown flag":   {args: []string{"site", "list", "--frob"}, err: "tko: unknown flag: --frob\nhint: see tko site list --help\n", code: 2},
-		"too few arguments": {args: []string{"site", "get"}, err: "tko: there are too few arguments: tko site get ID\nhint: see tko site get --help\n", code: 2},
+		"too few arguments": {args: []string{"site", "get"}, err: "tko: too few arguments: use tko site get ID\nhint: see tko site get --help\n", code: 2},
 		"too many": {
 			args: []string{"site", "get", "a", "b"},
-			err:  "tko: there is an argument too many, \"b\": tko site get ID\nhint: see tko site get --help\n", code: 2,
+			err:  "tko: unexpected argument \"b\": use tko site get ID\nhint: see tko site get --help\n", code: 2,
 		},
 		"a wrong package": {
 			args: []string{"template", "register", "x", "-i"}, stdin: "kind: A\n",
@@ -283,12 +283,12 @@ func TestModStartWritesThePackage(t *testing.T) {
 	}
 	f := example()
 	got := run(t, f, "", "deployment", "mod", "start", "D1", "--url", dir+"/nowhere/x.yaml")
-	if got.code != 2 || got.out != "" || !strings.HasPrefix(got.err, "tko: can't write the package: ") || f.last() != "cancel T1" {
-		t.Errorf("%+v, asked %s: a modification that nobody gets the package of is cancelled", got, f.last())
+	if got.code != 2 || got.out != "" || !strings.HasPrefix(got.err, "tko: write the package: ") || f.last() != "cancel T1" {
+		t.Errorf("%+v, asked %s: want the modification cancelled, as its package could not be written", got, f.last())
 	}
 }
 
-func TestOutput(t *testing.T) {
+func TestEachFormatMatchesItsGoldenFile(t *testing.T) {
 	t.Parallel()
 	commands := map[string][]string{
 		"template-list":   {"template", "list"},
@@ -341,7 +341,7 @@ func golden(t *testing.T, name string, args ...string) {
 	})
 }
 
-func TestEmptyLists(t *testing.T) {
+func TestEmptyListsAreValidInEachFormat(t *testing.T) {
 	t.Parallel()
 	for format, want := range map[string]string{
 		formatYAML: "[]\n", formatJSON: "[]\n", formatXJSON: "[]\n", formatXML: xml.Header + "<list>\n</list>\n",
@@ -364,7 +364,7 @@ func TestXMLIsWellFormed(t *testing.T) {
 	}
 }
 
-func TestExitCodes(t *testing.T) {
+func TestExitCodesTellKindsOfErrorsApart(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		fail error
@@ -373,7 +373,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		"invalid":   {tko.Errorf(tko.ErrInvalid, "no such pattern"), exitUsage, "tko: no such pattern\n"},
 		"not found": {tko.NotFound(tko.KindTemplate, "x"), exitNotFound, "tko: template \"x\": not found\n"},
-		"conflict":  {fmt.Errorf("moved: %w", tko.ErrConflict), exitConflict, "tko: moved: conflict\nhint: somebody else changed it in between: look at it again, and repeat the command\n"},
+		"conflict":  {fmt.Errorf("moved: %w", tko.ErrConflict), exitConflict, "tko: moved: conflict\nhint: another client changed it concurrently: check it, then repeat the command\n"},
 		"busy":      {fmt.Errorf("taken: %w", tko.ErrBusy), exitConflict, "tko: taken: busy\n"},
 		"denied":    {fmt.Errorf("no: %w", tko.ErrDenied), exitDenied, "tko: no: denied\n"},
 		"away": {
@@ -399,14 +399,14 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestTimeout(t *testing.T) {
+func TestServerThatDoesNotRespondEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, args := range [][]string{{"template", "delete", "x"}, {"template", "list"}} {
 			f := example()
 			f.hang = true
 			got := run(t, f, "", append(args, "--grpc-timeout", "2.5")...)
-			want := "tko: the server at localhost:50050 did not answer within 2.5s\nhint: it may be busy: give it more time with --grpc-timeout SECONDS\n"
+			want := "tko: the server at localhost:50050 did not respond within 2.5s\nhint: it may be busy: give it more time with --grpc-timeout SECONDS\n"
 			if got.code != exitUnavailable || got.err != want {
 				t.Errorf("tko %v: code %d, %q", args, got.code, got.err)
 			}
@@ -414,7 +414,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-func TestInterrupted(t *testing.T) {
+func TestInterruptedCommandExitsWith130(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -427,7 +427,7 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-func TestTarget(t *testing.T) {
+func TestAddressFlagsNameTheServer(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		args []string
@@ -455,7 +455,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-func TestAuthor(t *testing.T) {
+func TestChangesCarryUserAndReason(t *testing.T) {
 	t.Parallel()
 	f := example()
 	run(t, f, "", "template", "delete", "x", "--reason", "it is old")
@@ -464,7 +464,7 @@ func TestAuthor(t *testing.T) {
 	}
 }
 
-func TestEnvironment(t *testing.T) {
+func TestFlagsComeFromTheEnvironment(t *testing.T) {
 	t.Setenv("TKO_GRPC_ADDRESS", "elsewhere")
 	t.Setenv("TKO_FORMAT", "bare")
 	t.Setenv("TKO_MAX_COUNT", "7")
@@ -472,7 +472,7 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("TKO_VERBOSE", "1")
 	f := example()
 	got := run(t, f, "", "template", "list", "--max-count", "8")
-	if got.code != 0 || got.out != "nf/smf:v1\nnf/upf:v1\n" || f.target.address != "elsewhere:50050" || !strings.Contains(got.err, "uses server") {
+	if got.code != 0 || got.out != "nf/smf:v1\nnf/upf:v1\n" || f.target.address != "elsewhere:50050" || !strings.Contains(got.err, "using server") {
 		t.Errorf("code %d, %q, %q, %v", got.code, got.out, got.err, f.target)
 	}
 	if want := `templates [] map[a:b c:d] [0:9 ""]`; f.last() != want {
@@ -480,22 +480,22 @@ func TestEnvironment(t *testing.T) {
 	}
 	t.Setenv("TKO_GRPC_PORT", "many")
 	got = run(t, f, "", "template", "list")
-	if got.code != exitUsage || !strings.HasPrefix(got.err, `tko: the environment variable TKO_GRPC_PORT is "many": `) {
+	if got.code != exitUsage || !strings.HasPrefix(got.err, `tko: environment variable TKO_GRPC_PORT is "many": `) {
 		t.Errorf("code %d, %q", got.code, got.err)
 	}
 }
 
-func TestLogFile(t *testing.T) {
+func TestLogGoesToTheFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
 	got := run(t, example(), "", "about", "-vv", "-l", path)
 	data, err := os.ReadFile(path)
-	if err != nil || got.err != "" || !bytes.Contains(data, []byte("msg=asked")) {
+	if err != nil || got.err != "" || !bytes.Contains(data, []byte("called the server")) {
 		t.Errorf("%q, %v, %q", data, err, got.err)
 	}
 }
 
-func TestWait(t *testing.T) {
+func TestCreateWaitsForAllDescendants(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -519,15 +519,15 @@ func TestWait(t *testing.T) {
 	})
 }
 
-func TestWaitInVain(t *testing.T) {
+func TestWaitReportsWhyDeploymentsAreNotPrepared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := example()
 		got := run(t, f, "", "deployment", "create", "t", "--wait", "--wait-timeout", "30s")
 		want := `prepared 1 of 2 deployments
 deployment "D2" is not prepared: PluginFailed: boom
-tko: deployment "D1" was created, but is not all prepared after 30s: deployment "D2" is not prepared: PluginFailed: boom
-hint: it goes on by itself once the reason is gone: see tko deployment list --prepared=false -o wide
+tko: deployment "D1" was created, but is not completely prepared after 30s: deployment "D2" is not prepared: PluginFailed: boom
+hint: preparation continues once the reason is resolved: see tko deployment list --prepared=false -o wide
 `
 		if got.code != exitOther || got.out != "D1\n" || got.err != want {
 			t.Errorf("code %d, %q, %s", got.code, got.out, got.err)
@@ -535,7 +535,7 @@ hint: it goes on by itself once the reason is gone: see tko deployment list --pr
 	})
 }
 
-func TestCompletion(t *testing.T) {
+func TestShellsCompleteIDsOfTheServer(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if got := run(t, example(), "", "completion", shell); got.code != 0 || !strings.Contains(got.out, "__tko") && !strings.Contains(got.out, "_tko") {

@@ -11,8 +11,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// completionCount is how many IDs are offered, and completionTime how long it
-// may take to find them: completing must never feel stuck.
+// Limits of completions: the number of IDs, and the time to find them, so that a
+// shell is never blocked for long.
 const (
 	completionCount = 200
 	completionTime  = 2 * time.Second
@@ -29,14 +29,14 @@ func (a *app) completionCommand() *cobra.Command {
 			RunE:              func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
 		}
 	}
-	return group("completion", "Print what makes a shell complete this command, with IDs from the server",
+	return group("completion", "Print shell completions of this command, with IDs from the server",
 		shell("bash", "  source <(tko completion bash)", func(root *cobra.Command) error { return root.GenBashCompletionV2(a.out, true) }),
 		shell("zsh", "  tko completion zsh > \"${fpath[1]}/_tko\"", func(root *cobra.Command) error { return root.GenZshCompletion(a.out) }),
 		shell("fish", "  tko completion fish > ~/.config/fish/completions/tko.fish", func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) }))
 }
 
-// completer finds the IDs that begin with prefix, each followed, maybe, by a
-// tab and a description.
+// completer returns the IDs that begin with prefix. A tab and a description may
+// follow each ID.
 type completer func(ctx context.Context, s *session, prefix string) ([]string, error)
 
 func completeTemplates(ctx context.Context, s *session, prefix string) ([]string, error) {
@@ -100,11 +100,11 @@ func describe(id, text string) string {
 	return id + "\t" + printable(text)
 }
 
-// completion offers what a completer finds on the server, and nothing where
-// there is none.
+// completion returns a function that offers the results of a completer; none if the
+// server can't be reached.
 func (a *app) completion(find completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		// Shells call this without running the command's own preparations.
+		// Shells call this without the command's PersistentPreRunE.
 		if setFromEnvironment(cmd) != nil || a.globals.check() != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -134,7 +134,7 @@ func (a *app) completeArgs(finds ...completer) cobra.CompletionFunc {
 
 func (a *app) completeFirst(find completer) cobra.CompletionFunc { return a.completeArgs(find) }
 
-// completePluginArgs completes a type, a name and, unless those are all, files.
+// completePluginArgs completes a type, a name and, unless all is set, files.
 func completePluginArgs(a *app, all bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		switch {
@@ -153,7 +153,7 @@ func fixed(choices ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// complete completes a flag, which must exist.
+// complete registers the completion of a flag, which must exist.
 func complete(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
 		panic(err)

@@ -48,7 +48,7 @@ var deploymentView = view[tko.Deployment]{
 	},
 }
 
-// preparedText says why a deployment isn't prepared, too.
+// preparedText returns true, or false with the reason.
 func preparedText(d tko.Deployment) string {
 	text := strconv.FormatBool(d.Prepared)
 	if d.Prepared {
@@ -61,7 +61,7 @@ func preparedText(d tko.Deployment) string {
 }
 
 func (a *app) deploymentCommand() *cobra.Command {
-	return group("deployment", "What runs at sites, and the topologies that make it",
+	return group("deployment", "Deployments: software at sites, and topologies",
 		a.deploymentCreate(), a.deploymentGet(), a.deploymentExplain(), a.deploymentDelete(), a.deploymentList(), a.deploymentPurge(),
 		a.deploymentApprove(), a.modCommand())
 }
@@ -75,8 +75,8 @@ func (a *app) deploymentCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [TEMPLATE]",
 		Short: "Create a deployment, and print its ID",
-		Long: `Create a deployment of a template, and print its ID. The package given is merged
-into the template's; without a template it is the package.`,
+		Long: `Create a deployment of a template, and print its ID. The given package is merged
+into the template's. Without a template, it is the deployment's package.`,
 		Example: `  tko deployment create nf/upf:v1 --site lagos/1 --url ./changes.yaml
   id=$(tko deployment create topology/core:v1 --wait --wait-timeout 10m)
   tko deployment create --url ./package --parent "$id"`,
@@ -84,7 +84,7 @@ into the template's; without a template it is the package.`,
 		ValidArgsFunction: a.completeFirst(completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if len(args) == 0 && !pkg.given() {
-				return tko.Errorf(errUsage, "there is nothing to deploy: name a TEMPLATE, or a package with --url or --stdin")
+				return tko.Errorf(errUsage, "nothing to deploy: name a TEMPLATE, or a package with --url or --stdin")
 			}
 			content, err := pkg.read(ctx, a)
 			if err != nil {
@@ -107,7 +107,7 @@ into the template's; without a template it is the package.`,
 			if !wait.wait {
 				return nil
 			}
-			// The ID is of use to whoever reads along, however long it takes.
+			// Scripts can read the ID before the wait ends.
 			if err := a.out.Flush(); err != nil {
 				return err
 			}
@@ -120,8 +120,8 @@ into the template's; without a template it is the package.`,
 	f.StringVar(&pkg.url, "merge", "", "the same as --url")
 	f.StringVar(&parent, "parent", "", "`ID` of the parent deployment")
 	f.StringVarP(&site, "site", "s", "", "`ID` of the site to run at")
-	f.BoolVar(&prepared, "prepared", false, "the package is complete: don't prepare it")
-	f.BoolVar(&approved, "approved", false, "approve it")
+	f.BoolVar(&prepared, "prepared", false, "the package is complete and needs no preparation")
+	f.BoolVar(&approved, "approved", false, "the deployment is approved")
 	wait.flags(f)
 	cmd.MarkFlagsMutuallyExclusive("url", "merge")
 	complete(cmd, "site", a.completion(completeSites))
@@ -191,7 +191,7 @@ func wouldDelete(ctx context.Context, s *session, id tko.DeploymentID) (tko.Dele
 	return tko.Deleted{Count: d.Count + 1, Descendants: d.Count}, err
 }
 
-// deploymentFilter are the flags that select deployments.
+// deploymentFilter holds the flags that select deployments.
 type deploymentFilter struct {
 	sel                tko.DeploymentSelect
 	parent             string
@@ -201,7 +201,7 @@ type deploymentFilter struct {
 
 func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&d.parent, "parent", "", "only children of this `ID`")
+	f.StringVar(&d.parent, "parent", "", "`ID` of the parent")
 	metadataPatterns(f, &d.sel.Metadata, "metadata", "m", "")
 	patterns(f, &d.sel.Templates, "template-id", "", "the template's ID")
 	metadataPatterns(f, &d.sel.TemplateMetadata, "template-metadata", "", " of the template")
@@ -210,7 +210,7 @@ func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
 	stateFlag(f, &d.prepared, "prepared")
 	stateFlag(f, &d.approved, "approved")
 	stateFlag(f, &d.outdated, "outdated")
-	f.Lookup("outdated").Usage = "only those made from an earlier revision of their template than the current one; =false: only others"
+	f.Lookup("outdated").Usage = "only deployments made from an earlier revision of their template; =false: all others"
 	complete(cmd, "parent", a.completion(completeDeployments))
 	complete(cmd, "template-id", a.completion(completeTemplates))
 	complete(cmd, "site-id", a.completion(completeSites))
@@ -254,7 +254,7 @@ func (a *app) deploymentPurge() *cobra.Command {
 	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:   "purge",
-		Short: "Delete all deployments that match, or --all, and their descendants",
+		Short: "Delete all matching deployments, or --all, and their descendants",
 		Example: `  tko deployment purge --site-id 'test/*' --dry-run
   tko deployment purge --site-id 'test/*'`,
 		Args:              arguments(0, 0),
@@ -278,9 +278,9 @@ func (a *app) deploymentApprove() *cobra.Command {
 	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:   "approve [ID]",
-		Short: "Approve a deployment, or all prepared ones that match, or --all",
-		Long: `Approve a deployment, or all prepared ones that match; with --all, all of them.
-With an ID, what the placements of a topology propose to change is approved, too.`,
+		Short: "Approve a deployment, or all matching prepared ones, or --all",
+		Long: `Approve a deployment, or all matching prepared ones; with --all, all prepared ones.
+With an ID, the changes that the placements of a topology propose are approved, too.`,
 		Example: `  tko deployment approve 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko deployment approve --site-metadata region=west --dry-run`,
 		Args:              arguments(0, 1),
@@ -291,7 +291,7 @@ With an ID, what the placements of a topology propose to change is approved, too
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		dryRun := bulk.dryRun
 		if len(args) > 0 && (bulk.all || filtered(cmd)) {
-			return usageError(cmd, tko.Errorf(errUsage, "an ID and filters don't go together"))
+			return usageError(cmd, tko.Errorf(errUsage, "an ID and filters can't be used together: use one"))
 		}
 		if len(args) == 0 {
 			var err error
@@ -353,17 +353,17 @@ func (a *app) modStart() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "start ID",
-		Short: "Start to modify a deployment, and print the token to do so",
-		Long: `Start to modify a deployment, and print the token to do so. Nobody else can
-modify it until the modification ends, is cancelled, or its time runs out. With
---url the package is written to a file, or to package.yaml in a folder.`,
+		Short: "Start to modify a deployment, and print the token",
+		Long: `Start to modify a deployment, and print the modification's token. No other client
+can modify the deployment until the modification ends, is cancelled, or expires.
+With --url the package is written to a file, or to package.yaml in a folder.`,
 		Example: `  token=$(tko deployment mod start "$id" --url ./work)
   sed -i 's/replicas: 1/replicas: 2/' work/package.yaml
   tko deployment mod end "$token" --url ./work`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
 	}
-	cmd.Flags().StringVarP(&to, "url", "u", "", "write the package there: a `file` (.yaml, .yml) or a folder")
+	cmd.Flags().StringVarP(&to, "url", "u", "", "`file` (.yaml, .yml) or folder to write the package to")
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		if err := expectID("deployment ID", args[0]); err != nil {
 			return err
@@ -390,15 +390,15 @@ modify it until the modification ends, is cancelled, or its time runs out. With
 	return cmd
 }
 
-// writePackage writes a package to a YAML file, or to one in a folder, which is
-// made if need be.
+// writePackage writes a package to a YAML file, or to package.yaml in a folder,
+// which it creates if there is none.
 func writePackage(to string, pkg krm.Package) error {
 	path := strings.TrimPrefix(strings.TrimPrefix(to, "file:"), "//")
 	info, err := os.Stat(path)
 	extension := filepath.Ext(path)
 	if isDir := err == nil && info.IsDir(); isDir || err != nil && extension != ".yaml" && extension != ".yml" {
 		if err := os.MkdirAll(path, 0o750); err != nil {
-			return tko.Errorf(errUsage, "can't make the folder: %w", err)
+			return tko.Errorf(errUsage, "create the folder: %w", err)
 		}
 		path = filepath.Join(path, "package.yaml")
 	}
@@ -407,7 +407,7 @@ func writePackage(to string, pkg krm.Package) error {
 		return err
 	}
 	if err := os.WriteFile(path, text, 0o600); err != nil {
-		return tko.Errorf(errUsage, "can't write the package: %w", err)
+		return tko.Errorf(errUsage, "write the package: %w", err)
 	}
 	return nil
 }
@@ -435,7 +435,7 @@ func (a *app) modEnd() *cobra.Command {
 			return err
 		}
 		if len(content) == 0 && !pkg.empty {
-			return tko.Errorf(errUsage, "the package has no resources: the deployment would lose all of its own; say --empty, if that is on purpose")
+			return tko.Errorf(errUsage, "the package has no resources: use --empty to remove all resources of the deployment")
 		}
 		type ended struct {
 			id       tko.DeploymentID
@@ -457,7 +457,7 @@ func (a *app) modEnd() *cobra.Command {
 func (a *app) modCancel() *cobra.Command {
 	return &cobra.Command{
 		Use:               "cancel TOKEN",
-		Short:             "Give a modification up",
+		Short:             "Cancel a modification",
 		Example:           `  tko deployment mod cancel "$token"`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,

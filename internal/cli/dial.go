@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 )
 
-// dial gets ready to talk to a server; the connection is made when needed.
+// dial returns a client of a server; it connects at the first call.
 func dial(t target) (server, error) {
 	options := client.Options{Address: t.address, Network: t.network, PackageFormat: t.format}
 	if t.local {
@@ -22,7 +22,8 @@ func dial(t target) (server, error) {
 	return c, nil
 }
 
-// dialLocal connects to this machine, IPv6 first, whatever names it knows.
+// dialLocal connects to the loopback addresses, IPv6 first, without resolving
+// localhost.
 func dialLocal(ctx context.Context, address string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {

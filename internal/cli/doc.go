@@ -1,4 +1,4 @@
-// Package cli is the tko command: it reads arguments, asks the server through
-// the client, and writes what people and scripts read. It knows no rules of
-// TKO's records; those are the server's. Start reading at [Main].
+// Package cli is the tko command: it parses arguments, calls the server through
+// the client, and writes results for users and scripts. The rules of TKO's
+// entities are the server's. Start reading at [Main].
 package cli

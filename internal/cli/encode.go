@@ -70,8 +70,7 @@ func (e encoder) value(w io.Writer, v any) error {
 	return err
 }
 
-// text is a value in a format that is text. All lines but the first begin with
-// indent.
+// text returns a value in a text format. All lines but the first begin with indent.
 func (e encoder) text(v any, indent string) (string, error) {
 	switch e.format {
 	case formatJSON:
@@ -160,8 +159,8 @@ func quoted(s string) string {
 	return text
 }
 
-// extended is a value in ARD's extended JSON, which keeps integers apart from
-// other numbers.
+// extended returns a value in ARD's extended JSON, which distinguishes integers
+// from other numbers.
 func extended(v any) any {
 	switch v := v.(type) {
 	case int64:
@@ -275,7 +274,7 @@ func (e encoder) golang(b *strings.Builder, v any, indent string) {
 	}
 }
 
-// A listEncoder writes a list item by item, as it comes, where the format can.
+// A listEncoder writes a list item by item where the format allows it.
 type listEncoder struct {
 	encoder
 	w     io.Writer
@@ -307,7 +306,7 @@ func (l *listEncoder) add(v any) error {
 	return err
 }
 
-// frame is what stands around the items.
+// frame returns the texts before and after the items.
 func (l *listEncoder) frame() (indent, before, between, after string) {
 	line := ""
 	if l.pretty {
@@ -357,5 +356,5 @@ func (l *listEncoder) end() error {
 	}
 }
 
-// plainResource is a resource as a value.
+// plainResource returns a resource as a value.
 func plainResource(r krm.Resource) any { return map[string]any(r) }

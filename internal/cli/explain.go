@@ -14,20 +14,20 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// The bounds of a story.
+// The limits of a history.
 const (
-	storyRevisions = 50 // the newest ones, beside the first
-	storyPending   = 10 // children that aren't prepared
+	historyRevisions = 50 // the newest ones, in addition to the first
+	historyPending   = 10 // children that aren't prepared
 )
 
 func (a *app) deploymentExplain() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain ID",
-		Short: "Tell how a deployment was prepared, and what it waits for",
-		Long: `Tell how a deployment was prepared, and what it waits for: which revision was made
-by whom, what was prepared by which plugin, in which iteration and how long that
-took, why it isn't prepared, when that is tried again, what its placements
-propose, and how far its children are.`,
+		Short: "Show how a deployment was prepared, and what it waits for",
+		Long: `Show how a deployment was prepared, and what it waits for: the author of each
+revision; the resources that were prepared, with plugin, iteration and duration;
+why it isn't prepared, and the time of the next try; the changes that its
+placements propose; and the progress of its children.`,
 		Example: `  tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
 		Args:              arguments(1, 1),
@@ -36,94 +36,95 @@ propose, and how far its children are.`,
 			if err := expectID("deployment ID", args[0]); err != nil {
 				return err
 			}
-			told, err := tell(ctx, s, tko.DeploymentID(args[0]))
+			h, err := readHistory(ctx, s, tko.DeploymentID(args[0]))
 			if err != nil {
 				return err
 			}
 			switch f := a.format(); f {
 			case formatTable, formatWide, formatBare:
-				return told.print(a)
+				return h.print(a)
 			default:
-				return a.encoder(f).value(a.out, told.value())
+				return a.encoder(f).value(a.out, h.value())
 			}
 		}),
 	}
 }
 
-// A story is what is known about how a deployment came to be as it is.
-type story struct {
+// A history is a deployment with its revisions and the progress of its children.
+type history struct {
 	tko.Deployment
-	revisions []tko.Stamp // in their order
-	missing   int         // revisions that are left out or no longer kept
+	revisions []tko.Stamp // the oldest first
+	missing   int         // revisions that are left out or no longer stored
 
 	children, prepared, approved int
 	pending                      []tko.Deployment // the first children that aren't prepared
 }
 
-func tell(ctx context.Context, s *session, id tko.DeploymentID) (story, error) {
+// readHistory reads a deployment, its revisions and its children.
+func readHistory(ctx context.Context, s *session, id tko.DeploymentID) (history, error) {
 	d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, 0) })
 	if err != nil {
-		return story{}, err
+		return history{}, err
 	}
-	told := story{Deployment: d}
+	h := history{Deployment: d}
 	for revision := int64(1); revision < d.Stamp.Revision; revision++ {
-		if revision == 2 && d.Stamp.Revision > storyRevisions+1 {
-			revision = d.Stamp.Revision - storyRevisions
-			told.missing += int(revision) - 2
+		if revision == 2 && d.Stamp.Revision > historyRevisions+1 {
+			revision = d.Stamp.Revision - historyRevisions
+			h.missing += int(revision) - 2
 		}
 		was, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, revision) })
 		if errors.Is(err, tko.ErrNotFound) {
-			told.missing++
+			h.missing++
 			continue
 		}
 		if err != nil {
-			return story{}, err
+			return history{}, err
 		}
-		told.revisions = append(told.revisions, was.Stamp)
+		h.revisions = append(h.revisions, was.Stamp)
 	}
 	newest := d.Stamp
-	if newest.Revision > 1 { // only answers to a request for a revision have its steps
+	if newest.Revision > 1 { // only responses to requests for a revision have its steps
 		switch was, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, newest.Revision) }); {
 		case err == nil:
 			newest = was.Stamp
 		case !errors.Is(err, tko.ErrNotFound):
-			return story{}, err
+			return history{}, err
 		}
 	}
-	told.revisions = append(told.revisions, newest)
+	h.revisions = append(h.revisions, newest)
 	children := func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
 		return s.Deployments(ctx, tko.DeploymentSelect{Parent: id}, tko.ListOptions{})
 	}
 	err = each(ctx, s, children, func(child tko.Deployment) error {
-		told.children++
+		h.children++
 		if child.Approved {
-			told.approved++
+			h.approved++
 		}
 		if child.Prepared {
-			told.prepared++
-		} else if len(told.pending) < storyPending {
-			told.pending = append(told.pending, child)
+			h.prepared++
+		} else if len(h.pending) < historyPending {
+			h.pending = append(h.pending, child)
 		}
 		return nil
 	})
-	return told, err
+	return h, err
 }
 
-// took is how long it was from the creation until it was prepared.
-func (t story) took() time.Duration {
-	for _, c := range t.Stamp.Conditions {
+// took returns the time from the creation until the deployment was prepared; 0 if
+// it isn't.
+func (h history) took() time.Duration {
+	for _, c := range h.Stamp.Conditions {
 		if c.Type == tko.ConditionPrepared && c.Status == tko.ConditionTrue {
-			return max(c.LastTransition.Sub(t.Stamp.Created), 0)
+			return max(c.LastTransition.Sub(h.Stamp.Created), 0)
 		}
 	}
 	return 0
 }
 
-// lacks are the conditions that aren't true, and those that are needed and
-// unknown.
-func (t story) lacks() []tko.Condition {
+// lacks returns the conditions that are False.
+func (h history) lacks() []tko.Condition {
 	var lacks []tko.Condition
-	for _, c := range t.Stamp.Conditions {
+	for _, c := range h.Stamp.Conditions {
 		if c.Status == tko.ConditionFalse {
 			lacks = append(lacks, c)
 		}
@@ -131,8 +132,8 @@ func (t story) lacks() []tko.Condition {
 	return lacks
 }
 
-// proposal is the condition that says what the placements of a deployment
-// propose to change, if that waits for an approval.
+// proposal returns the condition with the changes that the placements of a
+// deployment propose, if they wait for an approval.
 func proposal(d tko.Deployment) (c tko.Condition, ok bool) {
 	for _, c := range d.Stamp.Conditions {
 		if c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
@@ -142,17 +143,17 @@ func proposal(d tko.Deployment) (c tko.Condition, ok bool) {
 	return tko.Condition{}, false
 }
 
-// value is the story for programs.
-func (t story) value() map[string]any {
-	row := deploymentView.row(t.Deployment)
-	if t.Origin != "" {
-		row["origin"] = t.Origin
+// value returns the history for the formats for programs.
+func (h history) value() map[string]any {
+	row := deploymentView.row(h.Deployment)
+	if h.Origin != "" {
+		row["origin"] = h.Origin
 	}
-	if t.Prepared {
-		row["preparedSeconds"] = t.took().Seconds()
+	if h.Prepared {
+		row["preparedSeconds"] = h.took().Seconds()
 	}
-	history := make([]any, len(t.revisions))
-	for i, r := range t.revisions {
+	revisions := make([]any, len(h.revisions))
+	for i, r := range h.revisions {
 		entry := map[string]any{"revision": r.Revision, "time": r.Updated.UTC().Format(time.RFC3339Nano), "who": r.Who, "why": r.Why}
 		var steps []any
 		for _, s := range r.Steps {
@@ -174,19 +175,19 @@ func (t story) value() map[string]any {
 		if steps != nil {
 			entry["steps"] = steps
 		}
-		history[i] = entry
+		revisions[i] = entry
 	}
-	row["history"] = history
-	row["historyMissing"] = int64(t.missing)
+	row["history"] = revisions
+	row["historyMissing"] = int64(h.missing)
 	waits := []any{}
-	for _, c := range t.lacks() {
+	for _, c := range h.lacks() {
 		waits = append(waits, waitValue(c, ""))
 	}
-	for _, child := range t.pending {
+	for _, child := range h.pending {
 		waits = append(waits, waitValue(preparedCondition(child), string(child.ID)))
 	}
 	row["waits"] = waits
-	row["children"] = map[string]any{"total": int64(t.children), "prepared": int64(t.prepared), "approved": int64(t.approved)}
+	row["children"] = map[string]any{"total": int64(h.children), "prepared": int64(h.prepared), "approved": int64(h.approved)}
 	return row
 }
 
@@ -199,46 +200,46 @@ func waitValue(c tko.Condition, child string) map[string]any {
 	return wait
 }
 
-// preparedCondition is what a deployment says about not being prepared: before
-// anybody has looked at it, that.
+// preparedCondition returns the Prepared condition of a deployment, or one that
+// states that no preparer has processed it yet.
 func preparedCondition(d tko.Deployment) tko.Condition {
 	for _, c := range d.Stamp.Conditions {
 		if c.Type == tko.ConditionPrepared {
 			return c
 		}
 	}
-	return tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionUnknown, Reason: "New", Message: "no preparer has looked at it yet"}
+	return tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionUnknown, Reason: "New", Message: "no preparer has processed it yet"}
 }
 
-// print tells the story to people.
-func (t story) print(a *app) error {
-	facts := []fact{{name: "Deployment", text: string(t.ID)}}
+// print writes the history for users.
+func (h history) print(a *app) error {
+	facts := []fact{{name: "Deployment", text: string(h.ID)}}
 	for _, f := range []fact{
-		{name: "Template", text: string(t.Template)},
-		{name: "Site", text: string(t.Site)},
-		{name: "Parent", text: string(t.Parent)},
-		{name: "Origin", text: t.Origin},
-		{name: "Replaces", text: t.replaces()},
+		{name: "Template", text: string(h.Template)},
+		{name: "Site", text: string(h.Site)},
+		{name: "Parent", text: string(h.Parent)},
+		{name: "Origin", text: h.Origin},
+		{name: "Replaces", text: h.replaces()},
 	} {
 		if f.text != "" {
 			facts = append(facts, f)
 		}
 	}
-	facts = append(facts, fact{name: "State", text: t.state()})
-	if t.children > 0 {
-		facts = append(facts, fact{name: "Children", text: fmt.Sprintf("%d, %d of them prepared and %d approved", t.children, t.prepared, t.approved)})
+	facts = append(facts, fact{name: "State", text: h.state()})
+	if h.children > 0 {
+		facts = append(facts, fact{name: "Children", text: fmt.Sprintf("%d, %d of them prepared and %d approved", h.children, h.prepared, h.approved)})
 	}
 	for _, f := range facts {
 		fmt.Fprintf(a.out, "%-12s %s\n", f.name+":", printable(f.text))
 	}
 	fmt.Fprintln(a.out, "\nWhat happened:")
-	for i, r := range t.revisions {
-		if i == 1 && t.missing > 0 {
-			fmt.Fprintf(a.out, "  %s left out\n", count(t.missing, "revision is", "revisions are"))
+	for i, r := range h.revisions {
+		if i == 1 && h.missing > 0 {
+			fmt.Fprintf(a.out, "  %s left out\n", count(h.missing, "revision is", "revisions are"))
 		}
-		t.printRevision(a, r)
+		h.printRevision(a, r)
 	}
-	waits := t.lines(a.now())
+	waits := h.lines(a.now())
 	if len(waits) == 0 {
 		_, err := fmt.Fprintln(a.out, "\nIt waits for nothing.")
 		return err
@@ -250,41 +251,41 @@ func (t story) print(a *app) error {
 	return nil
 }
 
-// replaces names what the deployment takes the place of.
-func (t story) replaces() string {
-	if len(t.Replaces) == 0 {
+// replaces names the deployments that this one replaces.
+func (h history) replaces() string {
+	if len(h.Replaces) == 0 {
 		return ""
 	}
-	ids := make([]string, len(t.Replaces))
-	for i, id := range t.Replaces {
+	ids := make([]string, len(h.Replaces))
+	for i, id := range h.Replaces {
 		ids[i] = string(id)
 	}
 	return strings.Join(ids, ", ") + ", when it is prepared and approved"
 }
 
-func (t story) state() string {
+func (h history) state() string {
 	parts := []string{"not prepared"}
-	if t.Prepared {
+	if h.Prepared {
 		parts[0] = "prepared"
-		if took := t.took(); took > 0 {
+		if took := h.took(); took > 0 {
 			parts[0] += " within " + took.Round(time.Millisecond).String()
 		}
 	}
 	approved := "not approved"
-	if t.Approved {
+	if h.Approved {
 		approved = "approved"
 	}
-	return strings.Join(append(parts, approved, "revision "+strconv.FormatInt(t.Stamp.Revision, 10)), ", ")
+	return strings.Join(append(parts, approved, "revision "+strconv.FormatInt(h.Stamp.Revision, 10)), ", ")
 }
 
-func (t story) printRevision(a *app, r tko.Stamp) {
+func (h history) printRevision(a *app, r tko.Stamp) {
 	when := r.Updated.Local().Format(time.DateTime)
 	if r.Revision > 1 {
-		when = "+" + max(r.Updated.Sub(t.Stamp.Created), 0).Round(time.Millisecond).String()
+		when = "+" + max(r.Updated.Sub(h.Stamp.Created), 0).Round(time.Millisecond).String()
 	}
 	who := r.Who
 	if who == "" {
-		who = "somebody"
+		who = "unknown"
 	}
 	what := r.Why
 	switch {
@@ -309,24 +310,24 @@ func (t story) printRevision(a *app, r tko.Stamp) {
 	}
 }
 
-// lines are what is waited for.
-func (t story) lines(now time.Time) []string {
+// lines returns a line for each reason to wait.
+func (h history) lines(now time.Time) []string {
 	var lines []string
-	for _, c := range t.lacks() {
+	for _, c := range h.lacks() {
 		line := waitText(c, now)
 		switch {
-		case c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed, c.Type == tko.ConditionApproved && t.Prepared:
-			line += fmt.Sprintf(": tko deployment approve %s", t.ID)
+		case c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed, c.Type == tko.ConditionApproved && h.Prepared:
+			line += fmt.Sprintf(": tko deployment approve %s", h.ID)
 		}
 		lines = append(lines, line)
 	}
-	if len(lines) == 0 && !t.Prepared {
-		lines = append(lines, waitText(preparedCondition(t.Deployment), now))
+	if len(lines) == 0 && !h.Prepared {
+		lines = append(lines, waitText(preparedCondition(h.Deployment), now))
 	}
-	for _, child := range t.pending {
+	for _, child := range h.pending {
 		lines = append(lines, fmt.Sprintf("child %s (%s at %s): %s", child.ID, child.Template, child.Site, waitText(preparedCondition(child), now)))
 	}
-	if more := t.children - t.prepared - len(t.pending); more > 0 {
+	if more := h.children - h.prepared - len(h.pending); more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more children", more))
 	}
 	return lines

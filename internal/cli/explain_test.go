@@ -71,7 +71,7 @@ What happened:
 What it waits for:
   Placed: WaitsForApproval: would create 1: tko deployment approve D1
   child D2 (nf/smf:v1 at lagos/1): Prepared: PluginFailed: boom (tried 3 times, again in 12s at the latest)
-  child D4 (nf/smf:v1 at lagos/3): Prepared: New: no preparer has looked at it yet
+  child D4 (nf/smf:v1 at lagos/3): Prepared: New: no preparer has processed it yet
 `
 	got := strings.Replace(r.out, noon.Add(-time.Hour).Local().Format(time.DateTime), "TIME", 1)
 	if diff := cmp.Diff(want, got); diff != "" || r.code != 0 || r.err != "" {
@@ -144,7 +144,7 @@ func TestExplainShowsProseOfEarlierVersionsAsItIs(t *testing.T) {
 }
 
 // TestExplainIsBounded asks about a deployment that changed often.
-func TestExplainIsBounded(t *testing.T) {
+func TestExplainLimitsRevisionsAndChildren(t *testing.T) {
 	t.Parallel()
 	f := &fake{deployments: func() []tko.Deployment {
 		return []tko.Deployment{{ID: "D1", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 5000}}}
@@ -159,7 +159,7 @@ func TestExplainIsBounded(t *testing.T) {
 }
 
 // TestGetSaysWhy gets a deployment that isn't prepared.
-func TestGetSaysWhy(t *testing.T) {
+func TestGetPrintsWhyItIsNotPrepared(t *testing.T) {
 	t.Parallel()
 	r := run(t, example(), "", "deployment", "get", "D2")
 	if want := "deployment \"D2\" is not prepared: PluginFailed: boom\n"; r.err != want || r.code != 0 {

@@ -17,41 +17,41 @@ import (
 
 const urlHelp = "`location` of the package: a file, a directory, an archive, a URL, a git repository, or LOCATION!/PATH within one; - is stdin"
 
-// A packageFlag says where a package is.
+// A packageFlag is the location of a package.
 type packageFlag struct {
 	url   string
 	stdin bool
-	empty bool // that there is none is on purpose
+	empty bool // having no package is intended
 }
 
 func (p *packageFlag) flags(f *pflag.FlagSet, stdinShorthand string) {
 	f.StringVarP(&p.url, "url", "u", "", urlHelp)
-	f.BoolVarP(&p.stdin, "stdin", stdinShorthand, false, "read the package from stdin")
+	f.BoolVarP(&p.stdin, "stdin", stdinShorthand, false, "the package is read from stdin")
 }
 
 func (p *packageFlag) emptyFlag(f *pflag.FlagSet) {
-	f.BoolVar(&p.empty, "empty", false, "no package, on purpose: also where there was one")
+	f.BoolVar(&p.empty, "empty", false, "no package: removes an existing one")
 }
 
-// purpose says in the context whether the package that is there may be replaced
-// by none.
+// purpose returns a context in which an existing package may not be removed,
+// unless --empty was given.
 func (p *packageFlag) purpose(ctx context.Context) (context.Context, error) {
 	if !p.empty {
 		return tko.WithPackageRequired(ctx), nil
 	}
 	if p.given() {
-		return nil, tko.Errorf(errUsage, "--empty says that there is no package, and --url and --stdin say where it is: use one")
+		return nil, tko.Errorf(errUsage, "--empty can't be used with --url or --stdin: use one")
 	}
 	return ctx, nil
 }
 
 func (p *packageFlag) given() bool { return p.url != "" || p.stdin }
 
-// read reads the package; there is none if it isn't given.
+// read reads the package; nil if no location was given.
 func (p *packageFlag) read(ctx context.Context, a *app) (krm.Package, error) {
 	switch {
 	case p.stdin && p.url != "" && p.url != "-":
-		return nil, tko.Errorf(errUsage, "--stdin and --url both say where the package is: use one")
+		return nil, tko.Errorf(errUsage, "--stdin and --url can't be used together: use one")
 	case p.stdin, p.url == "-":
 		return location.ReadStream(ctx, a.streams.In, "stdin", location.Options{})
 	case p.url != "":
@@ -60,20 +60,20 @@ func (p *packageFlag) read(ctx context.Context, a *app) (krm.Package, error) {
 	return nil, nil
 }
 
-// A windowFlag says which part of a list.
+// A windowFlag selects a part of a list.
 type windowFlag struct {
 	offset uint32
 	max    int
 }
 
 func (w *windowFlag) flags(f *pflag.FlagSet) {
-	f.Uint32Var(&w.offset, "offset", 0, "pass over this `number` of results")
-	f.IntVar(&w.max, "max-count", -1, "show at most this `number` of results (default all)")
+	f.Uint32Var(&w.offset, "offset", 0, "`number` of results to skip")
+	f.IntVar(&w.max, "max-count", -1, "`number` of results to show at most (default all)")
 	f.Lookup("max-count").DefValue = ""
 }
 
-// options are the part of the list that is asked for, and what its rows show.
-// One row more than is shown says whether there are more.
+// options returns the list options for the window and for the output format. It
+// requests one row more than is shown, to know whether there are more.
 func (w *windowFlag) options(a *app) tko.ListOptions {
 	options := tko.ListOptions{Window: tko.Window{Offset: w.offset}}
 	if w.max >= 0 {
@@ -93,16 +93,16 @@ func (w *windowFlag) options(a *app) tko.ListOptions {
 const patternHelp = " (* is anything but / and :, ** is anything; may be repeated, all must match)"
 
 func patterns(f *pflag.FlagSet, to *[]string, name, shorthand, what string) {
-	f.StringArrayVarP(to, name, shorthand, nil, "only `pattern`s of "+what+patternHelp)
+	f.StringArrayVarP(to, name, shorthand, nil, "`pattern` of "+what+patternHelp)
 }
 
 func metadataPatterns(f *pflag.FlagSet, to *map[string]string, name, shorthand, what string) {
-	f.StringToStringVarP(to, name, shorthand, nil, "only with this metadata"+what+": `key=pattern` (may be repeated)")
+	f.StringToStringVarP(to, name, shorthand, nil, "metadata"+what+" as `key=pattern` (may be repeated)")
 	f.Lookup(name).DefValue = ""
 }
 
 func stateFlag(f *pflag.FlagSet, to *state, name string) {
-	f.Var(to, name, "only "+name+" ones; =false: only others")
+	f.Var(to, name, "only "+name+" ones; =false: all others")
 	f.Lookup(name).NoOptDefVal = "true"
 }
 
@@ -112,23 +112,23 @@ func metadataFlag(f *pflag.FlagSet, to *map[string]string) {
 }
 
 func dryRunFlag(f *pflag.FlagSet, to *bool) {
-	f.BoolVar(to, "dry-run", false, "only say what would be done")
+	f.BoolVar(to, "dry-run", false, "show the changes without making them")
 }
 
 func revisionFlag(f *pflag.FlagSet, to *int64) {
-	f.Int64Var(to, "revision", 0, "the package as it was at this `revision` (0: now)")
+	f.Int64Var(to, "revision", 0, "`revision` of the package (0: the newest)")
 }
 
 func parseTrigger(text string) (krm.GVK, error) {
 	parts := strings.Split(text, ",")
 	if len(parts) != 3 || parts[1] == "" || parts[2] == "" {
-		return krm.GVK{}, tko.Errorf(errUsage, "the trigger %q is none: use GROUP,VERSION,KIND (the group of core kinds is empty: ,v1,ConfigMap)", text)
+		return krm.GVK{}, tko.Errorf(errUsage, "%q is not a trigger: use GROUP,VERSION,KIND (the group of core kinds is empty: ,v1,ConfigMap)", text)
 	}
 	return krm.GVK{Group: parts[0], Version: parts[1], Kind: parts[2]}, nil
 }
 
-// wouldDeleteOne counts, by a purge that is only tried, what a deletion would
-// delete, by the pattern of the ID ([tko.LiteralPattern]).
+// wouldDeleteOne counts the entities that a deletion would delete. count makes a
+// dry run of a purge by the pattern of the ID ([tko.LiteralPattern]).
 func wouldDeleteOne(kind tko.Kind, id, name string, count func() (tko.Deleted, error)) (tko.Deleted, error) {
 	d, err := count()
 	if err == nil && d.Count == 0 {
@@ -139,7 +139,7 @@ func wouldDeleteOne(kind tko.Kind, id, name string, count func() (tko.Deleted, e
 	return d, err
 }
 
-// deleted says how many entities went.
+// deleted prints how many entities were or would be deleted.
 func (a *app) deleted(what, whats string, d tko.Deleted, dryRun bool) error {
 	verb := "deleted "
 	if dryRun {
@@ -153,12 +153,13 @@ func (a *app) deleted(what, whats string, d tko.Deleted, dryRun bool) error {
 	return a.printResult(map[string]any{"deleted": int64(d.Count), "descendants": int64(d.Descendants), "dryRun": dryRun})
 }
 
-// none is for commands whose call answers an error only.
+// none is the result of calls that return only an error.
 type none struct{}
 
 var errNoSource = errors.New("no package: use --url or --stdin")
 
-// run is a command's work in a conversation with the server.
+// run returns a function that connects to the server and then does a command's
+// work.
 func (a *app) run(work func(ctx context.Context, s *session, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, s, err := a.connect(cmd.Context())
@@ -169,7 +170,7 @@ func (a *app) run(work func(ctx context.Context, s *session, args []string) erro
 	}
 }
 
-// count is "1 template" or "2 templates".
+// count returns, for example, "1 template" or "2 templates".
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

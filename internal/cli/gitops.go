@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,16 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/gitops/plan"
-	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 )
 
-// errChanges says that a plan changes something, to scripts that asked for that.
-var errChanges = errors.New("there are changes")
-
 func (a *app) gitopsCommand() *cobra.Command {
-	return group("gitops", "Sources that TKO is kept in step with",
+	return group("gitops", "GitOps sources",
 		a.gitopsStatus(), a.gitopsPlan(), a.gitopsSync(), a.gitopsApprove())
 }
 
@@ -66,10 +58,10 @@ func sourceMessage(s tko.Source) string {
 	return ""
 }
 
-// onOneLine is a text of which each line is about something else.
+// onOneLine joins the lines of a message, each of which reports another problem.
 func onOneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
-// shortRevision is a revision for people: its name, and the start of its hash.
+// shortRevision returns a revision for users: its name, and the start of its hash.
 func shortRevision(revision string) string {
 	const most = 12
 	for i, c := range revision {
@@ -115,10 +107,10 @@ func operationRows(operations []tko.SourceOperation) []any {
 func (a *app) gitopsStatus() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [NAME]",
-		Short: "How sources are, or all about one",
-		Long: `How sources are: the revision that is applied, the one that was tried last, and
-what is in the way. With a name, all about that source: its conditions, what it
-owns, and what was done for it last.`,
+		Short: "Show the status of sources, or the details of one",
+		Long: `Show the status of sources: the applied revision, the last attempted one, and
+problems. With a name, show the details of that source: its conditions, its
+inventory, and its last operations.`,
 		Example:           "  tko gitops status\n  tko gitops status fleet -o yaml",
 		Args:              arguments(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -154,7 +146,7 @@ func sequence[T any](items []T) iter.Seq2[T, error] {
 	}
 }
 
-// printSource tells people all about a source.
+// printSource writes the details of a source for users.
 func (a *app) printSource(s tko.Source, wide bool) error {
 	text := func(name, s string) fact { return fact{name, name, s, s} }
 	facts := []fact{
@@ -215,11 +207,11 @@ func (a *app) gitopsSync() *cobra.Command {
 	var wait sourceWait
 	cmd := &cobra.Command{
 		Use:   "sync NAME…",
-		Short: "Have sources looked at now",
-		Long: `Have sources looked at now, and compared with what is there: with TKO, if
-anything changed there, and with Open Source MANO. With --wait, the command ends
-when each of them was looked at since, and nothing is under way in it any more:
-with 0 if all are ready, and with 1 if one isn't, or if the time is over.`,
+		Short: "Reconcile sources now",
+		Long: `Reconcile sources now, and compare them with TKO, if anything changed there, and
+with Open Source MANO. With --wait, the command ends when each of them has been
+reconciled since, and no operation is in progress in it: with 0 if all are ready,
+and with 1 if one isn't, or after the timeout.`,
 		Example:           "  tko gitops sync fleet\n  tko gitops sync fleet services --wait --wait-timeout 10m",
 		Args:              arguments(1, -1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -240,22 +232,23 @@ with 0 if all are ready, and with 1 if one isn't, or if the time is over.`,
 	return cmd
 }
 
-// A sourceWait says whether to wait until sources were looked at.
+// A sourceWait has a command wait until sources are reconciled.
 type sourceWait struct {
 	wait    bool
 	timeout time.Duration
 }
 
 func (w *sourceWait) flags(f *pflag.FlagSet) {
-	f.BoolVar(&w.wait, "wait", false, "wait until they were looked at, and say whether they are ready")
-	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "wait at most for this `time` (0: no limit)")
+	f.BoolVar(&w.wait, "wait", false, "wait until the sources are reconciled, and report whether they are ready")
+	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "`time` to wait at most (0: no limit)")
 }
 
-// sourceLook is how often sources that are waited for are asked about.
-const sourceLook = 200 * time.Millisecond
+// sourcePoll is the interval of polling sources while waiting.
+const sourcePoll = 200 * time.Millisecond
 
-// settled waits until sources were looked at since they were called for, and
-// nothing is under way in them. The error says which aren't ready, and why.
+// settled waits until sources have been reconciled since they were enqueued, and no
+// operation is in progress in them. The error names those that aren't ready, and
+// why.
 func (w *sourceWait) settled(ctx context.Context, s *session, names []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -270,7 +263,7 @@ func (w *sourceWait) settled(ctx context.Context, s *session, names []string) er
 		case errors.Is(context.Cause(ctx), errWaitTimeout):
 			return &hintedError{
 				err:  fmt.Errorf("source %q is not settled after %v: %s", name, w.timeout, underWay(source)),
-				hint: "it goes on by itself: see tko gitops status " + name,
+				hint: "reconciliation continues: see tko gitops status " + name,
 			}
 		case err != nil:
 			return err
@@ -287,8 +280,8 @@ func (w *sourceWait) settled(ctx context.Context, s *session, names []string) er
 	return nil
 }
 
-// settledSource answers a source once it is settled; how it is until then, with
-// an error.
+// settledSource returns a source once it is settled. With an error, it returns the
+// source as it was read last.
 func settledSource(ctx context.Context, s *session, name string) (tko.Source, error) {
 	var source tko.Source
 	for {
@@ -302,23 +295,24 @@ func settledSource(ctx context.Context, s *session, name string) (tko.Source, er
 		select {
 		case <-ctx.Done():
 			return source, context.Cause(ctx)
-		case <-time.After(sourceLook):
+		case <-time.After(sourcePoll):
 		}
 	}
 }
 
-// progressing says whether something goes on that the last look began.
+// progressing reports whether an operation of the last reconciliation is in
+// progress.
 func progressing(source tko.Source) bool {
 	c := readiness(source)
-	return c.Status == tko.ConditionUnknown && c.Reason == gitops.ReasonProgressing
+	return c.Status == tko.ConditionUnknown && c.Reason == tko.SourceReasonProgressing
 }
 
-// underWay is what a source that isn't settled is at.
+// underWay returns why a source isn't settled.
 func underWay(source tko.Source) string {
 	if progressing(source) {
 		return readiness(source).Message
 	}
-	return "nobody has looked at it since it was called for"
+	return "it has not been reconciled since it was enqueued"
 }
 
 func readiness(source tko.Source) tko.Condition {
@@ -333,9 +327,9 @@ func readiness(source tko.Source) tko.Condition {
 func (a *app) gitopsApprove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve NAME DIGEST",
-		Short: "Agree to a removal that is beyond a source's budget",
-		Long: `Agree to a removal that is beyond a source's budget. The source's status says
-what would be removed, and its digest: what has changed by then has another.`,
+		Short: "Approve a removal that exceeds a source's budget",
+		Long: `Approve a removal that exceeds a source's budget. The source's status lists the
+removal and its digest. If the removal changes, so does its digest.`,
 		Example:           "  tko gitops approve fleet 8f14e45fceea167a",
 		Args:              arguments(2, 2),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -344,176 +338,9 @@ what would be removed, and its digest: what has changed by then has another.`,
 				return struct{}{}, s.EnqueueSources(ctx, args[:1], false, args[1])
 			})
 			if err == nil {
-				a.notice("approved what source %q asked for", args[0])
+				a.notice("approved the removal of source %q", args[0])
 			}
 			return err
 		}),
 	}
-}
-
-// A planned is a change that a plan would make.
-type planned struct {
-	verb, kind, name, file, reason string
-	changes                        []string
-}
-
-var plannedView = view[planned]{
-	id: func(p planned) string { return p.verb + " " + p.kind + " " + p.name },
-	row: func(p planned) map[string]any {
-		row := map[string]any{"verb": p.verb, "kind": p.kind, "name": p.name}
-		for key, value := range map[string]string{"file": p.file, "reason": p.reason} {
-			if value != "" {
-				row[key] = value
-			}
-		}
-		if len(p.changes) > 0 {
-			row["changes"] = listValue(p.changes)
-		}
-		return row
-	},
-	below: func(p planned) []string { return p.changes },
-	columns: []column[planned]{
-		{name: "VERB", text: func(p planned) string { return p.verb }},
-		{name: "KIND", text: func(p planned) string { return p.kind }},
-		{name: "NAME", text: func(p planned) string { return p.name }},
-		{name: "FILE", text: func(p planned) string { return p.file }},
-		{name: "REASON", text: func(p planned) string { return p.reason }},
-	},
-}
-
-func (a *app) gitopsPlan() *cobra.Command {
-	var dir, name, connection, ageKeys, pgpKeys string
-	var exitCode bool
-	o := gitops.PreviewOptions{}
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "What a working tree would change, without changing it",
-		Long: `What a working tree would change if it were the next revision of a source,
-without changing anything: made for pull requests. The server validates what it
-would be given. What changes of an entity is told field by field, the first 20,
-and without the values of Secrets. Network services in Open Source MANO are looked
-at if a connection file is given; of their values, only which change is told.
-
-With --exit-code the exit code is 7 if something would change, and 0 if not.
-A tree that is wrong is 2, as the input of every command.`,
-		Example:           "  tko gitops plan --dir . --name fleet\n  tko gitops plan --dir ./fleet --path sites --exit-code",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			root, err := os.OpenRoot(dir)
-			if err != nil {
-				return tko.Errorf(errUsage, "--dir: %w", err)
-			}
-			defer func() { _ = root.Close() }()
-			if o.Name = name; name == "" {
-				absolute, err := filepath.Abs(dir)
-				if err != nil {
-					return err
-				}
-				o.Name = filepath.Base(absolute)
-			}
-			if o.Keys, err = sops.FileKeys(ageKeys, pgpKeys); err != nil {
-				return tko.Errorf(errUsage, "%w", err)
-			}
-			if connection != "" {
-				o.Connection = func() ([]byte, error) { return os.ReadFile(connection) } //nolint:gosec // the user names the file
-			}
-			preview, err := callLong(ctx, s, func(ctx context.Context) (*gitops.Preview, error) { return gitops.PreviewFiles(ctx, s, root.FS(), o) })
-			if err != nil {
-				return a.wrongTree(err, o.Name, preview)
-			}
-			if preview.New {
-				a.notice("there is no source %q yet: this is what a new one would do (--name says which source is meant)", o.Name)
-			}
-			return a.printPreview(ctx, s, preview, exitCode)
-		}),
-	}
-	f := cmd.Flags()
-	f.StringVar(&dir, "dir", ".", "`folder` of the working tree")
-	f.StringVar(&name, "name", "", "`name` of the source (default: that of the folder)")
-	f.StringVar(&o.Path, "path", "", "`folder` of the manifests in it (default: everything)")
-	f.BoolVar(&o.Prune, "prune", true, "the source removes what left it")
-	f.BoolVar(&o.Adopt, "adopt", false, "the source takes over what is there already")
-	f.StringVar(&connection, "connection", "", "connection `file` of the Open Source MANO that the tree is for")
-	f.StringVar(&ageKeys, "age-keys", "", "`file` of age keys for what is encrypted with SOPS")
-	f.StringVar(&pgpKeys, "pgp-keys", "", "`file` of private PGP keys for what is encrypted with SOPS")
-	f.BoolVar(&exitCode, "exit-code", false, "exit with 7 if something would change")
-	return cmd
-}
-
-// wrongTree tells what is wrong with a working tree, each on a line of its own.
-func (a *app) wrongTree(err error, name string, preview *gitops.Preview) error {
-	const most = 1000
-	told := err
-	if lines := strings.Split(err.Error(), "\n"); len(lines) > 1 {
-		for _, line := range lines[:min(most, len(lines))] {
-			fmt.Fprintln(a.streams.Err, printable(line))
-		}
-		if more := len(lines) - most; more > 0 {
-			fmt.Fprintf(a.streams.Err, "and %d more\n", more)
-		}
-		told = &summary{err: err, text: fmt.Sprintf("%d things are wrong with the tree", len(lines))}
-	}
-	switch {
-	case errors.Is(err, sops.ErrNoKey):
-		return &hintedError{err: told, hint: "give --age-keys or --pgp-keys"}
-	case preview != nil && preview.New:
-		return &hintedError{err: told, hint: fmt.Sprintf("there is no source %q yet: --name says which one is meant", name)}
-	}
-	return told
-}
-
-// A summary is an error of which the parts were told before.
-type summary struct {
-	err  error
-	text string
-}
-
-func (s *summary) Error() string { return s.text }
-func (s *summary) Unwrap() error { return s.err }
-
-func (a *app) printPreview(ctx context.Context, s *session, preview *gitops.Preview, exitCode bool) error {
-	var rows []planned
-	for _, action := range preview.Plan.Actions {
-		reason := action.Reason
-		if action.With > 0 {
-			reason = fmt.Sprintf("and %d below it", action.With)
-		}
-		rows = append(rows, planned{action.Verb, string(action.Kind), action.Name, action.File, reason, action.Changes})
-	}
-	for _, action := range preview.Plan.Held {
-		rows = append(rows, planned{action.Verb, string(action.Kind), action.Name, action.File, "waits for an approval", nil})
-	}
-	var refused []error
-	if preview.OSM != nil {
-		for _, change := range preview.OSM.Changes {
-			rows = append(rows, planned{change.Action, gitops.OSMKind(change.What), change.Name, change.Source, change.Reason, plan.Bounded(slices.Values(change.Paths))})
-		}
-		for _, p := range preview.OSM.Refused {
-			refused = append(refused, fmt.Errorf("%s: %s %q: %w", p.Source, gitops.OSMKind(p.What), p.Name, p.Err))
-		}
-		for _, p := range preview.OSM.Warnings {
-			a.notice("%s: %s %q: %v", p.Source, gitops.OSMKind(p.What), p.Name, p.Err)
-		}
-	}
-	if preview.Unasked {
-		a.notice("the tree is for Open Source MANO, too: give --connection to see what it would change there")
-	}
-	for _, message := range preview.Plan.Messages {
-		a.notice("%s", message)
-	}
-	if len(rows) == 0 && len(refused) == 0 && (a.format() == formatTable || a.format() == formatWide) {
-		a.notice("nothing would change")
-		return nil
-	}
-	if err := list(ctx, s, plannedView, nil, func(context.Context) iter.Seq2[planned, error] { return sequence(rows) }); err != nil {
-		return err
-	}
-	if err := errors.Join(refused...); err != nil {
-		return tko.Errorf(tko.ErrInvalid, "%w", err)
-	}
-	if len(rows) > 0 && exitCode {
-		return errChanges
-	}
-	return nil
 }

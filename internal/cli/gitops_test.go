@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,10 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/gitops/plan"
-	"github.com/tko-orchestrator/tko/internal/osm"
-	"github.com/tko-orchestrator/tko/krm"
 )
 
 // sourced is a server whose sources go through states, one for each question.
@@ -48,10 +45,6 @@ func (s *sourced) EnqueueSources(_ context.Context, names []string, _ bool, _ st
 	return nil
 }
 
-func (s *sourced) PutEntity(_ context.Context, p tko.Put) (tko.PutResult, error) {
-	return tko.PutResult{ID: p.ID, Changed: true}, nil
-}
-
 func sourceAt(called bool, ready, reason, message string) tko.Source {
 	return tko.Source{Enqueued: called, Status: tko.SourceStatus{Applied: "main@sha1:0123456789abcdef", Conditions: []tko.Condition{
 		{Type: tko.ConditionReady, Status: ready, Reason: reason, Message: message},
@@ -62,15 +55,15 @@ func (s *sourced) run(ctx context.Context, args ...string) result {
 	return runServer(ctx, s.fake, s, "", args...)
 }
 
-func TestSync(t *testing.T) {
+func TestSyncWaitsUntilSourcesAreReconciled(t *testing.T) {
 	t.Parallel()
-	ready := sourceAt(false, tko.ConditionTrue, gitops.ReasonSucceeded, "applied")
-	old := sourceAt(true, tko.ConditionTrue, gitops.ReasonSucceeded, "applied long ago")
-	oldFailure := sourceAt(true, tko.ConditionFalse, gitops.ReasonFailed, "long ago")
-	under := sourceAt(false, tko.ConditionUnknown, gitops.ReasonProgressing, "instance a is on its way")
-	failed := sourceAt(false, tko.ConditionFalse, gitops.ReasonInvalid, "a.yaml is wrong")
+	ready := sourceAt(false, tko.ConditionTrue, tko.SourceReasonSucceeded, "applied")
+	old := sourceAt(true, tko.ConditionTrue, tko.SourceReasonSucceeded, "applied long ago")
+	oldFailure := sourceAt(true, tko.ConditionFalse, tko.SourceReasonFailed, "long ago")
+	under := sourceAt(false, tko.ConditionUnknown, tko.SourceReasonProgressing, "instance a is on its way")
+	failed := sourceAt(false, tko.ConditionFalse, tko.SourceReasonInvalid, "a.yaml is wrong")
 	failed.Status.Conditions = append(failed.Status.Conditions, tko.Condition{Type: tko.ConditionReconciling, Status: tko.ConditionTrue})
-	suspended := sourceAt(false, tko.ConditionUnknown, gitops.ReasonSuspended, "the source is suspended")
+	suspended := sourceAt(false, tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
 	isReady := func(name string) string { return "source \"" + name + "\" is ready at main@sha1:0123456789ab\n" }
 	tests := map[string]struct {
 		why    string
@@ -104,14 +97,14 @@ func TestSync(t *testing.T) {
 			map[string][]tko.Source{"a": {ready, old}},
 			[]string{"a", "--wait", "--wait-timeout=3s"},
 			exitOther,
-			"tko: source \"a\" is not settled after 3s: nobody has looked at it since it was called for\nhint: it goes on by itself: see tko gitops status a\n",
+			"tko: source \"a\" is not settled after 3s: it has not been reconciled since it was enqueued\nhint: reconciliation continues: see tko gitops status a\n",
 		},
 		"slow": {
 			"the message says what goes on",
 			map[string][]tko.Source{"a": {under}},
 			[]string{"a", "--wait", "--wait-timeout=3s"},
 			exitOther,
-			"tko: source \"a\" is not settled after 3s: instance a is on its way\nhint: it goes on by itself: see tko gitops status a\n",
+			"tko: source \"a\" is not settled after 3s: instance a is on its way\nhint: reconciliation continues: see tko gitops status a\n",
 		},
 		"unknown": {"nothing is called then", nil, []string{"a", "--wait"}, exitNotFound, "tko: source \"a\": not found\n"},
 	}
@@ -134,35 +127,129 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// What changes is below its row, and a list for scripts.
-func TestPlanShowsChanges(t *testing.T) {
+// A planFunc is a SourcePlanner for tests.
+type planFunc func(tree fs.FS, o PlanOptions) (SourcePlan, error)
+
+func (f planFunc) PlanSource(_ context.Context, _ SourceClient, tree fs.FS, o PlanOptions) (SourcePlan, error) {
+	return f(tree, o)
+}
+
+// runPlan runs "tko gitops plan" with a planner.
+func runPlan(t *testing.T, plan planFunc, args ...string) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, func(target) (server, error) { return example(), nil })
+	a.planner = plan
+	code := a.main(t.Context(), append([]string{"gitops", "plan"}, args...))
+	return result{out.String(), errs.String(), code}
+}
+
+func TestPlanPrintsDetailsBelowTheRowOfTheirChange(t *testing.T) {
+	t.Parallel()
+	plan := planFunc(func(fs.FS, PlanOptions) (SourcePlan, error) {
+		return SourcePlan{Changes: []PlannedChange{
+			{Verb: "create", Kind: "template", Name: "new", File: "a.yaml"},
+			{Verb: "update", Kind: "template", Name: "t", File: "a.yaml", Reason: "moved", Details: []string{`v1 C "x": a: "1" → "2\u001b[2J"`}},
+			{Verb: "delete", Kind: "deployment", Name: "d", Descendants: 3},
+			{Verb: "delete", Kind: "site", Name: "s", Descendants: 1, Held: true},
+		}}, nil
+	})
+	for format, want := range map[string]string{
+		"table": "VERB    KIND        NAME  FILE    REASON\n" +
+			"create  template    new   a.yaml  -\n" +
+			"update  template    t     a.yaml  moved\n" +
+			"    v1 C \"x\": a: \"1\" → \"2\\u001b[2J\"\n" +
+			"delete  deployment  d     -       and 3 below it\n" +
+			"delete  site        s     -       waits for an approval\n",
+		"bare": "create template new\nupdate template t\ndelete deployment d\ndelete site s\n",
+		"yaml": "- file: a.yaml\n  kind: template\n  name: new\n  verb: create\n" +
+			"- changes:\n  - 'v1 C \"x\": a: \"1\" → \"2\\u001b[2J\"'\n  file: a.yaml\n  kind: template\n  name: t\n  reason: moved\n  verb: update\n" +
+			"- kind: deployment\n  name: d\n  reason: and 3 below it\n  verb: delete\n" +
+			"- kind: site\n  name: s\n  reason: waits for an approval\n  verb: delete\n",
+	} {
+		if diff := cmp.Diff(result{out: want}, runPlan(t, plan, "-o", format), cmp.AllowUnexported(result{})); diff != "" {
+			t.Errorf("%s: %s", format, diff)
+		}
+	}
+}
+
+func TestPlanGivesFlagsToThePlanner(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	const manifests = "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nspec:\n  templateId: t\n  package: {resources: [{apiVersion: v1, kind: C, metadata: {name: x}, a: \"2\\e[2J\"}]}\n" +
-		"---\napiVersion: tko.nephio.org/v1alpha1\nkind: Template\nspec: {templateId: new, package: {resources: []}}\n"
-	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(manifests), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for format, want := range map[string]string{
-		"table": "VERB    KIND      NAME  FILE    REASON\n" +
-			"create  template  new   a.yaml  -\n" +
-			"update  template  t     a.yaml  -\n" +
-			"    v1 C \"x\": a: \"1\" → \"2\\u001b[2J\"\n",
-		"bare": "create template new\nupdate template t\n",
-		"yaml": "- file: a.yaml\n  kind: template\n  name: new\n  verb: create\n" +
-			"- changes:\n  - 'v1 C \"x\": a: \"1\" → \"2\\u001b[2J\"'\n  file: a.yaml\n  kind: template\n  name: t\n  verb: update\n",
-	} {
-		f := &fake{templates: []tko.Template{{ID: "t", Package: krm.Package{{"apiVersion": "v1", "kind": "C", "metadata": map[string]any{"name": "x"}, "a": "1"}}}}}
-		s := &sourced{fake: f, states: map[string][]tko.Source{"fleet": {{Status: tko.SourceStatus{Items: []tko.SourceItem{{Kind: "template", Name: "t", Revision: 1}}}}}}}
-		got := s.run(t.Context(), "gitops", "plan", "--dir", dir, "--name", "fleet", "-o", format)
-		if diff := cmp.Diff(want, got.out); diff != "" || got.code != exitOK {
-			t.Errorf("%s: exit code %d, %s\n%s", format, got.code, strings.TrimSpace(got.err), diff)
+	tests := map[string]struct {
+		args []string
+		want PlanOptions
+	}{
+		"defaults": {nil, PlanOptions{Name: filepath.Base(dir), Prune: true}},
+		"all": {
+			[]string{"--name=fleet", "--path=sites", "--prune=false", "--adopt", "--connection=c", "--age-keys=a", "--pgp-keys=p"},
+			PlanOptions{Name: "fleet", Path: "sites", Adopt: true, Connection: "c", AgeKeys: "a", PGPKeys: "p"},
+		},
+	}
+	for name, test := range tests {
+		var got PlanOptions
+		var files []string
+		r := runPlan(t, func(tree fs.FS, o PlanOptions) (SourcePlan, error) {
+			got = o
+			var err error
+			files, err = fs.Glob(tree, "*")
+			return SourcePlan{}, err
+		}, append(test.args, "--dir", dir)...)
+		if diff := cmp.Diff(test.want, got); diff != "" || r.code != exitOK || len(files) != 1 {
+			t.Errorf("%s: exit code %d, %d files, want 1: %s\n%s", name, r.code, len(files), r.err, diff)
+		}
+	}
+}
+
+func TestPlanReportsWhatIsNotInTheTable(t *testing.T) {
+	t.Parallel()
+	invalid := tko.Errorf(tko.ErrInvalid, "a.yaml is wrong")
+	tests := map[string]struct {
+		plan SourcePlan
+		err  error
+		args []string
+		want result
+	}{
+		"no changes": {want: result{err: "nothing would change\n"}},
+		"a new source": {
+			plan: SourcePlan{New: true},
+			want: result{err: "source \"fleet\": not found: these are the changes of a new one (to plan an existing source, set --name)\nnothing would change\n"},
+		},
+		"notices": {
+			plan: SourcePlan{Warnings: []string{"a warning"}, OSMSkipped: true, Messages: []string{"a message"}},
+			want: result{err: "a warning\nthe tree holds network services for Open Source MANO, too: give --connection to compare them\na message\nnothing would change\n"},
+		},
+		"refused": {
+			plan: SourcePlan{Refused: []error{errors.New("x.yaml: refused")}},
+			want: result{err: "nothing found\ntko: x.yaml: refused\n", code: exitUsage},
+		},
+		"exit code": {
+			plan: SourcePlan{Changes: []PlannedChange{{Verb: "create", Kind: "site", Name: "a", File: "f"}}}, args: []string{"--exit-code"},
+			want: result{out: "VERB    KIND  NAME  FILE  REASON\ncreate  site  a     f     -\n", code: exitChanges},
+		},
+		"an invalid tree": {err: invalid, want: result{err: "tko: a.yaml is wrong\n", code: exitUsage}},
+		"an invalid tree of a new source": {
+			plan: SourcePlan{New: true}, err: invalid,
+			want: result{err: "tko: a.yaml is wrong\nhint: source \"fleet\": not found: to plan an existing source, set --name\n", code: exitUsage},
+		},
+		"missing keys": {
+			plan: SourcePlan{New: true, KeysMissing: true}, err: tko.Errorf(tko.ErrDenied, "a.yaml is encrypted"),
+			want: result{err: "tko: a.yaml is encrypted\nhint: give --age-keys or --pgp-keys\n", code: exitDenied},
+		},
+	}
+	for name, test := range tests {
+		got := runPlan(t, func(fs.FS, PlanOptions) (SourcePlan, error) { return test.plan, test.err }, append(test.args, "--name=fleet", "-o", "table")...)
+		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(result{})); diff != "" {
+			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }
 
 // The command prints all that is wrong with a tree, each on a line, and says how many more there are beyond a bound.
-func TestPlanTellsAllThatIsWrong(t *testing.T) {
+func TestPlanPrintsEachProblemOfATree(t *testing.T) {
 	t.Parallel()
 	for n, last := range map[int]string{60: "problem 59", 1003: "and 3 more"} {
 		var out, errs bytes.Buffer
@@ -171,31 +258,10 @@ func TestPlanTellsAllThatIsWrong(t *testing.T) {
 		for i := range n {
 			all = append(all, fmt.Errorf("problem %d", i))
 		}
-		err := a.wrongTree(errors.Join(all...), "fleet", nil)
+		err := a.wrongTree(errors.Join(all...), "fleet", SourcePlan{})
 		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-		if len(lines) != min(n, 1001) || lines[len(lines)-1] != last || err.Error() != fmt.Sprintf("%d things are wrong with the tree", n) {
+		if len(lines) != min(n, 1001) || lines[len(lines)-1] != last || err.Error() != fmt.Sprintf("the tree has %d problems", n) {
 			t.Errorf("%d problems: %d lines, the last is %q; %v", n, len(lines), lines[len(lines)-1], err)
 		}
-	}
-}
-
-// Of what would change in Open Source MANO, the paths of values are told.
-func TestPlanShowsPathsOfOSM(t *testing.T) {
-	t.Parallel()
-	var out, errs bytes.Buffer
-	a := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, nil)
-	a.globals.format = formatTable
-	preview := &gitops.Preview{Plan: &plan.Plan{}, OSM: &osm.Plan{Changes: []osm.Change{
-		{Action: osm.ActionUpgrade, What: "instance", Name: "upf", Source: "upf.osmops.yaml", Paths: []string{"1/upf: replicaCount"}},
-	}}}
-	if err := a.printPreview(t.Context(), &session{app: a}, preview, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.out.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	want := "VERB     KIND        NAME  FILE             REASON\nupgrade  NsInstance  upf   upf.osmops.yaml  -\n    1/upf: replicaCount\n"
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Error(diff)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// globals are the settings that all commands have.
+// globals are the flags of all commands.
 type globals struct {
 	quiet    bool
 	logFile  string
@@ -37,32 +37,32 @@ type globals struct {
 	port       uint16
 	grpcFormat string
 	timeout    float64
-	impatient  bool // the timeout was said
+	timeoutSet bool // --grpc-timeout was given
 	pager      string
-	pagerSaid  bool
+	pagerSet   bool // --pager was given
 
 	reason string
 }
 
 func (g *globals) flags(f *pflag.FlagSet) {
-	f.BoolVarP(&g.quiet, "quiet", "q", false, "write nothing but errors")
-	f.StringVarP(&g.logFile, "log", "l", "", "log to this `file` (default stderr)")
-	f.CountVarP(&g.verbose, "verbose", "v", "log what is done; twice: every call")
-	f.IntVarP(&g.width, "width", "j", 0, "cut tables at this many `columns` (0: the terminal's; -1: never)")
+	f.BoolVarP(&g.quiet, "quiet", "q", false, "no output except errors")
+	f.StringVarP(&g.logFile, "log", "l", "", "`file` for the log (default stderr)")
+	f.CountVarP(&g.verbose, "verbose", "v", "log of each step; twice: of each call, too")
+	f.IntVarP(&g.width, "width", "j", 0, "width of tables in `columns` (0: the terminal's; -1: unlimited)")
 	f.StringVarP(&g.format, "format", "o", "", "output `format`: "+strings.Join(formats, ", ")+" (default table on a terminal, else yaml)")
-	f.StringVarP(&g.colorize, "colorize", "z", "true", "colors on terminals: true, false, or force for everywhere")
-	f.BoolVarP(&g.strict, "strict", "y", false, "YAML with every string quoted, which all readers of YAML read the same")
-	f.BoolVarP(&g.pretty, "pretty", "p", true, "indent JSON, XML and Go")
-	f.StringVar(&g.pager, "pager", "", "`program` that shows lists on a terminal; an empty one is none (default PAGER, else less)")
-	f.StringVar(&g.ipStack, "grpc-ip-stack", "dual", "how to reach the server: dual (IPv6 first), ipv6, ipv4")
-	f.StringVar(&g.address, "grpc-address", "", "`address` of the server (default this machine)")
+	f.StringVarP(&g.colorize, "colorize", "z", "true", "colors on terminals: true, false, or force for all outputs")
+	f.BoolVarP(&g.strict, "strict", "y", false, "YAML with all strings quoted, which all YAML parsers read alike")
+	f.BoolVarP(&g.pretty, "pretty", "p", true, "indentation of JSON, XML and Go")
+	f.StringVar(&g.pager, "pager", "", "`program` that shows lists on a terminal; empty for none (default PAGER, else less)")
+	f.StringVar(&g.ipStack, "grpc-ip-stack", "dual", "IP versions to connect with: dual (IPv6 first), ipv6, ipv4")
+	f.StringVar(&g.address, "grpc-address", "", "`address` of the server (default localhost)")
 	f.Uint16Var(&g.port, "grpc-port", 50050, "`port` of the server")
 	f.StringVar(&g.grpcFormat, "grpc-format", "cbor", "`encoding` of packages on the wire: cbor, yaml")
-	f.Float64Var(&g.timeout, "grpc-timeout", 10, "`seconds` to wait for an answer (0: no limit); deletions and approvals take as long as they take, if none is given")
-	f.StringVar(&g.reason, "reason", "", "`why`: kept with the changes that the command makes")
+	f.Float64Var(&g.timeout, "grpc-timeout", 10, "`seconds` to wait for a response (0: no limit); if not set, deletions and approvals have no limit")
+	f.StringVar(&g.reason, "reason", "", "`why`: reason that is stored with the command's changes")
 }
 
-// check says what is wrong with the settings, as a whole.
+// check validates the settings and returns all problems.
 func (g *globals) check() error {
 	var errs []error
 	if g.format != "" && !slices.Contains(formats, g.format) {
@@ -101,8 +101,8 @@ func (a *app) setup(cmd *cobra.Command) error {
 	if err := a.globals.check(); err != nil {
 		return usageError(cmd, err)
 	}
-	a.globals.impatient = cmd.Flags().Changed("grpc-timeout")
-	a.globals.pagerSaid = cmd.Flags().Changed("pager")
+	a.globals.timeoutSet = cmd.Flags().Changed("grpc-timeout")
+	a.globals.pagerSet = cmd.Flags().Changed("pager")
 	if a.globals.quiet {
 		a.out.Reset(io.Discard)
 	}
@@ -136,7 +136,7 @@ func setFromEnvironment(cmd *cobra.Command) error {
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
-			first = usageError(cmd, fmt.Errorf("the environment variable %s is %q: %w", name, value, err))
+			first = usageError(cmd, fmt.Errorf("environment variable %s is %q: %w", name, value, err))
 		}
 	})
 	return first
@@ -146,7 +146,7 @@ func environmentName(flag string) string {
 	return "TKO_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// colors says whether to write colors to w.
+// colors reports whether to write colors to w.
 func (a *app) colors(w io.Writer) bool {
 	if a.globals.colorize == "force" {
 		return true
@@ -158,7 +158,7 @@ func (a *app) colors(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// who is the person at this machine.
+// who returns USER@HOST.
 func who() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {
@@ -170,7 +170,7 @@ func who() string {
 	return name
 }
 
-// A state is a flag that is true, false or not said.
+// A state is a flag that is true, false or not set.
 type state struct{ value *bool }
 
 func (s *state) Set(text string) error {
@@ -193,11 +193,11 @@ func (s *state) String() string {
 	return strconv.FormatBool(*s.value)
 }
 
-// Type is what help calls it.
+// Type names the value in help.
 func (s *state) Type() string { return "true|false" }
 
-// joinStates writes "--prepared false" as "--prepared=false" where it is a
-// state, because a flag that needs no value takes none from the next argument.
+// joinStates replaces "--prepared false" by "--prepared=false" for flags that are
+// states: pflag reads no separate value for a flag whose value is optional.
 func joinStates(root *cobra.Command, args []string) []string {
 	cmd, _, err := root.Find(args)
 	if err != nil {

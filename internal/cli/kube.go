@@ -21,7 +21,7 @@ func (a *app) kubeCommand() *cobra.Command {
 			},
 		}
 	}
-	return group("kube", "Names of TKO's entities in Kubernetes",
+	return group("kube", "Kubernetes names of TKO's entities",
 		convert("to ID", "The Kubernetes name of an ID",
 			"  kubectl get template.tko.nephio.org \"$(tko kube to demo/hello-world:v1.0.0)\"", kubename.Escape),
 		convert("from NAME", "The ID of a Kubernetes name",

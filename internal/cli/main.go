@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Streams are what a command reads and writes.
+// Streams are the input and outputs of a command.
 type Streams struct {
 	In  io.Reader
 	Out io.Writer // results
@@ -38,12 +38,15 @@ const (
 	exitInterrupted = 130
 )
 
-// Main runs the command with arguments (without the program's name) and
-// answers its exit code. When ctx ends, so does the command. Settings also
-// come from environment variables, TKO_ and the flag's name. It may be called
-// any number of times, also at once.
-func Main(ctx context.Context, args []string, streams Streams) int {
-	return newApp(streams, dial).main(ctx, args)
+// Main runs the command with args (without the program's name) and returns its
+// exit code. When ctx ends, so does the command. Settings also come from
+// environment variables: TKO_ and the flag's name. The planner computes what
+// "tko gitops plan" prints. Main may be called any number of times, also
+// concurrently.
+func Main(ctx context.Context, args []string, streams Streams, planner SourcePlanner) int {
+	a := newApp(streams, dial)
+	a.planner = planner
+	return a.main(ctx, args)
 }
 
 // An app is one run of the command.
@@ -51,14 +54,15 @@ type app struct {
 	streams  Streams
 	out      *bufio.Writer
 	dial     dialer
+	planner  SourcePlanner
 	now      func() time.Time
 	globals  globals
 	log      *slog.Logger
 	closers  []io.Closer
 	terminal bool // results go to a terminal
-	columns  int  // of the terminal
+	columns  int  // width of the terminal
 
-	interactive bool // a user at a terminal can be asked
+	interactive bool // a user at a terminal can confirm
 }
 
 func newApp(streams Streams, d dialer) *app {
@@ -80,7 +84,7 @@ func newApp(streams Streams, d dialer) *app {
 	return a
 }
 
-// isTerminal says whether a stream is a terminal.
+// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
@@ -105,7 +109,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	return a.fail(ctx, err)
 }
 
-// fail reports an error and answers its exit code.
+// fail prints an error and returns its exit code.
 func (a *app) fail(ctx context.Context, err error) int {
 	code, hint := exitOther, ""
 	switch {
@@ -123,7 +127,7 @@ func (a *app) fail(ctx context.Context, err error) int {
 	case errors.Is(err, tko.ErrNotFound):
 		code = exitNotFound
 	case errors.Is(err, tko.ErrConflict):
-		code, hint = exitConflict, "somebody else changed it in between: look at it again, and repeat the command"
+		code, hint = exitConflict, "another client changed it concurrently: check it, then repeat the command"
 	case errors.Is(err, tko.ErrBusy):
 		code = exitConflict
 	case errors.Is(err, tko.ErrDenied):
@@ -143,7 +147,7 @@ func (a *app) fail(ctx context.Context, err error) int {
 	return code
 }
 
-// printable is text on one line, without what a terminal would obey.
+// printable returns text on one line, without control characters.
 func printable(s string) string {
 	s = strings.Join(strings.FieldsFunc(s, func(c rune) bool { return c == '\n' || c == '\r' }), " ")
 	return strings.Map(func(c rune) rune {
@@ -157,14 +161,14 @@ func printable(s string) string {
 	}, s)
 }
 
-// errUsage is the kind of errors in how the command was called.
+// errUsage is the kind of errors in the command's arguments and flags.
 var errUsage = errors.New("usage")
 
 func usageError(cmd *cobra.Command, err error) error {
 	return &hintedError{err: tko.Errorf(errUsage, "%w", err), hint: fmt.Sprintf("see %s --help", cmd.CommandPath())}
 }
 
-// A hintedError says what to do about it.
+// A hintedError is an error with a remedy.
 type hintedError struct {
 	err  error
 	hint string
@@ -173,7 +177,7 @@ type hintedError struct {
 func (e *hintedError) Error() string { return e.err.Error() }
 func (e *hintedError) Unwrap() error { return e.err }
 
-// notice tells people what was done.
+// notice prints a line for users, unless --quiet is set.
 func (a *app) notice(format string, args ...any) {
 	if a.globals.quiet {
 		return

@@ -32,9 +32,9 @@ var modificationView = view[tko.OpenModification]{
 func (a *app) modList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the modifications that are under way",
-		Long: `List the modifications that are under way: the deployments that no other client can
-modify now, who modifies them, and until when. Tokens are not shown.`,
+		Short: "List open modifications",
+		Long: `List open modifications: the deployments that no other client can modify now, with
+the author and the expiry of each modification. Tokens are not shown.`,
 		Example:           "  tko deployment mod list",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -52,9 +52,9 @@ func (a *app) modBreak() *cobra.Command {
 	return &cobra.Command{
 		Use:   "break ID",
 		Short: "Break the modification of a deployment",
-		Long: `Break the modification of a deployment: its token is no longer good, so that
-others can modify the deployment at once. What its holder has not ended yet is
-not stored: the end fails, and must be started again.`,
+		Long: `Break the modification of a deployment: its token becomes invalid, and other clients
+can modify the deployment at once. Changes that its holder has not stored yet are
+lost: the holder must start again.`,
 		Example:           `  tko deployment mod break "$id"`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),

@@ -13,8 +13,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// format is the output format: what was asked for, or what is usual where the
-// output goes.
+// format returns the output format: that of the flag, or the default for the kind
+// of output.
 func (a *app) format() string {
 	switch {
 	case a.globals.format != "":
@@ -30,8 +30,7 @@ func (a *app) encoder(format string) encoder {
 	return encoder{format: format, pretty: a.globals.pretty, strict: a.globals.strict}
 }
 
-// printScalar writes a text for people and scripts: alone where the format has
-// no syntax of its own for it.
+// printScalar writes a text: plain in the formats for users, otherwise encoded.
 func (a *app) printScalar(text string) error {
 	switch f := a.format(); f {
 	case formatTable, formatWide, formatBare, formatYAML:
@@ -42,7 +41,7 @@ func (a *app) printScalar(text string) error {
 	}
 }
 
-// A fact is a line of a value that is shown as such.
+// A fact is a named value.
 type fact struct {
 	key   string // for scripts; "group.key" is within a group
 	name  string // for people
@@ -50,7 +49,7 @@ type fact struct {
 	value any
 }
 
-// printFacts writes a value that has names: as lines for people, else as a map.
+// printFacts writes facts: as lines in the formats for users, otherwise as a map.
 func (a *app) printFacts(facts []fact) error {
 	f := a.format()
 	if f == formatTable || f == formatWide || f == formatBare {
@@ -81,7 +80,7 @@ func (a *app) printFacts(facts []fact) error {
 	return a.encoder(f).value(a.out, m)
 }
 
-// printResult writes what a command did, for scripts that ask for it.
+// printResult writes the result of a command, if a format for scripts is set.
 func (a *app) printResult(values map[string]any) error {
 	switch f := a.globals.format; f {
 	case "", formatTable, formatWide, formatBare:
@@ -143,7 +142,7 @@ var resourceColumns = []column[krm.Resource]{
 	{name: "PREPARE", wide: true, text: func(r krm.Resource) string { return r.Annotation(krm.AnnotationPrepare) }},
 }
 
-// A view is how entities of a kind are listed.
+// A view defines how entities of a kind are listed.
 type view[T any] struct {
 	columns []column[T]
 	id      func(T) string
@@ -151,8 +150,8 @@ type view[T any] struct {
 	below   func(T) []string // lines below a row of a table; may be nil
 }
 
-// list writes entities as they come, on a terminal through a pager. If the window
-// cuts the list, it says so. There may be no window.
+// list streams entities, on a terminal through a pager. If the window cuts the
+// list, it prints a notice. The window may be nil.
 func list[T any](ctx context.Context, s *session, v view[T], w *windowFlag, ask func(ctx context.Context) iter.Seq2[T, error]) error {
 	cut := false
 	if w != nil && w.max >= 0 {
@@ -177,7 +176,7 @@ func list[T any](ctx context.Context, s *session, v view[T], w *windowFlag, ask 
 		return err
 	}
 	if cut {
-		s.app.notice("this list is cut after %s, and there are more: go on with --offset=%d, or leave --max-count out for all",
+		s.app.notice("this list is cut after %s: continue with --offset=%d, or leave --max-count out for all",
 			count(w.max, "row", "rows"), int(w.offset)+w.max)
 	}
 	return nil
@@ -206,7 +205,7 @@ func listed[T any](ctx context.Context, s *session, v view[T], ask func(ctx cont
 	}
 }
 
-// stampRow adds to a row what all entities have.
+// stampRow adds the fields of all entities to a row.
 func stampRow(row map[string]any, s tko.Stamp) {
 	moment := func(key string, t time.Time) {
 		if !t.IsZero() {
@@ -275,7 +274,8 @@ func metadataText(m map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-// conditionsText is what conditions say, and what is in the way in full.
+// conditionsText returns the types of conditions, with reason and message of those
+// that aren't true.
 func conditionsText(conditions []tko.Condition) string {
 	const most = 300
 	var parts []string
@@ -292,7 +292,7 @@ func conditionsText(conditions []tko.Condition) string {
 	return strings.Join(parts, ",")
 }
 
-// status is the status of a condition, and why it isn't true.
+// status returns the status of a condition, with the reason if it isn't true.
 func status(conditions []tko.Condition, typ string) string {
 	for _, c := range conditions {
 		if c.Type != typ {

@@ -12,7 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// defaultPager is used if it is installed and no other pager is set.
+// defaultPager is the pager if none is set, provided that it is installed.
 const defaultPager = "less"
 
 // A pager is a program that shows results page by page. The nil pager is none.
@@ -29,7 +29,7 @@ func (a *app) pagerCommand() string {
 	if f := a.format(); !a.terminal || a.globals.quiet || f == formatCBOR || f == formatMessagePack {
 		return ""
 	}
-	if a.globals.pagerSaid {
+	if a.globals.pagerSet {
 		return a.globals.pager
 	}
 	if pager, ok := os.LookupEnv("PAGER"); ok {
@@ -44,8 +44,8 @@ func (a *app) pagerCommand() string {
 	return defaultPager
 }
 
-// startPager starts the pager, if there is one, and sends it what is written
-// until its end.
+// startPager starts the pager, if there is one, and redirects the output to it
+// until end.
 func (a *app) startPager(ctx context.Context) (*pager, error) {
 	command := strings.TrimSpace(a.pagerCommand())
 	if command == "" {
@@ -63,14 +63,14 @@ func (a *app) startPager(ctx context.Context) (*pager, error) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return nil, tko.Errorf(errUsage, "the pager %q can't be started: %w: name another with --pager, or none with --pager=", command, err)
+		return nil, tko.Errorf(errUsage, "start the pager %q: %w: name another with --pager, or none with --pager=", command, err)
 	}
 	a.out.Reset(pipe)
 	return &pager{app: a, cmd: cmd, pipe: pipe, named: command}, nil
 }
 
-// end sends the rest, waits until the user has seen it, and returns the error of
-// what was written. A pager that ended early is none.
+// end writes the rest, waits until the pager ends, and returns the error of
+// writing. It is no error if the pager ends early.
 func (p *pager) end(err error) error {
 	if p == nil {
 		return err
@@ -84,7 +84,7 @@ func (p *pager) end(err error) error {
 	p.app.out.Reset(p.app.streams.Out)
 	_ = p.pipe.Close() // it may have ended
 	if waitErr := p.cmd.Wait(); err == nil && waitErr != nil && !endedBySignal(waitErr) {
-		err = tko.Errorf(errUsage, "the pager %q failed: %w: name another with --pager, or none with --pager=", p.named, waitErr)
+		err = tko.Errorf(errUsage, "pager %q failed: %w: name another with --pager, or none with --pager=", p.named, waitErr)
 	}
 	return err
 }

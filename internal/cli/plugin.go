@@ -52,7 +52,7 @@ func triggersText(p tko.Plugin) string {
 }
 
 func (a *app) pluginCommand() *cobra.Command {
-	return group("plugin", "Programs that validate, prepare and schedule",
+	return group("plugin", "Plugins: programs that validate, prepare and schedule",
 		a.pluginNew(), a.pluginRegister(), a.pluginGet(), a.pluginDelete(), a.pluginList(), a.pluginPurge())
 }
 
@@ -62,11 +62,11 @@ func (a *app) pluginRegister() *cobra.Command {
 	var triggers []string
 	cmd := &cobra.Command{
 		Use:   "register TYPE NAME ARGUMENT...",
-		Short: "Write a plugin, or write it anew",
-		Long: `Write a plugin, or write it anew. TYPE is validate, prepare or schedule; the
-ARGUMENTs are the program and its arguments, or what else the executor takes:
-kpt one KRM function (an image, exec:PATH, wasm:PATH, wasm:oci://REFERENCE or
-builtin:NAME), ansible one job template.
+		Short: "Create or replace a plugin",
+		Long: `Create or replace a plugin. TYPE is validate, prepare or schedule. The ARGUMENTs
+are the program and its arguments for the executor command, one KRM function (an
+image, exec:PATH, wasm:PATH, wasm:oci://REFERENCE or builtin:NAME) for kpt, and
+one job template for ansible.
 Put -- before arguments that begin with a dash.`,
 		Example: `  tko plugin register validate free5gc/smf /opt/plugins/smf.py -g free5gc.plugin.nephio.org,v1alpha1,SMF
   tko plugin register prepare namespace gcr.io/kpt-fn/set-namespace:v0.4 -e kpt \
@@ -91,16 +91,16 @@ Put -- before arguments that begin with a dash.`,
 			}
 			a.notice("registered %s, revision %d", pluginText(p.Type, p.Name), revision)
 			if len(p.Triggers) == 0 {
-				a.notice("nothing runs it: register it with --trigger group,version,kind of the resources that it is for")
+				a.notice("the plugin has no trigger and never runs: register it with --trigger group,version,kind of its resources")
 			}
 			return a.printResult(map[string]any{"type": p.Type, "name": p.Name, "revision": revision})
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVarP(&executor, "executor", "e", tko.ExecutorCommand, "what runs it: command, kpt, ansible")
+	f.StringVarP(&executor, "executor", "e", tko.ExecutorCommand, "`executor` of the plugin: command, kpt, ansible")
 	f.StringToStringVarP(&properties, "property", "r", nil, "`key=value` (may be repeated); keys that begin with _ configure the executor")
 	f.Lookup("property").DefValue = ""
-	f.StringArrayVarP(&triggers, "trigger", "g", nil, "`group,version,kind` that it is for (may be repeated)")
+	f.StringArrayVarP(&triggers, "trigger", "g", nil, "`group,version,kind` of the plugin's resources (may be repeated)")
 	complete(cmd, "executor", fixed(tko.ExecutorCommand, tko.ExecutorKpt, tko.ExecutorAnsible))
 	return cmd
 }
@@ -160,7 +160,7 @@ func (a *app) pluginDelete() *cobra.Command {
 	return cmd
 }
 
-// pluginFilter are the flags that select plugins.
+// pluginFilter holds the flags that select plugins.
 type pluginFilter struct {
 	typ, executor, trigger string
 	names                  []string
@@ -168,10 +168,10 @@ type pluginFilter struct {
 
 func (p *pluginFilter) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&p.typ, "type", "t", "", "only of this `type`: validate, prepare, schedule")
+	f.StringVarP(&p.typ, "type", "t", "", "`type` of the plugins: validate, prepare, schedule")
 	patterns(f, &p.names, "name", "n", "the name")
-	f.StringVarP(&p.executor, "executor", "e", "", "only with this `executor`: command, kpt, ansible")
-	f.StringVarP(&p.trigger, "trigger", "g", "", "only with this trigger: `group,version,kind`")
+	f.StringVarP(&p.executor, "executor", "e", "", "`executor` of the plugins: command, kpt, ansible")
+	f.StringVarP(&p.trigger, "trigger", "g", "", "trigger of the plugins: `group,version,kind`")
 	complete(cmd, "type", fixed(tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule))
 	complete(cmd, "executor", fixed(tko.ExecutorCommand, tko.ExecutorKpt, tko.ExecutorAnsible))
 }
@@ -223,7 +223,7 @@ func (a *app) pluginPurge() *cobra.Command {
 	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:               "purge",
-		Short:             "Delete all plugins that match, or --all",
+		Short:             "Delete all matching plugins, or --all",
 		Example:           "  tko plugin purge -n 'free5gc/*' --dry-run\n  tko plugin purge -n 'free5gc/*'",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -15,11 +15,11 @@ func (a *app) pluginNew() *cobra.Command {
 	var language, directory, trigger string
 	cmd := &cobra.Command{
 		Use:   "new TYPE NAME",
-		Short: "Write a new plugin to start from, with a test that passes",
-		Long: `Write a new plugin to start from, with a golden test that passes. TYPE is
-validate, prepare or schedule. The files are written into a folder of the last
-part of the NAME, which says in its README.md how to test and register it. No
-server is asked.`,
+		Short: "Create the files of a new plugin, with a test that passes",
+		Long: `Create the files of a new plugin, with a golden test that passes. TYPE is validate,
+prepare or schedule. The folder has the name of the last part of NAME; its
+README.md describes how to test and register the plugin. The command contacts no
+server.`,
 		Example: `  tko plugin new prepare my-plugin --language python
   tko plugin new validate network/limits --language go -g network.plugin.nephio.org,v1alpha1,Limits`,
 		Args: arguments(2, 2),
@@ -54,9 +54,9 @@ server is asked.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&language, "language", "python", "what it is written in: "+strings.Join(scaffold.Languages(), ", "))
-	f.StringVar(&directory, "directory", "", "the `folder` to write to; the last part of the name if empty")
-	f.StringVarP(&trigger, "trigger", "g", "", "`group,version,kind` that it is for; made of the name if empty")
+	f.StringVar(&language, "language", "python", "programming `language`: "+strings.Join(scaffold.Languages(), ", "))
+	f.StringVar(&directory, "directory", "", "`folder` to create (default: the last part of NAME)")
+	f.StringVarP(&trigger, "trigger", "g", "", "`group,version,kind` of the plugin's resources (default: made from NAME)")
 	complete(cmd, "language", fixed(scaffold.Languages()...))
 	return cmd
 }

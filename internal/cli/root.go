@@ -7,18 +7,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootHelp = `TKO composes, checks, rolls out and watches what runs at very many sites. This
-command asks a TKO server; start one with tko-server.
+const rootHelp = `TKO composes, validates and deploys software at very many sites, and watches it.
+This command is the client of a TKO server; start one with tko-server.
 
 Every flag can be set by an environment variable: TKO_ and the flag's name in
 capitals, with _ for -. For example TKO_GRPC_ADDRESS.
 
-Exit codes: 0 done, 1 failed, 2 the command or its input is wrong, 3 not found,
-4 somebody else is changing it, 5 the server can't be reached, 6 denied,
-7 there would be changes (where --exit-code asks for that), 130 interrupted.`
+Exit codes: 0 success, 1 failure, 2 invalid command or input, 3 not found,
+4 conflict with another client, 5 server unreachable, 6 denied,
+7 changes found (with --exit-code), 130 interrupted.`
 
 func (a *app) rootCommand() *cobra.Command {
-	root := group("tko", "Compose, check and roll out what runs at very many sites")
+	root := group("tko", "Compose, validate and deploy software at very many sites")
 	root.Long = rootHelp
 	root.Example = `  tko template register upf:v1 --url ./upf
   tko deployment create upf:v1 --site lagos --wait
@@ -40,7 +40,7 @@ func (a *app) rootCommand() *cobra.Command {
 	return root
 }
 
-// group is a command that only has commands.
+// group returns a command that only holds other commands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
@@ -50,7 +50,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			err := fmt.Errorf("there is no command %q", cmd.CommandPath()+" "+args[0])
+			err := fmt.Errorf("unknown command %q", cmd.CommandPath()+" "+args[0])
 			if cmd.SuggestionsMinimumDistance == 0 {
 				cmd.SuggestionsMinimumDistance = 2
 			}
@@ -65,7 +65,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// arguments refuses other numbers of arguments; most is -1 for any number.
+// arguments returns a check of the number of arguments; most is -1 for any number.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && (most < 0 || len(args) <= most) {
@@ -76,13 +76,13 @@ func arguments(least, most int) cobra.PositionalArgs {
 		case most == 0:
 			err = fmt.Errorf("%s takes no arguments, but got %q", cmd.CommandPath(), args[0])
 		case len(args) < least:
-			err = fmt.Errorf("there are too few arguments: %s", usage(cmd))
+			err = fmt.Errorf("too few arguments: use %s", usage(cmd))
 		default:
-			err = fmt.Errorf("there is an argument too many, %q: %s", args[most], usage(cmd))
+			err = fmt.Errorf("unexpected argument %q: use %s", args[most], usage(cmd))
 		}
 		return usageError(cmd, err)
 	}
 }
 
-// usage is a command with its arguments.
+// usage returns a command with its arguments, as in its help.
 func usage(cmd *cobra.Command) string { return cmd.Parent().CommandPath() + " " + cmd.Use }

@@ -17,7 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// What the commands ask of a server. See client.Client, which has it all.
+// The methods of client.Client that the commands use.
 type (
 	server interface {
 		templates
@@ -86,19 +86,19 @@ type (
 type target struct {
 	address string // host:port
 	network string // tcp, tcp6 or tcp4
-	local   bool   // this machine, by either protocol
+	local   bool   // localhost, over IPv6 or IPv4
 	format  krm.Format
 }
 
 type dialer func(t target) (server, error)
 
 var (
-	// errUnavailable is the kind of errors of a server that doesn't answer.
+	// errUnavailable is the kind of errors of a server that doesn't respond.
 	errUnavailable = errors.New("unavailable")
-	errTimeout     = errors.New("no answer in time")
+	errTimeout     = errors.New("no response in time")
 )
 
-// target is the server that the settings name.
+// target returns the server that the flags name.
 func (g *globals) target() (target, error) {
 	t := target{network: "tcp", format: krm.Format(g.grpcFormat)}
 	local := "localhost"
@@ -113,7 +113,7 @@ func (g *globals) target() (target, error) {
 	if h, p, err := net.SplitHostPort(host); err == nil {
 		host, port = h, p
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return target{}, tko.Errorf(errUsage, "--grpc-address %q: the port %q is none", g.address, p)
+			return target{}, tko.Errorf(errUsage, "--grpc-address %q: %q is not a port: use 1 to 65535", g.address, p)
 		}
 	} else if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
 		host = host[1 : len(host)-1]
@@ -122,14 +122,15 @@ func (g *globals) target() (target, error) {
 	return t, nil
 }
 
-// A session is a conversation with a server.
+// A session is a connection to a server.
 type session struct {
 	server
 	app    *app
 	target target
 }
 
-// connect gets ready to talk to the server, and says who does.
+// connect prepares a connection, which is made at the first call. The context that
+// it returns names the author of changes.
 func (a *app) connect(ctx context.Context) (context.Context, *session, error) {
 	t, err := a.globals.target()
 	if err != nil {
@@ -141,7 +142,7 @@ func (a *app) connect(ctx context.Context) (context.Context, *session, error) {
 	}
 	a.closers = append(a.closers, srv)
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: who(), Why: a.globals.reason})
-	a.log.InfoContext(ctx, "uses server", "address", t.address, "network", t.network)
+	a.log.InfoContext(ctx, "using server", "address", t.address, "network", t.network)
 	return ctx, &session{server: srv, app: a, target: t}, nil
 }
 
@@ -149,36 +150,36 @@ func (a *app) timeout() time.Duration {
 	return time.Duration(a.globals.timeout * float64(time.Second))
 }
 
-// call asks the server one thing, within the time limit.
+// call makes one call to the server, within the time limit.
 func call[T any](ctx context.Context, s *session, ask func(ctx context.Context) (T, error)) (T, error) {
 	ctx, stop := s.limit(ctx)
 	defer stop(nil)
 	began := time.Now()
 	result, err := ask(ctx)
-	s.app.log.DebugContext(ctx, "asked", "took", time.Since(began), "err", err)
+	s.app.log.DebugContext(ctx, "called the server", "took", time.Since(began), "err", err)
 	return result, s.explain(ctx, err)
 }
 
-// slow is after how long a command says that it is still at it.
+// slow is the time after which a command reports that it is still running.
 const slow = 5 * time.Second
 
-// callLong asks the server for what may take long, however long it takes,
-// unless a time limit was given. What was done when it ends stays done.
+// callLong makes a call that may take long: without a time limit, unless one was
+// given. If it is interrupted, the changes that were made stay.
 func callLong[T any](ctx context.Context, s *session, ask func(ctx context.Context) (T, error)) (T, error) {
-	if s.app.globals.impatient {
+	if s.app.globals.timeoutSet {
 		return call(ctx, s, ask)
 	}
 	began := time.Now()
-	patience := time.AfterFunc(slow, func() {
-		s.app.notice("this takes a while; when it is interrupted, what was done stays done, and the same command goes on")
+	timer := time.AfterFunc(slow, func() {
+		s.app.notice("still running; if it is interrupted, the changes made so far stay, and the same command continues")
 	})
-	defer patience.Stop()
+	defer timer.Stop()
 	result, err := ask(ctx)
-	s.app.log.DebugContext(ctx, "asked", "took", time.Since(began), "err", err)
+	s.app.log.DebugContext(ctx, "called the server", "took", time.Since(began), "err", err)
 	return result, s.explain(ctx, err)
 }
 
-// each goes through a list. The time limit is for each row, not for all.
+// each calls row for each item of a list. The time limit applies to each item.
 func each[T any](ctx context.Context, s *session, list func(ctx context.Context) iter.Seq2[T, error], row func(T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -217,18 +218,18 @@ func (s *session) limit(ctx context.Context) (context.Context, context.CancelCau
 	}
 }
 
-// explain makes errors of the connection say what to do.
+// explain adds remedies to errors of the connection.
 func (s *session) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(context.Cause(ctx), errTimeout):
 		return &hintedError{
-			err:  tko.Errorf(errUnavailable, "the server at %s did not answer within %v", s.target.address, s.app.timeout()),
+			err:  tko.Errorf(errUnavailable, "the server at %s did not respond within %v", s.target.address, s.app.timeout()),
 			hint: "it may be busy: give it more time with --grpc-timeout SECONDS",
 		}
 	case errors.Is(err, client.ErrUnavailable) && !strings.Contains(err.Error(), "can't be reached"):
-		return tko.Errorf(errUnavailable, "%w", err) // the server is there, and says what is away
+		return tko.Errorf(errUnavailable, "%w", err) // the server responded: a part of it is unavailable
 	case errors.Is(err, client.ErrUnavailable):
 		return &hintedError{
 			err:  tko.Errorf(errUnavailable, "%w", err),
@@ -246,5 +247,5 @@ func expectID(what, id string) error {
 	return nil
 }
 
-// pluginText names a plugin as people do.
+// pluginText names a plugin in messages.
 func pluginText(typ, name string) string { return fmt.Sprintf("%s plugin %q", typ, name) }

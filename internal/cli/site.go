@@ -36,7 +36,7 @@ var siteView = view[tko.Site]{
 }
 
 func (a *app) siteCommand() *cobra.Command {
-	return group("site", "Where deployments run",
+	return group("site", "Sites, where deployments run",
 		a.siteRegister(), a.siteGet(), a.siteDelete(), a.siteList(), a.sitePurge())
 }
 
@@ -45,11 +45,11 @@ func (a *app) siteRegister() *cobra.Command {
 	var metadata map[string]string
 	cmd := &cobra.Command{
 		Use:   "register ID [TEMPLATE]",
-		Short: "Write a site, or write it anew",
-		Long: `Write a site, or write it anew. A site that is based on a template starts from
-its package and metadata; what is given here is merged into them. Without --url
-and --stdin, a site that is there and would lose its package is refused, unless
---empty says that this is on purpose.`,
+		Short: "Create or replace a site",
+		Long: `Create or replace a site. A site with a template starts from the template's
+package and metadata; the given ones are merged into them. Without --url and
+--stdin, the command refuses to remove the package of an existing site, unless
+--empty is given.`,
 		Example: `  tko site register lagos/1 --url ./lagos-1 -m region=west
   tko site register lagos/2 edge-site:v1 -m region=west`,
 		Args:              arguments(1, 2),
@@ -171,7 +171,7 @@ func (a *app) sitePurge() *cobra.Command {
 	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:               "purge",
-		Short:             "Delete all sites that match, or --all",
+		Short:             "Delete all matching sites, or --all",
 		Example:           "  tko site purge --id 'provisioned/*' --dry-run\n  tko site purge --id 'provisioned/*'",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -10,13 +10,13 @@ import (
 // A column of a table.
 type column[T any] struct {
 	name string
-	wide bool // only shown when asked for
+	wide bool // only in the format wide
 	text func(T) string
-	age  func(T) time.Time // instead of text
+	age  func(T) time.Time // instead of text: shown as the time since then
 }
 
-// tableSample is how many rows decide how wide columns are: the first ones, so
-// that a list of any length can be shown as it comes.
+// tableSample is the number of rows, the first ones, that determine the widths of
+// columns, so that lists of any length can be streamed.
 const tableSample = 200
 
 // A tableRow is a row, and the lines below it.
@@ -65,7 +65,7 @@ func (t *table[T]) add(item T) error {
 	return nil
 }
 
-// begin writes the rows so far.
+// begin writes the header and the sampled rows.
 func (t *table[T]) begin() error {
 	t.began = true
 	var header []string
@@ -131,7 +131,7 @@ func (t *table[T]) end() error {
 	return t.begin()
 }
 
-// width is how wide tables may be; 0 is as wide as they are.
+// width returns the greatest width of tables; 0 for no limit.
 func (a *app) width() int {
 	switch {
 	case a.globals.width > 0:
@@ -151,7 +151,7 @@ func cut(line string, width int) string {
 	return string([]rune(line)[:width-1]) + "…"
 }
 
-// age is how long ago something was, roughly.
+// age returns the rounded time since then; "" if then is zero.
 func age(now, then time.Time) string {
 	if then.IsZero() {
 		return ""

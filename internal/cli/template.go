@@ -33,7 +33,7 @@ var templateView = view[tko.Template]{
 }
 
 func (a *app) templateCommand() *cobra.Command {
-	return group("template", "What deployments are made from",
+	return group("template", "Templates, from which deployments are created",
 		a.templateRegister(), a.templateGet(), a.templateDelete(), a.templateList(), a.templatePurge())
 }
 
@@ -42,10 +42,9 @@ func (a *app) templateRegister() *cobra.Command {
 	var metadata map[string]string
 	cmd := &cobra.Command{
 		Use:   "register ID",
-		Short: "Write a template, or write it anew",
-		Long: `Write a template, or write it anew. Without --url and --stdin, a template that
-is there and would lose its package is refused, unless --empty says that this is
-on purpose.`,
+		Short: "Create or replace a template",
+		Long: `Create or replace a template. Without --url and --stdin, the command refuses to
+remove the package of an existing template, unless --empty is given.`,
 		Example: `  tko template register nf/upf:v1 --url ./upf -m type=nf
   tko template register nf/smf:v2 --url 'https://git.example.com/nf.git#main!/smf'
   kustomize build . | tko template register nf/amf:v1 --stdin`,
@@ -71,7 +70,7 @@ on purpose.`,
 				return err
 			}
 			if outdated > 0 {
-				a.notice("%s an earlier revision of it: to find them, tko deployment list --outdated --template-id %s",
+				a.notice("%s an earlier revision of it: to list them, use tko deployment list --outdated --template-id %s",
 					count(outdated, "deployment keeps", "deployments keep"), t.ID)
 			}
 			result := map[string]any{"id": args[0], "revision": revision}
@@ -191,7 +190,7 @@ func (a *app) templatePurge() *cobra.Command {
 	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:               "purge",
-		Short:             "Delete all templates that match, or --all",
+		Short:             "Delete all matching templates, or --all",
 		Example:           "  tko template purge --id 'test/**' --dry-run\n  tko template purge --id 'test/**'",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -14,29 +14,28 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A waitFlag says whether to wait until a deployment is prepared.
+// A waitFlag has a command wait until a deployment is prepared.
 type waitFlag struct {
 	wait    bool
 	timeout time.Duration
 }
 
 func (w *waitFlag) flags(f *pflag.FlagSet) {
-	f.BoolVar(&w.wait, "wait", false, "wait until it and all its descendants are prepared")
-	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "wait at most for this `time` (0: no limit)")
+	f.BoolVar(&w.wait, "wait", false, "wait until the deployment and all its descendants are prepared")
+	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "`time` to wait at most (0: no limit)")
 }
 
 const (
-	waitLook = 2 * time.Second       // look at least this often
-	waitRest = 20 * time.Millisecond // and not more often than this
-	waitCost = 5                     // and rest this many times as long as a look took
-	waitShow = 10                    // of the deployments that are not prepared
+	waitPoll  = 2 * time.Second       // the longest time between two polls
+	waitPause = 20 * time.Millisecond // the shortest pause between two polls
+	waitCost  = 5                     // the pause is this many times the duration of a poll, at least
+	waitShow  = 10                    // unprepared deployments that are shown
 )
 
-var errWaitTimeout = errors.New("the wait is over")
+var errWaitTimeout = errors.New("timed out waiting")
 
-// waitPrepared waits until a deployment is prepared, and all its descendants,
-// and shows how far it is. When the time is over the error says what is wrong
-// with those that aren't.
+// waitPrepared waits until a deployment and all its descendants are prepared, and
+// shows the progress. After the timeout, the error reports why some are not.
 func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -50,7 +49,7 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 	watchCtx, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	watching.Go(func() {
-		// Without the feed it still looks every now and then.
+		// Without the change feed, it still polls.
 		for _, err := range s.Watch(watchCtx, -1, tko.KindDeployment) {
 			if err != nil {
 				return
@@ -64,7 +63,7 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 	w := waiter{session: s, done: map[tko.DeploymentID]int{}, shown: map[string]bool{}}
 	for {
 		began := time.Now()
-		seen, err := w.look(ctx, id)
+		seen, err := w.poll(ctx, id)
 		took := time.Since(began)
 		timedOut := errors.Is(context.Cause(ctx), errWaitTimeout)
 		switch {
@@ -78,7 +77,7 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 		}
 		w.show(seen)
 		w.pending = seen.pending
-		if err := w.rest(ctx, changed, max(waitRest, waitCost*took)); err != nil {
+		if err := w.pause(ctx, changed, max(waitPause, waitCost*took)); err != nil {
 			return w.orLate(err, id, timeout)
 		}
 	}
@@ -87,20 +86,21 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 // A waiter follows the preparation of a deployment and its descendants.
 type waiter struct {
 	*session
-	done    map[tko.DeploymentID]int // those whose descendants are all prepared, with the number of them and itself
-	pending []tko.Deployment         // seen last
+	done    map[tko.DeploymentID]int // sizes of subtrees that are all prepared, by their root
+	pending []tko.Deployment         // at the last poll
 	shown   map[string]bool
 	last    string
 }
 
-// A sight is how far preparation is.
-type sight struct {
+// progress counts the deployments of a tree.
+type progress struct {
 	total, prepared int
 	pending         []tko.Deployment
 }
 
-func (w *waiter) look(ctx context.Context, id tko.DeploymentID) (sight, error) {
-	var seen sight
+// poll reads the tree of a deployment.
+func (w *waiter) poll(ctx context.Context, id tko.DeploymentID) (progress, error) {
+	var seen progress
 	root, err := call(ctx, w.session, func(ctx context.Context) (tko.Deployment, error) { return w.Deployment(ctx, id, 0) })
 	if err == nil {
 		err = w.visit(ctx, root, &seen)
@@ -108,9 +108,9 @@ func (w *waiter) look(ctx context.Context, id tko.DeploymentID) (sight, error) {
 	return seen, err
 }
 
-// visit adds a deployment and its descendants. A deployment has all its
-// children once it is prepared, so until then they aren't looked at.
-func (w *waiter) visit(ctx context.Context, d tko.Deployment, seen *sight) error {
+// visit counts a deployment and its descendants. A deployment has all its children
+// once it is prepared, so until then they aren't read.
+func (w *waiter) visit(ctx context.Context, d tko.Deployment, seen *progress) error {
 	if n, ok := w.done[d.ID]; ok {
 		seen.total += n
 		seen.prepared += n
@@ -145,8 +145,8 @@ func (w *waiter) visit(ctx context.Context, d tko.Deployment, seen *sight) error
 	return nil
 }
 
-// show tells how far it is, and what is in the way, where that is new.
-func (w *waiter) show(seen sight) {
+// show prints the progress and the problems of deployments, each once.
+func (w *waiter) show(seen progress) {
 	if line := fmt.Sprintf("prepared %d of %s", seen.prepared, count(seen.total, "deployment", "deployments")); line != w.last {
 		w.app.notice("%s", line)
 		w.last = line
@@ -159,7 +159,8 @@ func (w *waiter) show(seen sight) {
 	}
 }
 
-// trouble is what the conditions of a deployment say against its preparation.
+// trouble returns the message of a Prepared condition that isn't true; "" if there
+// is none.
 func trouble(d tko.Deployment) string {
 	for _, c := range d.Stamp.Conditions {
 		if c.Type == tko.ConditionPrepared && c.Status != tko.ConditionTrue && (c.Reason != "" || c.Message != "") {
@@ -169,10 +170,11 @@ func trouble(d tko.Deployment) string {
 	return ""
 }
 
-// rest waits for a while, so that many changes are one, and then for a change.
-func (w *waiter) rest(ctx context.Context, changed <-chan struct{}, pause time.Duration) error {
-	look, rest := time.NewTimer(pause+waitLook), time.NewTimer(pause)
-	defer look.Stop()
+// pause waits at least for a time, so that concurrent changes need one poll, and
+// then for a change or the next poll.
+func (w *waiter) pause(ctx context.Context, changed <-chan struct{}, least time.Duration) error {
+	poll, rest := time.NewTimer(least+waitPoll), time.NewTimer(least)
+	defer poll.Stop()
 	defer rest.Stop()
 	select {
 	case <-ctx.Done():
@@ -183,7 +185,7 @@ func (w *waiter) rest(ctx context.Context, changed <-chan struct{}, pause time.D
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-changed:
-	case <-look.C:
+	case <-poll.C:
 	}
 	return nil
 }
@@ -195,7 +197,8 @@ func (w *waiter) orLate(err error, id tko.DeploymentID, timeout time.Duration) e
 	return err
 }
 
-// late names the deployments that aren't prepared, and why.
+// late returns the error after the timeout: the deployments that aren't prepared,
+// and why.
 func (w *waiter) late(id tko.DeploymentID, timeout time.Duration) error {
 	var reasons []string
 	for i, d := range w.pending {
@@ -210,10 +213,10 @@ func (w *waiter) late(id tko.DeploymentID, timeout time.Duration) error {
 		reasons = append(reasons, text)
 	}
 	if len(reasons) == 0 {
-		reasons = []string{"the server has not said yet what is missing"}
+		reasons = []string{"the server has not reported a reason yet"}
 	}
 	return &hintedError{
-		err:  fmt.Errorf("deployment %q was created, but is not all prepared after %v: %s", id, timeout, strings.Join(reasons, "; ")),
-		hint: "it goes on by itself once the reason is gone: see tko deployment list --prepared=false -o wide",
+		err:  fmt.Errorf("deployment %q was created, but is not completely prepared after %v: %s", id, timeout, strings.Join(reasons, "; ")),
+		hint: "preparation continues once the reason is resolved: see tko deployment list --prepared=false -o wide",
 	}
 }

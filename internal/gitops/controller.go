@@ -20,77 +20,77 @@ import (
 	"github.com/tko-orchestrator/tko/internal/work"
 )
 
-// Client is what the controller needs of the data controller.
+// Client is the part of the data controller's API that the controller uses.
 type Client interface {
 	plan.Client
 	work.Client
 	Records
 }
 
-// Records are the sources, as the data controller keeps them.
+// Records are the records of sources, which the data controller stores.
 type Records interface {
-	// EnqueueSources calls for a look at sources, or, with missing, at those that
-	// nobody has called for yet.
+	// EnqueueSources enqueues sources for reconciliation: with missing, only those
+	// that have no work item yet. If approve isn't empty, it approves the pending
+	// removal with that digest; ErrConflict if it is another one.
 	EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error
-	// SourceUnless answers a source, without status and state if its version is
-	// the one that is known; ErrNotFound if there is none.
+	// SourceUnless returns a source, without status and state if its version
+	// equals known; ErrNotFound if there is none.
 	SourceUnless(ctx context.Context, name string, known int64) (tko.Source, error)
 	// SaveSource writes a source; ErrConflict if the claim is lost.
 	SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error)
 	// ForgetSource removes a source; ErrConflict if the claim is lost.
 	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
-	// About answers the position of the newest change.
+	// About returns the position of the newest change.
 	About(ctx context.Context) (tko.About, error)
 }
 
-// A Fetcher reads revisions from somewhere. It is used by one goroutine at a
-// time.
+// A Fetcher reads the revisions of a source. One goroutine at a time uses it.
 type Fetcher interface {
-	// Revision is the one that is there now: asked often, so it costs little.
+	// Revision returns the current revision. It is called often and must be cheap.
 	Revision(ctx context.Context) (string, error)
-	// Fetch gets the files of a revision, which are the caller's to close.
+	// Fetch returns the files of a revision. The caller closes them.
 	Fetch(ctx context.Context, revision string) (*tree.Tree, error)
 }
 
-// An Opener is a Fetcher whose files are not read as they are. It is asked at
-// each look that reads any, before it does, so that keys may have changed, and
-// may refuse.
+// An Opener is a Fetcher whose files are transformed before they are read, for
+// example decrypted. Each reconciliation that reads files calls Open first, so
+// that it may use keys that have changed, or return an error.
 type Opener interface {
-	// Open answers the files of a revision that was fetched before.
+	// Open returns the readable files of a revision that was fetched before.
 	Open(ctx context.Context, files *tree.Tree, revision string) (fs.FS, error)
 }
 
-// Others says whether an encrypted file is somebody else's, by its apiVersion,
-// such as a Secret of Kubernetes in a repository that is applied by others, too.
+// Others reports whether an encrypted resource with that apiVersion isn't TKO's,
+// such as a Kubernetes Secret in a repository that other tools apply, too.
 func Others(apiVersion string) bool { return !strings.HasPrefix(apiVersion, manifest.Group+"/") }
 
-// A Spec is a source as somebody asked for it.
+// A Spec is the desired configuration of a source.
 type Spec struct {
 	Name           string
-	Kind, URL, Ref string // for people who read the status
+	Kind, URL, Ref string // shown in the status
 	From           Fetcher
-	Path           string        // of the manifests in it
-	Interval       time.Duration // between looks; 1 min if 0
-	Resync         time.Duration // between looks at TKO though the revision is the same; 10 min if 0
+	Path           string        // folder of the manifests in the revision
+	Interval       time.Duration // between reconciliations; 1 min if 0
+	Resync         time.Duration // between comparisons with TKO while the revision stays; 10 min if 0
 	Suspend        bool
 	Prune          bool
 	Adopt          bool
 	Budget         plan.Budget
 	OSM            OSM
-	// Forget ends the source: what it owns goes (Prune) or stays, and then the
-	// source.
+	// Forget removes the source: its entities are deleted (Prune) or savedState, then its
+	// record is deleted.
 	Forget bool
-	// DependsOn are sources that must be ready first.
+	// DependsOn names sources that must be ready first.
 	DependsOn []string
-	// Generation changes whenever what was asked for does.
+	// Generation changes with every change of the Spec.
 	Generation string
-	// OSMOnly leaves TKO's manifests alone: a revision counts only if it is for an
-	// OSM, and is no failure if it isn't.
+	// OSMOnly ignores TKO's manifests. A revision that holds nothing for an OSM is
+	// valid.
 	OSMOnly bool
-	// Retry is how long after a failure it is tried again; with back-off if 0.
+	// Retry is the time between a failure and the next try; with back-off if 0.
 	Retry time.Duration
-	// Report, if not nil, is told how the source is after each look, and
-	// whenever that was saved; of one whose end was reached, only its name.
+	// Report, if not nil, is called with the source after each reconciliation and
+	// each save; after the removal of the source, with its name only.
 	Report func(ctx context.Context, s tko.Source)
 }
 
@@ -98,15 +98,15 @@ type Spec struct {
 type Options struct {
 	Worker      string
 	Sources     []Spec
-	Concurrency int           // sources at the same time; 64 if 0
-	Lease       time.Duration // of the work; the loop's default if 0
-	Connections []string      // folders of files that say how to reach an OSM; there are none if empty
-	// Changed, if not nil, is told how a source is whenever that was saved.
+	Concurrency int           // sources that are reconciled concurrently; 64 if 0
+	Lease       time.Duration // of work items; the loop's default if 0
+	Connections []string      // folders in which connection files of OSMs may be read; none if empty
+	// Changed, if not nil, is called with a source after each save.
 	Changed func(ctx context.Context, s tko.Source)
 	Log     *slog.Logger // nowhere if nil
 }
 
-// A Controller is the role gitops.
+// A Controller reconciles sources: the role gitops. It is safe for concurrent use.
 type Controller struct {
 	client  Client
 	options Options
@@ -117,22 +117,22 @@ type Controller struct {
 	wake    chan struct{}
 }
 
-// A source is a Spec and what is remembered of it.
+// A source is a Spec with the state that is cached between reconciliations.
 type source struct {
-	looking sync.Mutex // a look at it: one at a time, also when a claim was lost
-	spec    Spec       // guarded by the controller's mu
-	looked  string     // the generation at which we looked last; guarded by the controller's mu
+	running    sync.Mutex // held during a reconciliation: one at a time, also when a claim was lost
+	spec       Spec       // guarded by the controller's mu
+	reconciled string     // generation that this controller reconciled last; guarded by the controller's mu
 
-	record   tko.Source // as it is kept, at Version
+	record   tko.Source // the stored record, at Version
 	tree     *tree.Tree
-	revision string // of tree, and the spec's generation
-	position int64  // of TKO, when it was as it should be
-	checked  time.Time
-	due      time.Time  // when the next reconciliation is due; zero if that isn't known
-	last     *following // what is under way in an OSM, as far as it is known here
+	revision string      // of tree, and the spec's generation
+	position int64       // of TKO's log when the revision was found applied; -1 if unknown
+	checked  time.Time   // when the revision was found applied last
+	due      time.Time   // when the next reconciliation is due; zero if unknown
+	last     *inProgress // operations that are in progress in an OSM; nil if unknown
 }
 
-// New makes a controller. Sources may be added while it runs.
+// New returns a controller. Sources may be added while it runs.
 func New(client Client, o Options) *Controller {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -147,7 +147,7 @@ func New(client Client, o Options) *Controller {
 	return c
 }
 
-// Set adds a source, or changes one, and has it looked at soon.
+// Set adds a source, or replaces its Spec, and enqueues it.
 func (c *Controller) Set(s Spec) {
 	if s.Interval <= 0 {
 		s.Interval = time.Minute
@@ -168,34 +168,33 @@ func (c *Controller) Set(s Spec) {
 	}
 }
 
-// Drop forgets that a source was asked for here. What is known of it stays
-// with the data controller.
+// Drop removes a source from this controller. Its record stays.
 func (c *Controller) Drop(name string) {
 	c.mu.Lock()
 	s := c.sources[name]
 	delete(c.sources, name)
 	c.mu.Unlock()
 	if s != nil {
-		s.looking.Lock()
-		defer s.looking.Unlock()
-		s.forget()
+		s.running.Lock()
+		defer s.running.Unlock()
+		s.dropFiles()
 	}
 }
 
-// Names are the sources that are asked for here, sorted.
+// Names returns the names of the controller's sources, sorted.
 func (c *Controller) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Sorted(maps.Keys(c.sources))
 }
 
-// Call has sources looked at now, by whoever holds them.
-func (c *Controller) Call(ctx context.Context, names ...string) error {
+// Enqueue enqueues sources for reconciliation now, by any controller.
+func (c *Controller) Enqueue(ctx context.Context, names ...string) error {
 	return c.client.EnqueueSources(ctx, names, false, "")
 }
 
-// Approve approves the removal that a source asks about, by its digest, and has
-// it looked at now. An ErrConflict says that it asks about something else by now.
+// Approve approves the pending removal of a source, by its digest, and enqueues
+// the source. The error is an ErrConflict if another removal is pending.
 func (c *Controller) Approve(ctx context.Context, name, digest string) error {
 	return c.client.EnqueueSources(ctx, []string{name}, false, digest)
 }
@@ -210,12 +209,12 @@ func (c *Controller) find(name string) (*source, Spec) {
 	return s, s.spec
 }
 
-// announceAgain is how often the sources are called for, in case that their
-// work was given up by a controller that doesn't know them.
-const announceAgain = time.Minute
+// announceInterval is how often work items are added for sources that have none: a
+// controller that doesn't know a source completes its work item.
+const announceInterval = time.Minute
 
-// Run works until the context ends. An error says that the data controller
-// refuses the work.
+// Run reconciles sources until the context ends. It returns an error if the data
+// controller refuses its claims.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.close()
 	var wait sync.WaitGroup
@@ -236,55 +235,55 @@ func (c *Controller) close() {
 	}
 }
 
-// confirmAfter is when it is found out whether somebody has looked who knows
-// what was called for.
+// confirmAfter is how long after enqueuing a source to check whether a controller
+// that knows its current generation has reconciled it.
 const confirmAfter = 5 * time.Second
 
-// A call is one for a look at a source at a generation.
-type call struct {
+// An announcement is a request to reconcile a source at a generation.
+type announcement struct {
 	generation string
-	confirm    time.Time // zero if somebody has looked who knows that generation
+	confirm    time.Time // when to check it; zero once it is confirmed
 }
 
-// announce has every source be looked at by somebody. Who looks may not have
-// heard yet of what is new: then it is called for again.
+// announce enqueues every source until a controller has reconciled its current
+// generation: the controller that claims the work may know only an older one.
 func (c *Controller) announce(ctx context.Context) {
-	calls := map[string]call{}
+	announced := map[string]announcement{}
 	for {
 		var fresh []string
 		names := c.Names()
 		for _, name := range names {
 			_, spec := c.find(name)
-			last, called := calls[name]
+			last, called := announced[name]
 			if called && last.generation == spec.Generation {
 				if last.confirm.IsZero() || time.Now().Before(last.confirm) {
 					continue
 				}
-				heard, due := c.heard(ctx, name, spec.Generation)
-				if heard {
-					calls[name] = call{generation: spec.Generation}
+				done, due := c.confirmed(ctx, name, spec.Generation)
+				if done {
+					announced[name] = announcement{generation: spec.Generation}
 					continue
 				}
 				if due {
-					calls[name] = call{spec.Generation, time.Now().Add(confirmAfter)}
+					announced[name] = announcement{spec.Generation, time.Now().Add(confirmAfter)}
 					continue
 				}
 			}
-			calls[name] = call{spec.Generation, time.Now().Add(confirmAfter)}
+			announced[name] = announcement{spec.Generation, time.Now().Add(confirmAfter)}
 			fresh = append(fresh, name)
 		}
-		maps.DeleteFunc(calls, func(name string, _ call) bool { return !slices.Contains(names, name) })
+		maps.DeleteFunc(announced, func(name string, _ announcement) bool { return !slices.Contains(names, name) })
 		err := c.client.EnqueueSources(ctx, names, true, "")
 		if err == nil && len(fresh) > 0 {
 			err = c.client.EnqueueSources(ctx, fresh, false, "")
 		}
-		wait := announceAgain
+		wait := announceInterval
 		if err != nil && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "sources could not be called for", "err", err)
-			clear(calls)
+			c.log.WarnContext(ctx, "sources could not be enqueued", "err", err)
+			clear(announced)
 			wait = confirmAfter
 		}
-		for _, last := range calls {
+		for _, last := range announced {
 			if !last.confirm.IsZero() {
 				wait = min(wait, max(time.Until(last.confirm), 0))
 			}
@@ -298,48 +297,48 @@ func (c *Controller) announce(ctx context.Context) {
 	}
 }
 
-// heard says whether we have looked at a source at a generation, or somebody
-// else has applied it; if not, due says whether a look is still to come, or to
-// end.
-func (c *Controller) heard(ctx context.Context, name, generation string) (heard, due bool) {
+// confirmed reports whether this controller has reconciled a source at a generation,
+// or another one has applied it. If not, due reports whether a reconciliation is
+// enqueued or in progress.
+func (c *Controller) confirmed(ctx context.Context, name, generation string) (done, due bool) {
 	c.mu.Lock()
 	s := c.sources[name]
-	heard = s == nil || s.looked == generation
+	done = s == nil || s.reconciled == generation
 	c.mu.Unlock()
-	if heard {
+	if done {
 		return true, false
 	}
 	now, err := c.client.SourceUnless(ctx, name, 0)
 	if err != nil {
 		return false, false
 	}
-	var state kept
+	var state savedState
 	return json.Unmarshal(now.State, &state) == nil && state.Generation == generation, now.Enqueued
 }
 
-// do looks at a source.
+// do reconciles the source of a work item.
 func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 	s, spec := c.find(item.Key)
 	if s == nil {
-		// Whoever knows it calls for it again.
+		// A controller that knows the source enqueues it again.
 		return work.Result{Outcome: tko.WorkDone}
 	}
-	s.looking.Lock()
-	defer s.looking.Unlock()
-	l := &look{controller: c, source: s, spec: spec, claim: item, log: c.log.With("source", spec.Name)}
-	l.called = s.due.IsZero() || time.Now().Before(s.due)
-	result := l.do(tko.WithClaim(ctx, item))
+	s.running.Lock()
+	defer s.running.Unlock()
+	l := &reconciliation{controller: c, source: s, spec: spec, claim: item, log: c.log.With("source", spec.Name)}
+	l.enqueued = s.due.IsZero() || time.Now().Before(s.due)
+	result := l.run(tko.WithClaim(ctx, item))
 	s.due = time.Time{}
 	if result.Err == nil && result.Outcome == tko.WorkLater && result.Retry > 0 {
 		s.due = time.Now().Add(result.Retry)
 	}
 	if !errors.Is(result.Err, errClaim) && ctx.Err() == nil {
 		c.mu.Lock()
-		s.looked = spec.Generation
+		s.reconciled = spec.Generation
 		c.mu.Unlock()
 	}
-	if l.freed() {
-		c.callDependents(ctx, spec.Name)
+	if l.unblocksDependents() {
+		c.enqueueDependents(ctx, spec.Name)
 	}
 	if spec.Report != nil && s.record.Version != 0 {
 		spec.Report(ctx, s.record)
@@ -347,8 +346,8 @@ func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 	return result
 }
 
-// callDependents has those looked at that wait for a source.
-func (c *Controller) callDependents(ctx context.Context, name string) {
+// enqueueDependents enqueues the sources that depend on one.
+func (c *Controller) enqueueDependents(ctx context.Context, name string) {
 	c.mu.Lock()
 	var waiting []string
 	for _, s := range c.sources {
@@ -360,18 +359,19 @@ func (c *Controller) callDependents(ctx context.Context, name string) {
 	if len(waiting) == 0 {
 		return
 	}
-	if err := c.Call(ctx, waiting...); err != nil && ctx.Err() == nil {
-		c.log.WarnContext(ctx, "those that wait for a source could not be called for: they look by themselves", "source", name, "err", err)
+	if err := c.Enqueue(ctx, waiting...); err != nil && ctx.Err() == nil {
+		c.log.WarnContext(ctx, "dependent sources could not be enqueued: they are reconciled when they are due", "source", name, "err", err)
 	}
 }
 
-// around spreads looks, so that they don't come together.
-func around(d time.Duration) time.Duration {
+// jitter returns d with a random deviation of 5 %, so that sources aren't
+// reconciled all at once.
+func jitter(d time.Duration) time.Duration {
 	return d - d/20 + rand.N(d/10+1) //nolint:gosec // spreads load, hides nothing
 }
 
-// forget closes the files that are kept.
-func (s *source) forget() {
+// dropFiles drops the cached files.
+func (s *source) dropFiles() {
 	s.last = nil
 	if s.tree != nil {
 		_ = s.tree.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops"
 )
 
-func TestAsTheRepositorySays(t *testing.T) {
+func TestEntitiesFollowTheRepository(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	first := r.push(map[string]string{
@@ -45,7 +45,7 @@ func TestAsTheRepositorySays(t *testing.T) {
 	}
 	for range 3 {
 		n := r.requests.Load()
-		if err := w.controller.Call(t.Context(), "fleet"); err != nil {
+		if err := w.controller.Enqueue(t.Context(), "fleet"); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "asked", func() bool { return r.requests.Load() > n })
@@ -130,7 +130,7 @@ func TestBadRevisionsChangeNothing(t *testing.T) {
 			map[string]string{"a.yaml": template("t", "2"), "b.yaml": strings.Replace(site("s2", "t2"), "templateId", "package: {resources: [{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {ports: 3}}]}\n  templateId", 1), "t2.yaml": template("t2", "x")},
 			[]string{"b.yaml", `"s2"`, "Service"},
 		},
-		"unknown field":            {"a misspelt field would be silently ignored", map[string]string{"b.yaml": strings.Replace(site("s", "t"), "templateId", "template", 1)}, []string{"b.yaml", "spec.template "}},
+		"unknown field":            {"a misspelt field would be silently ignored", map[string]string{"b.yaml": strings.Replace(site("s", "t"), "templateId", "template", 1)}, []string{"b.yaml", "spec.template:"}},
 		"missing template":         {"a reference to nothing can't be applied", map[string]string{"b.yaml": site("s", "nowhere")}, []string{"b.yaml", `template "nowhere"`}},
 		"reference to what leaves": {"a deletion must not break what stays", map[string]string{"a.yaml": "", "x.yaml": "y: 1\n"}, []string{"b.yaml", `template "t"`}},
 		"twice":                    {"two manifests of one entity would fight", map[string]string{"e.yaml": site("s", "")}, []string{"e.yaml", "b.yaml"}},
@@ -145,7 +145,7 @@ func TestBadRevisionsChangeNothing(t *testing.T) {
 	before := w.entities()
 	for name, test := range tests {
 		bad := r.push(test.files)
-		s := w.refused("fleet", gitops.ReasonInvalid, test.parts...)
+		s := w.refused("fleet", tko.SourceReasonInvalid, test.parts...)
 		if s.Status.Attempted != bad || s.Status.Applied != revision {
 			t.Errorf("%s: attempted %s, applied %s", name, s.Status.Attempted, s.Status.Applied)
 		}
@@ -180,7 +180,7 @@ func TestRemovalsBeyondTheBudgetWait(t *testing.T) {
 	third := r.push(map[string]string{"a.yaml": all(sites...)})
 	w.sync("x", third)
 	r.push(map[string]string{"a.yaml": all(sites[:2]...), "new.yaml": site("new", "")})
-	s := w.refused("x", gitops.ReasonApproval, "28 of 3", "tko gitops approve x ")
+	s := w.refused("x", tko.SourceReasonApproval, "28 of 3", "tko gitops approve x ")
 	if got := len(w.entities()); got != 32 {
 		t.Fatalf("%d are left: what is new is applied, what goes waits", got)
 	}
@@ -198,7 +198,7 @@ func TestRemovalsBeyondTheBudgetWait(t *testing.T) {
 	}
 }
 
-func TestOthersAreLeftAlone(t *testing.T) {
+func TestEntitiesOfOthersStayUnchanged(t *testing.T) {
 	t.Parallel()
 	c := data(t)
 	for id, template := range map[tko.SiteID]tko.TemplateID{"same": "", "other": ""} {
@@ -218,7 +218,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 		t.Fatal(diff)
 	}
 	second := r.push(map[string]string{"b.yaml": site("other", "")})
-	w.refused("fleet", gitops.ReasonInvalid, "b.yaml", `"other"`, "test wrote it last", "adopt")
+	w.refused("fleet", tko.SourceReasonInvalid, "b.yaml", `"other"`, "test wrote it last", "adopt")
 	_ = second
 	third := r.push(map[string]string{"b.yaml": strings.Replace(site("other", ""), "spec:", "metadata: {annotations: {gitops.tko.nephio.org/adopt: \"true\"}}\nspec:", 1)})
 	w.sync("fleet", third)
@@ -238,10 +238,10 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	other := newRepo(t)
 	other.push(map[string]string{"a.yaml": site("same", "")})
 	w.controller.Set(spec(t, gitops.Settings{Name: "second", Git: gitops.GitSettings{URL: other.url}}))
-	w.refused("second", gitops.ReasonInvalid, `source "fleet"`)
+	w.refused("second", tko.SourceReasonInvalid, `source "fleet"`)
 }
 
-func TestBrokenSourceDisturbsNoOther(t *testing.T) {
+func TestBrokenSourceAffectsNoOther(t *testing.T) {
 	t.Parallel()
 	r, away := newRepo(t), newRepo(t)
 	first := r.push(map[string]string{"a.yaml": site("s", "")})
@@ -252,8 +252,8 @@ func TestBrokenSourceDisturbsNoOther(t *testing.T) {
 		spec(t, gitops.Settings{Name: "away", Git: gitops.GitSettings{URL: away.url}}),
 		spec(t, gitops.Settings{Name: "waits", DependsOn: []string{"away"}, Git: gitops.GitSettings{URL: r.url}, Path: "nowhere"}),
 	}})
-	w.refused("away", gitops.ReasonFetchFailed)
-	w.refused("waits", gitops.ReasonDependency, `"away"`)
+	w.refused("away", tko.SourceReasonFetchFailed)
+	w.refused("waits", tko.SourceReasonDependency, `"away"`)
 	w.sync("good", first)
 	second := r.push(map[string]string{"b.yaml": site("b", "")})
 	w.sync("good", second)
@@ -262,5 +262,5 @@ func TestBrokenSourceDisturbsNoOther(t *testing.T) {
 		c := ready(s)
 		return c.Status == tko.ConditionTrue
 	})
-	w.refused("waits", gitops.ReasonInvalid, "nowhere")
+	w.refused("waits", tko.SourceReasonInvalid, "nowhere")
 }

@@ -32,8 +32,8 @@ func TestReadyAgainAfterAShortOutage(t *testing.T) {
 	before := w.entities()
 	for range 2 {
 		r.away.Store(true)
-		w.refused("base", gitops.ReasonFetchFailed)
-		w.refused("sites", gitops.ReasonFetchFailed)
+		w.refused("base", tko.SourceReasonFetchFailed)
+		w.refused("sites", tko.SourceReasonFetchFailed)
 		r.away.Store(false)
 		w.until("base", "ready again", isReady(revision))
 		w.until("sites", "ready again", isReady(revision))
@@ -57,22 +57,22 @@ func TestDependentIsReadyAgainAfterAnOutage(t *testing.T) {
 		w.sync("sites", second)
 	}
 	r.away.Store(true)
-	w.refused("base", gitops.ReasonFetchFailed)
-	w.refused("sites", gitops.ReasonDependency, `"base"`)
+	w.refused("base", tko.SourceReasonFetchFailed)
+	w.refused("sites", tko.SourceReasonDependency, `"base"`)
 	r.away.Store(false)
 	w.until("base", "ready again", isReady(first))
 	w.until("sites", "ready again", isReady(second))
 }
 
 // A branch that is reset to what is applied is applied.
-func TestReadyAgainAfterABadRevisionIsTakenBack(t *testing.T) {
+func TestReadyAgainAfterABadRevisionIsReverted(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	good := r.push(map[string]string{"a.yaml": template("a", "1")})
 	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Git: gitops.GitSettings{URL: r.url}})}})
 	w.sync("fleet", good)
 	r.push(map[string]string{"a.yaml": "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nspec: {wrong: 1}\n"})
-	w.refused("fleet", gitops.ReasonInvalid)
+	w.refused("fleet", tko.SourceReasonInvalid)
 	git(t, r.dir, "reset", "-q", "--hard", "HEAD~1")
 	git(t, r.dir, "push", "-q", "-f", "origin", "main")
 	s := w.sync("fleet", good)

@@ -17,15 +17,15 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 )
 
-// OSM is what a source may do in Open Source MANO.
+// OSM is the part of a Spec about Open Source MANO.
 type OSM struct {
 	Policy osm.Policy
-	// Connection, if not nil, is the connection, whatever file the revision
-	// names.
+	// Connection, if not nil, returns the connection. It replaces the file that the
+	// revision names.
 	Connection func(ctx context.Context) (osmops.Connection, error)
 }
 
-// DefaultOSM is what a source may do there that says no more.
+// DefaultOSM returns the OSM of a source without settings for it.
 func DefaultOSM(prune bool) OSM {
 	return OSM{Policy: osm.Policy{Prune: prune, Budget: osm.DefaultBudget}}
 }
@@ -53,41 +53,44 @@ func (s OSMSettings) spec(prune bool) (OSM, error) {
 	return OSM{Policy: p}, nil
 }
 
-// osmKept is what is kept of an OSM between looks.
-type osmKept struct {
-	Connection string    `json:"connection"` // file, for when the revision says no more
+// osmState is the stored state about an OSM.
+type osmState struct {
+	Connection string    `json:"connection"` // file; used when the revision names none any more
 	State      osm.State `json:"state"`
-	Pending    bool      `json:"pending,omitempty"` // something is in flight, or waits
+	Pending    bool      `json:"pending,omitempty"` // an operation is in progress, or a change waits
 }
 
-func (k *osmKept) busy() bool { return k != nil && k.Pending }
+func (k *osmState) busy() bool { return k != nil && k.Pending }
 
-func (k *osmKept) owns() bool {
+func (k *osmState) owns() bool {
 	return k != nil && len(k.State.Instances)+len(k.State.Packages) > 0
 }
 
-// following is what was under way in an OSM when it was looked at last.
-type following struct {
+// inProgress holds the operations that were in progress in an OSM at the last
+// reconciliation.
+type inProgress struct {
 	report     osm.Report
 	revision   string
 	generation string
-	since      time.Time // when all of it was compared
+	since      time.Time // of the last complete comparison
 	messages   []string  // about TKO
 }
 
-// may says whether it is enough to look at what is under way.
-func (f *following) may(revision string, spec Spec) bool {
-	return f.revision == revision && f.generation == spec.Generation && time.Since(f.since) < spec.Resync
+// suffices reports whether it is enough to check the operations in progress, without a
+// complete comparison.
+func (p *inProgress) suffices(revision string, spec Spec) bool {
+	return p.revision == revision && p.generation == spec.Generation && time.Since(p.since) < spec.Resync
 }
 
-// osmWanted is what a revision holds for an OSM.
+// osmWanted is the content of a revision for an OSM.
 type osmWanted struct {
-	repository *osmops.Repository
+	repository *osmops.Repository // nil if the revision holds none
 	connection func(ctx context.Context) (osmops.Connection, error)
 }
 
-// readOSM reads and checks what the revision holds for an OSM; nil for nothing.
-func (l *look) readOSM() (*osmWanted, error) {
+// readOSM reads and checks the files of the revision for an OSM; nil if there are
+// none.
+func (l *reconciliation) readOSM() (*osmWanted, error) {
 	fsys := l.files
 	if !osmops.Holds(fsys) {
 		return nil, nil
@@ -112,14 +115,14 @@ func (l *look) readOSM() (*osmWanted, error) {
 	return w, wrong(r.Desired)
 }
 
-// wrong says what is wrong with all that is desired: packages, which instances
-// may need. What is wrong with one instance concerns that one only: it stays
-// as it is, and its status says why.
+// wrong returns the problems of packages, which instances may need. A problem of
+// an instance concerns only that instance: it stays as it is, and its status
+// reports the problem.
 func wrong(d osm.Desired) error {
 	return osm.Join(slices.DeleteFunc(d.Check(), func(p osm.Problem) bool { return p.What != string(osm.KindVNF) && p.What != string(osm.KindNS) }))
 }
 
-// maxConnection is more than any connection file has.
+// maxConnection is the most bytes of a connection file that are read.
 const maxConnection = 1 << 20
 
 func readAll(open func() (io.ReadCloser, error)) ([]byte, error) {
@@ -132,10 +135,10 @@ func readAll(open func() (io.ReadCloser, error)) ([]byte, error) {
 	return bytes.Clone(data), err
 }
 
-// secretConnection reads a connection file outside of the source: only in the
-// folders that the operator allowed, because whoever writes the repository
-// chooses the file.
-func (l *look) secretConnection(name string) func(context.Context) (osmops.Connection, error) {
+// secretConnection reads a connection file outside of the source. The author of
+// the repository chooses the file, so it must be in a folder that the operator
+// allowed.
+func (l *reconciliation) secretConnection(name string) func(context.Context) (osmops.Connection, error) {
 	return func(context.Context) (osmops.Connection, error) {
 		clean := filepath.Clean(name)
 		for _, folder := range l.controller.options.Connections {
@@ -152,25 +155,25 @@ func (l *look) secretConnection(name string) func(context.Context) (osmops.Conne
 			}
 			return osmops.ParseConnection(data)
 		}
-		return osmops.Connection{}, tko.Errorf(tko.ErrDenied, "connectionFile %q is in none of the folders that this controller may read (%s): see --osm-connections",
+		return osmops.Connection{}, tko.Errorf(tko.ErrDenied, "connectionFile %q is in none of the folders that this controller may read (%s): move it there, or set --osm-connections",
 			name, strings.Join(l.controller.options.Connections, ", "))
 	}
 }
 
-// applyOSM makes an OSM as the revision says. Without one in the revision, what
-// was there before it goes. pending says what isn't as it should be yet: then the
-// conditions are set.
-func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (again time.Duration, pending string, err error) {
-	again = around(l.spec.Interval)
+// applyOSM applies the revision to an OSM. If the revision holds nothing for an
+// OSM, everything of the source is removed there. If pending isn't empty, it
+// describes what isn't applied yet, and the conditions are set.
+func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision string) (again time.Duration, pending string, err error) {
+	again = jitter(l.spec.Interval)
 	if w == nil && l.state.OSM == nil {
 		return again, "", nil
 	}
 	if w != nil && (l.state.OSM == nil || l.state.OSM.Connection != w.repository.ConnectionFile) {
 		if l.state.OSM.owns() && l.state.OSM.Connection != w.repository.ConnectionFile {
-			l.log.WarnContext(ctx, "the connection file has another name", "was", l.state.OSM.Connection, "is", w.repository.ConnectionFile)
+			l.log.WarnContext(ctx, "the connection file was renamed", "was", l.state.OSM.Connection, "is", w.repository.ConnectionFile)
 		}
 		if l.state.OSM == nil {
-			l.state.OSM = &osmKept{}
+			l.state.OSM = &osmState{}
 		}
 		l.state.OSM.Connection = w.repository.ConnectionFile
 	}
@@ -187,8 +190,8 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 		}
 		w = &osmWanted{connection: l.spec.OSM.Connection}
 		if w.connection == nil && !filepath.IsAbs(k.Connection) {
-			return 0, "", &conditionError{reason: ReasonInvalid, stalled: true, wait: again, err: tko.Errorf(tko.ErrInvalid,
-				"%s left the source, and with it the connection to the OSM where %d instances are: put it back, remove the files of the instances first, and then it",
+			return 0, "", &conditionError{reason: tko.SourceReasonInvalid, stalled: true, wait: again, err: tko.Errorf(tko.ErrInvalid,
+				"%s was removed, and with it the connection to the OSM that runs %d instances: restore it, remove the files of the instances, then remove it",
 				osmops.ConfigFile, len(k.State.Instances))}
 		}
 		if w.connection == nil {
@@ -197,7 +200,7 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 	}
 	connection, err := w.connection(ctx)
 	if err != nil {
-		reason := &conditionError{reason: ReasonDenied, stalled: errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrInvalid), err: err}
+		reason := &conditionError{reason: tko.SourceReasonDenied, stalled: errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrInvalid), err: err}
 		if reason.stalled {
 			reason.wait = again
 		}
@@ -220,7 +223,7 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 		return 0, "", err
 	}
 	if err == nil && report.Following() {
-		l.source.last = &following{report: report, revision: revision, generation: l.spec.Generation, since: began}
+		l.source.last = &inProgress{report: report, revision: revision, generation: l.spec.Generation, since: began}
 	}
 	unread := w.unread()
 	if again, pending, err = l.osmReport(report, revision, err); err != nil || unread == "" {
@@ -229,28 +232,28 @@ func (l *look) applyOSM(ctx context.Context, w *osmWanted, revision string) (aga
 	if pending != "" {
 		unread += "; " + pending
 	}
-	l.say(tko.ConditionFalse, ReasonInvalid, unread)
+	l.setReady(tko.ConditionFalse, tko.SourceReasonInvalid, unread)
 	if underWay := firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving, osm.PhaseFailed); underWay != "" {
-		l.condition(tko.ConditionReconciling, tko.ConditionTrue, ReasonProgressing, underWay)
+		l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonProgressing, underWay)
 	} else {
-		l.condition(tko.ConditionStalled, tko.ConditionTrue, ReasonInvalid, unread)
+		l.setCondition(tko.ConditionStalled, tko.ConditionTrue, tko.SourceReasonInvalid, unread)
 	}
 	return again, unread, nil
 }
 
-// unread is what is wrong with files of instances; "" if nothing is.
+// unread returns the problems of the files of instances; "" if there are none.
 func (w *osmWanted) unread() string {
 	if w.repository == nil || len(w.repository.Unread) == 0 {
 		return ""
 	}
 	message := strings.ReplaceAll(errors.Join(w.repository.Unread...).Error(), "\n", "; ")
 	if slices.Contains(w.repository.Desired.Keep, osm.KeepAll) {
-		message += ": nothing is removed until that is right, as nobody knows what is missing"
+		message += ": nothing is removed until that is corrected, because the files of instances are incomplete"
 	}
 	return message
 }
 
-func (l *look) osmPolicy() osm.Policy {
+func (l *reconciliation) osmPolicy() osm.Policy {
 	p := l.spec.OSM.Policy
 	if l.spec.Forget {
 		p.Prune = l.spec.Prune
@@ -259,7 +262,7 @@ func (l *look) osmPolicy() osm.Policy {
 	return p
 }
 
-func (l *look) reconciler(client *osm.Client) *osm.Reconciler {
+func (l *reconciliation) reconciler(client *osm.Client) *osm.Reconciler {
 	return &osm.Reconciler{
 		Client: client, Log: l.log,
 		Keep: func(ctx context.Context, s osm.State, _ []string) error {
@@ -269,14 +272,14 @@ func (l *look) reconciler(client *osm.Client) *osm.Reconciler {
 	}
 }
 
-// osmReport says how the OSM is.
-func (l *look) osmReport(report osm.Report, revision string, err error) (again time.Duration, pending string, _ error) {
+// osmReport saves a report in the status and the state. For pending, see applyOSM.
+func (l *reconciliation) osmReport(report osm.Report, revision string, err error) (again time.Duration, pending string, _ error) {
 	k := l.state.OSM
 	k.State = report.State
 	l.osmItems(report)
-	l.noteOSM(report, revision)
+	l.addOSMOperations(report, revision)
 	l.status.Messages = append(l.status.Messages, warnings(report.Warnings)...)
-	again = around(l.spec.Interval)
+	again = jitter(l.spec.Interval)
 	if report.Again > 0 {
 		again = min(again, report.Again)
 	}
@@ -288,35 +291,34 @@ func (l *look) osmReport(report osm.Report, revision string, err error) (again t
 	}
 	if report.Approval != nil {
 		l.status.PendingRemoval = report.Approval.Key
-		message := fmt.Sprintf("%d network services would be removed or made anew, which is more than the budget allows: %s. To agree: tko gitops approve %s %s",
+		message := fmt.Sprintf("%d network services would be removed or recreated, which is more than the budget allows: %s. To approve: tko gitops approve %s %s",
 			len(report.Approval.Instances), List(report.Approval.Instances, ", ", maxMessage/2), l.spec.Name, report.Approval.Key)
 		l.status.Messages = append(l.status.Messages, message)
-		l.say(tko.ConditionFalse, ReasonApproval, message)
+		l.setReady(tko.ConditionFalse, tko.SourceReasonApproval, message)
 		return again, message, nil
 	}
 	if pending = firstPending(report); pending == "" {
 		return again, "", nil
 	}
 	if failing := firstWith(report, osm.PhaseStalled, osm.PhaseFailed); failing != "" {
-		l.say(tko.ConditionFalse, ReasonFailed, failing)
+		l.setReady(tko.ConditionFalse, tko.SourceReasonFailed, failing)
 		if firstWith(report, osm.PhaseStalled) != "" && firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving, osm.PhaseFailed) == "" {
-			l.condition(tko.ConditionStalled, tko.ConditionTrue, ReasonFailed, failing)
+			l.setCondition(tko.ConditionStalled, tko.ConditionTrue, tko.SourceReasonFailed, failing)
 		}
 	} else {
-		l.progress(firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving))
+		l.setProgressing(firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving))
 	}
 	return again, pending, nil
 }
 
-// begun are what changes are called that end with an operation, by what that is
-// called then.
-var begun = map[string][]string{
+// beginningActions maps operations to the actions that begin them.
+var beginningActions = map[string][]string{
 	osm.Instantiate: {osm.ActionCreate}, osm.Upgrade: {osm.ActionUpgrade}, osm.Terminate: {osm.ActionDelete, osm.ActionRecreate},
 }
 
-// noteOSM notes what was done in an OSM: each change once, first as begun, then as
-// ended. One that is tried again and fails as before is the same.
-func (l *look) noteOSM(report osm.Report, revision string) {
+// addOSMOperations records the operations in an OSM: each change once, first as begun, then
+// as ended. A retry that fails with the same error replaces the entry.
+func (l *reconciliation) addOSMOperations(report osm.Report, revision string) {
 	now := time.Now().UTC()
 	kind := osmKind("instance")
 	for _, o := range report.Ended {
@@ -324,12 +326,12 @@ func (l *look) noteOSM(report osm.Report, revision string) {
 		if o.Failure != "" {
 			done = o.Kind
 		}
-		l.unnote(kind, o.Name, begun[o.Kind])
-		l.note(tko.SourceOperation{Time: o.Ended, Revision: revision, Verb: done, Kind: kind, Name: o.Name, Error: short(o.Failure)})
+		l.removeOperation(kind, o.Name, beginningActions[o.Kind])
+		l.addOperations(tko.SourceOperation{Time: o.Ended, Revision: revision, Verb: done, Kind: kind, Name: o.Name, Error: short(o.Failure)})
 	}
 	for _, name := range report.Removed {
-		l.unnote(kind, name, begun[osm.Terminate])
-		l.note(tko.SourceOperation{Time: now, Revision: revision, Verb: "removed", Kind: kind, Name: name})
+		l.removeOperation(kind, name, beginningActions[osm.Terminate])
+		l.addOperations(tko.SourceOperation{Time: now, Revision: revision, Verb: "removed", Kind: kind, Name: name})
 	}
 	for _, change := range report.Changes {
 		o := tko.SourceOperation{Time: now, Revision: revision, Verb: change.Action, Kind: osmKind(change.What), Name: change.Name}
@@ -340,12 +342,12 @@ func (l *look) noteOSM(report osm.Report, revision string) {
 				return other == o
 			})
 		}
-		l.note(o)
+		l.addOperations(o)
 	}
 }
 
-// unnote removes the newest note of something that was begun, and hasn't failed.
-func (l *look) unnote(kind, name string, verbs []string) {
+// removeOperation removes the newest entry of an operation that began and hasn't failed.
+func (l *reconciliation) removeOperation(kind, name string, verbs []string) {
 	i := slices.IndexFunc(l.status.Operations, func(o tko.SourceOperation) bool {
 		return o.Kind == kind && o.Name == name && o.Error == "" && slices.Contains(verbs, o.Verb)
 	})
@@ -354,7 +356,8 @@ func (l *look) unnote(kind, name string, verbs []string) {
 	}
 }
 
-// warnings are what people are warned of: what is the same for many, once.
+// warnings returns a message for each warning. Objects with the same warning share
+// one.
 func warnings(problems []osm.Problem) []string {
 	const most = 5
 	var order []string
@@ -387,15 +390,15 @@ func warnings(problems []osm.Problem) []string {
 	return all
 }
 
-// maxProgress is the most bytes of a message about what is under way.
+// maxProgress is the most bytes of a message about operations in progress.
 const maxProgress = 500
 
 func firstPending(r osm.Report) string {
 	return firstWith(r, osm.PhaseStalled, osm.PhaseFailed, osm.PhaseProgressing, osm.PhaseRemoving)
 }
 
-// firstWith names what is in one of the phases: packages first, as instances may
-// wait for them, and of what failed as many as a condition has room for.
+// firstWith lists the objects in one of the phases: packages first, because
+// instances may wait for them, and as many as fit into a condition.
 func firstWith(r osm.Report, phases ...string) string {
 	var found []string
 	for _, all := range []map[string]osm.Status{r.Packages, r.Instances} {
@@ -426,8 +429,8 @@ func osmKind(what string) string {
 	}
 }
 
-// osmItems puts what is in the OSM into the inventory.
-func (l *look) osmItems(report osm.Report) {
+// osmItems replaces the items of the OSM in the inventory.
+func (l *reconciliation) osmItems(report osm.Report) {
 	l.status.Items = slices.DeleteFunc(l.status.Items, func(i tko.SourceItem) bool {
 		return slices.Contains([]string{"VnfPackage", "NsPackage", "NsInstance"}, i.Kind)
 	})

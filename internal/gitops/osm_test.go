@@ -73,7 +73,7 @@ func osmSpec(t testing.TB, r *repo) gitops.Spec {
 
 // The whole life of a repository of OSM Ops: what is pushed is there, what is
 // changed changes, what leaves goes.
-func TestOSM(t *testing.T) {
+func TestNetworkServicesFollowTheRepository(t *testing.T) {
 	t.Parallel()
 	server := osmtest.Start(t, osmtest.Options{Delay: 10 * time.Millisecond})
 	dir := connections(t, server)
@@ -120,7 +120,7 @@ func TestOSM(t *testing.T) {
 	}
 	server.LCM(func(osmtest.Operation) string { return "timed out" })
 	r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "9")})
-	if err := w.controller.Call(t.Context(), "osm"); err != nil {
+	if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
 		t.Fatal(err)
 	}
 	w.until("osm", "told of the failure", func(s tko.Source) bool {
@@ -144,7 +144,7 @@ func TestOSM(t *testing.T) {
 	// A package that is wrong stops all of its revision, in TKO and in the OSM.
 	vnfd := "deploy/osm-pkgs/upf_knf/upf_vnfd.yaml"
 	r.push(map[string]string{vnfd: strings.Replace(files[vnfd], "id: upf_knf", "id: other", 1), "site.yaml": site("other", ""), "deploy/b.osmops.yaml": instanceFile("b", "2")})
-	w.refused("osm", gitops.ReasonInvalid, "deploy/osm-pkgs/upf_knf", "other")
+	w.refused("osm", tko.SourceReasonInvalid, "deploy/osm-pkgs/upf_knf", "other")
 	if b, _ := server.Instance("b"); b.Releases["upf/upf"].Revision != 1 {
 		t.Errorf("the instance is %+v", b)
 	}
@@ -156,7 +156,7 @@ func TestOSM(t *testing.T) {
 	r.push(map[string]string{
 		vnfd: files[vnfd], "deploy/a.osmops.yaml": strings.Replace(instanceFile("a", "3"), "vnfName: upf", "vnfName: other", 1),
 	})
-	w.refused("osm", gitops.ReasonFailed, "deploy/a.osmops.yaml", "other")
+	w.refused("osm", tko.SourceReasonFailed, "deploy/a.osmops.yaml", "other")
 	s = w.until("osm", "the other is upgraded", func(tko.Source) bool {
 		b, _ := server.Instance("b")
 		return b.Releases["upf/upf"].Values["replicaCount"] == "2"
@@ -171,7 +171,7 @@ func TestOSM(t *testing.T) {
 	// So does one whose file can't be read. As nobody knows which one it is about,
 	// what left stays until it can be.
 	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: [\n", "deploy/b.osmops.yaml": "", "deploy/c.osmops.yaml": instanceFile("c", "1")})
-	w.refused("osm", gitops.ReasonInvalid, "deploy/a.osmops.yaml", "nothing is removed until that is right")
+	w.refused("osm", tko.SourceReasonInvalid, "deploy/a.osmops.yaml", "nothing is removed until that is corrected")
 	w.until("osm", "the other is made", func(tko.Source) bool {
 		c, there := server.Instance("c")
 		return there && c.State == "READY"
@@ -180,7 +180,7 @@ func TestOSM(t *testing.T) {
 		t.Errorf("there are %+v", all)
 	}
 	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: a\n", "deploy/c.osmops.yaml": ""})
-	w.refused("osm", gitops.ReasonInvalid, "deploy/a.osmops.yaml:1: nsdName is missing")
+	w.refused("osm", tko.SourceReasonInvalid, "deploy/a.osmops.yaml:1: nsdName is missing")
 	w.until("osm", "what left is gone", func(tko.Source) bool { return len(server.Instances()) == 1 })
 	if still, there := server.Instance("a"); !there || still.ID != a.ID {
 		t.Errorf("the one whose name is known went, too: %+v", server.Instances())
@@ -205,7 +205,7 @@ func TestOSM(t *testing.T) {
 }
 
 // Whoever writes a repository chooses the connection file: it can't be any file.
-func TestConnectionFilesOfOthers(t *testing.T) {
+func TestConnectionFilesOutsideAllowedFoldersAreRefused(t *testing.T) {
 	t.Parallel()
 	server := osmtest.Start(t, osmtest.Options{})
 	mine, others := connections(t, server), connections(t, server)
@@ -222,7 +222,7 @@ func TestConnectionFilesOfOthers(t *testing.T) {
 		"a system file":      "/etc/passwd",
 	} {
 		r.push(osmFiles(file))
-		if err := w.controller.Call(t.Context(), "osm"); err != nil {
+		if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
 			t.Fatal(err)
 		}
 		s := w.until("osm", why, func(s tko.Source) bool {
@@ -238,9 +238,9 @@ func TestConnectionFilesOfOthers(t *testing.T) {
 	}
 }
 
-// Controllers that die at random moments make no instance twice, and forget
-// none: also when what they asked for was done and nobody heard of it.
-func TestOSMSurvives(t *testing.T) {
+// Controllers that die at random moments create no instance twice and lose none,
+// even if the response to a request is lost.
+func TestRestartedControllerCreatesNoSecondInstance(t *testing.T) {
 	t.Parallel()
 	const instances = 8
 	server := osmtest.Start(t, osmtest.Options{Delay: 5 * time.Millisecond, Pickup: 5 * time.Millisecond})
@@ -278,10 +278,9 @@ func TestOSMSurvives(t *testing.T) {
 	}
 }
 
-// A request that comes after the controller that sent it died, and after the next
-// one looked, makes no instance twice: what is about to be asked for is kept
-// before it is.
-func TestOSMHearsOfItLate(t *testing.T) {
+// A request may arrive after its controller died and the next one compared. It
+// creates no second instance, because the intent is stored before the request.
+func TestLateRequestToOSMCreatesNoSecondInstance(t *testing.T) {
 	t.Parallel()
 	server := osmtest.Start(t, osmtest.Options{})
 	held := make(chan struct{})

@@ -63,7 +63,7 @@ func TestPackageChangeOnALiveOSMDoesNotStopTheSource(t *testing.T) {
 		"deploy/gone.osmops.yaml": "",
 		"deploy/c.osmops.yaml":    amf("c", "2"),
 	})
-	w.refused("osm", gitops.ReasonFailed, "deploy/osm-pkgs/upf_knf", `the KDU "upf" left it`, "software-version", "cannot be modified")
+	w.refused("osm", tko.SourceReasonFailed, "deploy/osm-pkgs/upf_knf", `the KDU "upf" left it`, "software-version", "cannot be modified")
 	w.until("osm", "the others are as they should be", func(tko.Source) bool {
 		c, _ := server.Instance("c")
 		_, there := server.Instance("gone")
@@ -84,7 +84,7 @@ func TestSyncComparesWithOSM(t *testing.T) {
 	before, _ := server.Instance("a")
 	w.until("osm", "settled", func(s tko.Source) bool { return !s.Enqueued })
 	server.Vanish("a")
-	if err := w.controller.Call(t.Context(), "osm"); err != nil {
+	if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
 		t.Fatal(err)
 	}
 	s := w.until("osm", "looked at", func(s tko.Source) bool { return !s.Enqueued && ready(s).Status == tko.ConditionTrue })
@@ -128,7 +128,7 @@ func operations(s tko.Source) (all []string) {
 	return all
 }
 
-func TestOperationsListEachChangeOnceAndSayWhatWasRefused(t *testing.T) {
+func TestOperationsListEachChangeOnceWithRefusals(t *testing.T) {
 	t.Parallel()
 	w, r, server, _ := osmWorld(t, osmtest.Options{Delay: 5 * time.Millisecond}, "a", "b")
 	revision := r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "2"), "deploy/b.osmops.yaml": ""})
@@ -139,7 +139,7 @@ func TestOperationsListEachChangeOnceAndSayWhatWasRefused(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	r.push(map[string]string{"deploy/c.osmops.yaml": strings.Replace(instanceFile("c", "1"), "vimAccountName: vim", "vimAccountName: nowhere", 1)})
-	w.refused("osm", gitops.ReasonFailed, `OSM has no VIM accounts that are called "nowhere"`)
+	w.refused("osm", tko.SourceReasonFailed, `OSM has no VIM accounts that are called "nowhere"`)
 	server.Reset()
 	eventually(t, "tried again", func() bool { return server.Counts().Requests["GET /admin/v1/vim_accounts"] > 6 })
 	s, err := w.Source(t.Context(), "osm")
@@ -185,10 +185,10 @@ func TestAllFailingInstancesAreNamed(t *testing.T) {
 		parts = append(parts, "deploy/"+name+".osmops.yaml")
 	}
 	r.push(files)
-	w.refused("osm", gitops.ReasonFailed, parts...)
+	w.refused("osm", tko.SourceReasonFailed, parts...)
 }
 
-func TestList(t *testing.T) {
+func TestListFitsIntoItsLimit(t *testing.T) {
 	t.Parallel()
 	many := strings.Split(strings.Repeat("a problem,", 1000), ",")[:1000]
 	for name, c := range map[string]struct {

@@ -12,7 +12,7 @@ import (
 
 // A deployment whose creator died before it could write down its ID goes, too,
 // when it has left the source; also if somebody else has changed it since.
-func TestPendingDeploymentsLeave(t *testing.T) {
+func TestPendingDeploymentsAreRemovedWithTheirManifests(t *testing.T) {
 	t.Parallel()
 	c := data(t)
 	origin := plan.OriginOf("fleet", "made")

@@ -18,7 +18,7 @@ import (
 )
 
 // What a pull request would change is told field by field.
-func TestPlanTellsWhatChanges(t *testing.T) {
+func TestPlanShowsChangedFields(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	const secret = "    - {apiVersion: v1, kind: Secret, metadata: {name: s}, stringData: {password: %s}}\n"
@@ -97,9 +97,9 @@ func TestPlanTellsWhatChanges(t *testing.T) {
 		`update site "lagos"`: append([]string{
 			`metadata["Tier.level"]: "a" → "b"`, `metadata.more: (none) → "new"`, `metadata.region: (none) → "west"`, `metadata.tier: "edge" → (none)`,
 		}, inherited...),
-		`update site "same" (somebody changed it: test)`: {`metadata.theirs: "x" → (none)`},
-		`create site "new"`:   nil,
-		`delete site "accra"`: nil,
+		`update site "same" (it was changed by test)`: {`metadata.theirs: "x" → (none)`},
+		`create site "new"`:                           nil,
+		`delete site "accra"`:                         nil,
 		`update deployment "d"`: append([]string{
 			`metadata["Tier.level"]: "a" → "b"`, `metadata.more: (none) → "new"`, `metadata.tier: "edge" → (none)`,
 		}, append(inherited, `v1 ConfigMap "mine": added`, `v1 ConfigMap "own": removed`)...),
@@ -117,7 +117,7 @@ func TestPlanTellsWhatChanges(t *testing.T) {
 
 // A template that changes reaches no deployment that was made from it, but for those
 // that the source makes anew.
-func TestPlanSaysHowManyDeploymentsKeepTheEarlierRevision(t *testing.T) {
+func TestPlanCountsDeploymentsOfEarlierRevisions(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	first := r.push(map[string]string{
@@ -146,7 +146,7 @@ func TestPlanSaysHowManyDeploymentsKeepTheEarlierRevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{`template "t" changes: 2 deployments that were made from it keep the earlier revision (tko deployment list --outdated --template-id t)`}
+	want := []string{`template "t" changes: 2 deployments made from it keep the earlier revision (tko deployment list --outdated --template-id t)`}
 	if diff := cmp.Diff(want, preview.Plan.Messages); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -215,7 +215,7 @@ func sites(n int, format string) string {
 
 // What is there is read in lists where that asks less: what is decided is the
 // same.
-func TestPlanReadsLists(t *testing.T) {
+func TestPlanReadsManyEntitiesInLists(t *testing.T) {
 	t.Parallel()
 	const ours = 60
 	var deployments strings.Builder
@@ -271,8 +271,8 @@ func TestPlanReadsLists(t *testing.T) {
 	if _, err := w.DeleteSite(t.Context(), "m09"); err != nil {
 		t.Fatal(err)
 	}
-	restored := []string{`update site "m05" (somebody changed it: test)`, `create site "m09" (somebody removed it)`}
-	again := `create deployment "d07" (somebody removed it)`
+	restored := []string{`update site "m05" (it was changed by test)`, `create site "m09" (it was deleted)`}
+	again := `create deployment "d07" (it was deleted)`
 	// The template is asked for, and the site whose change is told.
 	look("somebody was here", 2, 2*ours+2, 2, append(restored[:2:2], again)...)
 

@@ -17,40 +17,42 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 )
 
-// PreviewClient is what a preview is made from. It changes nothing.
+// PreviewClient is the part of the data controller's API that a preview uses. Its
+// writing methods are called with dry runs only.
 type PreviewClient interface {
 	plan.Client
-	// Source answers a source, with its state.
+	// Source returns a source, with its state; ErrNotFound if there is none.
 	Source(ctx context.Context, name string) (tko.Source, error)
 }
 
-// PreviewOptions say what is previewed.
+// PreviewOptions are the settings of the source that is previewed.
 type PreviewOptions struct {
-	Name  string // of the source, which may be a new one
-	Path  string // of the manifests
+	Name  string // of the source, which needn't exist
+	Path  string // folder of the manifests
 	Prune bool
 	Adopt bool
-	// Keys decrypt what is encrypted with SOPS; without any, what is of TKO must be
-	// plain.
+	// Keys decrypt files that are encrypted with SOPS; without keys, TKO's manifests
+	// must be plain.
 	Keys *sops.Keys
-	// Connection, if not nil, reads the connection file of an OSM, which then is
-	// asked, too.
+	// Connection, if not nil, reads the connection file of an OSM. If nil, no OSM is
+	// compared.
 	Connection func() ([]byte, error)
 }
 
-// A Preview is what a revision would change.
+// A Preview lists the changes that a revision would make.
 type Preview struct {
 	Plan *plan.Plan
-	OSM  *osm.Plan // nil if no OSM was asked
-	// New says that there is no such source yet.
-	New bool
-	// Unasked says that the revision is for an OSM that was not asked.
+	OSM  *osm.Plan // nil if no OSM was compared
+	New  bool      // the source doesn't exist yet
+	// Unasked reports that the revision holds files for an OSM, which was not
+	// compared because there is no connection file.
 	Unasked bool
 }
 
-// PreviewFiles says what files would change if they were a source's revision. What is
-// wrong with them is an ErrInvalid, of which each line is about something else;
-// with it, it is answered whether the source is New, if that is known.
+// PreviewFiles computes what files would change if they were a source's next
+// revision. If files are invalid, the error is an ErrInvalid with a line for each
+// problem, and the Preview holds only New. If an error occurs before the source
+// was read, the Preview is nil.
 func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o PreviewOptions) (*Preview, error) {
 	source, err := client.Source(ctx, o.Name)
 	if err != nil && !errors.Is(err, tko.ErrNotFound) {
@@ -81,27 +83,28 @@ func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o Previ
 	if p.Unasked = o.Connection == nil; p.Unasked {
 		return p, nil
 	}
-	p.OSM, err = lookAtOSM(ctx, repository, source, o)
+	p.OSM, err = previewOSM(ctx, repository, source, o)
 	return p, err
 }
 
-func lookAtOSM(ctx context.Context, r *osmops.Repository, source tko.Source, o PreviewOptions) (*osm.Plan, error) {
-	var state kept
+// previewOSM compares the files for an OSM with it.
+func previewOSM(ctx context.Context, r *osmops.Repository, source tko.Source, o PreviewOptions) (*osm.Plan, error) {
+	var state savedState
 	if len(source.State) > 0 {
 		if err := json.Unmarshal(source.State, &state); err != nil {
-			return nil, fmt.Errorf("the state of source %q can't be read: %w", o.Name, err)
+			return nil, fmt.Errorf("read the state of source %q: %w", o.Name, err)
 		}
 	}
 	if state.OSM == nil {
-		state.OSM = &osmKept{}
+		state.OSM = &osmState{}
 	}
 	data, err := o.Connection()
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "the connection file: %w", err)
+		return nil, tko.Errorf(tko.ErrInvalid, "read the connection file: %w", err)
 	}
 	connection, err := osmops.ParseConnection(data)
 	if err != nil {
-		return nil, fmt.Errorf("the connection file for %s: %w", filepath.Base(r.ConnectionFile), err)
+		return nil, fmt.Errorf("connection file for %s: %w", filepath.Base(r.ConnectionFile), err)
 	}
 	client, err := osm.NewClient(connection.Endpoint(nil), osm.Options{})
 	if err != nil {
@@ -115,6 +118,6 @@ func lookAtOSM(ctx context.Context, r *osmops.Repository, source tko.Source, o P
 	return &p, err
 }
 
-// OSMKind is the name of what the reconciler of OSM calls "vnf", "ns" and
-// "instance".
+// OSMKind returns the kind, as shown to users, of the objects that package osm
+// announced "vnf", "ns" and "instance".
 func OSMKind(what string) string { return osmKind(what) }

@@ -127,7 +127,7 @@ func TestReplicasShareSources(t *testing.T) {
 }
 
 // What was created by somebody who died before that was noted is found again.
-func TestInterruptedCreations(t *testing.T) {
+func TestInterruptedCreationsAreContinued(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	c := data(t)
@@ -191,7 +191,7 @@ func (d *dying) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem
 	return d.Client.SaveSource(ctx, s, claim)
 }
 
-func TestHooks(t *testing.T) {
+func TestHooksRefuseUnsignedRequests(t *testing.T) {
 	t.Parallel()
 	const body = `{"ref":"refs/heads/main"}`
 	mac := hmac.New(sha256.New, []byte("secret"))
@@ -300,7 +300,7 @@ func (c *counting) FinishWork(ctx context.Context, items []tko.FinishedWork) err
 }
 
 // A revision that hasn't changed asks the data controller about no entity.
-func TestUnchangedAsksNothing(t *testing.T) {
+func TestUnchangedRevisionMakesNoRequests(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	first := r.push(map[string]string{"a.yaml": all(site("a", ""), site("b", ""))})
@@ -332,12 +332,12 @@ func TestUnchangedAsksNothing(t *testing.T) {
 	<-c.looked
 	// The first look that is called for after something was applied compares that
 	// with TKO.
-	if err := controller.Call(ctx, "fleet"); err != nil {
+	if err := controller.Enqueue(ctx, "fleet"); err != nil {
 		t.Fatal(err)
 	}
 	before := look()
 	for range 3 {
-		if err := controller.Call(ctx, "fleet"); err != nil {
+		if err := controller.Enqueue(ctx, "fleet"); err != nil {
 			t.Fatal(err)
 		}
 		if after := look(); after != before {
@@ -384,8 +384,9 @@ func (g *gated) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 	}
 }
 
-// What one replica has heard of is applied, also if one looks first that hasn't.
-func TestReplicaThatHearsNothing(t *testing.T) {
+// A generation that only one replica knows is applied, even if a replica that
+// knows an older one reconciles first.
+func TestGenerationThatOneReplicaKnowsIsApplied(t *testing.T) {
 	t.Parallel()
 	c := data(t)
 	asked := func(f *told, generation string) gitops.Spec {

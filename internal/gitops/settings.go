@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
 
-// Settings are a source as operators write it, in a file.
+// Settings describe a source in the file of an operator.
 type Settings struct {
 	Name     string      `json:"name"`
 	Git      GitSettings `json:"git"`
@@ -34,14 +34,13 @@ type Settings struct {
 	OSM       OSMSettings     `json:"osm,omitzero"`
 }
 
-// BudgetSettings say how much may be removed without asking: what is beyond
-// both is not.
+// BudgetSettings limit removals: one that exceeds both limits needs an approval.
 type BudgetSettings struct {
 	Percent  int `json:"percent"`
 	Entities int `json:"entities"`
 }
 
-// GitSettings say where a repository is.
+// GitSettings are the location and credentials of a repository.
 type GitSettings struct {
 	URL            string `json:"url"`
 	Ref            string `json:"ref,omitempty"`
@@ -55,12 +54,12 @@ type GitSettings struct {
 	MaxFiles       int    `json:"maxFiles,omitempty"`
 }
 
-// OSMSettings are what a source may do in Open Source MANO.
+// OSMSettings limit the changes that a source may make in Open Source MANO.
 type OSMSettings struct {
-	Prune     *bool  `json:"prune,omitempty"`     // as the source's
+	Prune     *bool  `json:"prune,omitempty"`     // the source's if nil
 	Broken    string `json:"broken,omitempty"`    // Keep or Recreate
-	Replace   bool   `json:"replace,omitempty"`   // make instances anew whose NSD or VIM account changed
-	NoReset   bool   `json:"noReset,omitempty"`   // the server doesn't know kdu_reset_values
+	Replace   bool   `json:"replace,omitempty"`   // recreate instances whose NSD or VIM account changed
+	NoReset   bool   `json:"noReset,omitempty"`   // the server doesn't support kdu_reset_values
 	Instances *int   `json:"instances,omitempty"` // budget of removals
 	Percent   *int   `json:"percent,omitempty"`
 }
@@ -80,8 +79,8 @@ func ReadSettings(file string) ([]Settings, error) {
 	return read.Sources, nil
 }
 
-// NameOf is the name of a source whose URL is all that is known: the last part
-// of its path.
+// NameOf returns the default name of a source: the last part of its URL's path,
+// without .git; "" if there is none.
 func NameOf(address string) string {
 	p := address
 	if u, err := url.Parse(address); err == nil && u.Scheme != "" {
@@ -96,7 +95,8 @@ func NameOf(address string) string {
 	return name
 }
 
-// Spec is the source that is asked for. dir is for the files of its revisions.
+// Spec returns the Spec of the settings. The files of revisions are stored below
+// dir, "" for the system's temporary folder. The error is an ErrInvalid.
 func (s Settings) Spec(dir string) (Spec, error) {
 	if s.Name == "" {
 		s.Name = NameOf(s.Git.URL)
@@ -149,7 +149,7 @@ func (s Settings) Spec(dir string) (Spec, error) {
 	return spec, err
 }
 
-// generation changes with what was asked for.
+// generation returns a hash of the settings.
 func generation(of any) (string, error) {
 	text, err := json.Marshal(of)
 	if err != nil {

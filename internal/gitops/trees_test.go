@@ -51,7 +51,7 @@ func TestCleanedFolderRemovesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "a is back", func() bool {
-				if err := w.controller.Call(t.Context(), "fleet"); err != nil {
+				if err := w.controller.Enqueue(t.Context(), "fleet"); err != nil {
 					t.Fatal(err)
 				}
 				_, err := w.Template(t.Context(), "a", 0)
@@ -103,10 +103,10 @@ func TestDependsOnTheSameRevision(t *testing.T) {
 		}
 	})
 	w.until("sites", "at first", func(s tko.Source) bool { return s.Status.Applied == first })
-	w.refused("self", gitops.ReasonDependency, "depends on itself")
+	w.refused("self", tko.SourceReasonDependency, "depends on itself")
 
 	second := r.push(map[string]string{"base/t.yaml": template("t", "2")})
-	w.refused("sites", gitops.ReasonDependency, "base", "isn't at revision", second)
+	w.refused("sites", tko.SourceReasonDependency, "base", "isn't at revision", second)
 	c.mu.Lock()
 	c.names = nil
 	c.mu.Unlock()

@@ -16,21 +16,20 @@ import (
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
-// maxHook is the longest body of a webhook: the limit of those who send most.
+// maxHook is the most bytes of a webhook's body: GitHub's limit.
 const maxHook = 25 << 20
 
-// Hooks serves webhooks, so that sources needn't be waited for: POST /hook/NAME
-// has the source looked at now. What isn't signed with the secret is refused,
-// and so is a source that isn't known. The signature is GitHub's
-// (X-Hub-Signature-256), which Gitea sends, too, GitLab's (X-Gitlab-Token),
-// Bitbucket's (X-Hub-Signature), or anybody's (X-Signature: sha256=…, of the
-// body).
+// Hooks returns a handler of webhooks: POST /hook/NAME enqueues a source. It
+// refuses requests that aren't signed with the secret, and unknown sources. It
+// accepts the signatures of GitHub and Gitea (X-Hub-Signature-256), GitLab
+// (X-Gitlab-Token), Bitbucket (X-Hub-Signature), and of other senders
+// (X-Signature: sha256=HMAC, of the body). readKey is called for each request.
 func Hooks(readKey func() (secret.Text, error), names func() []string, call func(ctx context.Context, names ...string) error, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /hook/{name...}", func(w http.ResponseWriter, r *http.Request) {
 		key, err := readKey()
 		if err != nil || key == "" {
-			log.ErrorContext(r.Context(), "the secret of webhooks can't be read", "err", err)
+			log.ErrorContext(r.Context(), "the webhook secret can't be read", "err", err)
 			http.Error(w, "webhooks have no secret", http.StatusServiceUnavailable)
 			return
 		}
@@ -46,7 +45,7 @@ func Hooks(readKey func() (secret.Text, error), names func() []string, call func
 		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
 		defer cancel()
 		if err := call(ctx, name); err != nil {
-			log.WarnContext(ctx, "a webhook could not call for its source", "source", name, "err", err)
+			log.WarnContext(ctx, "a webhook could not enqueue its source", "source", name, "err", err)
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return
 		}
@@ -55,8 +54,7 @@ func Hooks(readKey func() (secret.Text, error), names func() []string, call func
 	return mux
 }
 
-// signed reads the body, and says whether it is from somebody who knows the
-// secret.
+// signed reads the body, and reports whether the request is signed with key.
 func signed(r *http.Request, w http.ResponseWriter, key string) bool {
 	mac := hmac.New(sha256.New, []byte(key))
 	if _, err := io.Copy(mac, http.MaxBytesReader(w, r.Body, maxHook)); err != nil {

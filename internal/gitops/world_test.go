@@ -233,7 +233,7 @@ func ready(s tko.Source) tko.Condition {
 // applied.
 func (w *world) sync(name, revision string) tko.Source {
 	w.Helper()
-	if err := w.controller.Call(w.Context(), name); err != nil {
+	if err := w.controller.Enqueue(w.Context(), name); err != nil {
 		w.Fatal(err)
 	}
 	return w.until(name, "at "+revision, func(s tko.Source) bool {
@@ -245,7 +245,7 @@ func (w *world) sync(name, revision string) tko.Source {
 // refused has a source looked at, and waits until it says why it isn't ready.
 func (w *world) refused(name, reason string, parts ...string) tko.Source {
 	w.Helper()
-	if err := w.controller.Call(w.Context(), name); err != nil {
+	if err := w.controller.Enqueue(w.Context(), name); err != nil {
 		w.Fatal(err)
 	}
 	return w.until(name, "refused for "+reason, func(s tko.Source) bool {

@@ -17,7 +17,7 @@ import (
 
 type unpacker func(ctx context.Context, data []byte, within string, options Options) ([]file, error)
 
-// archive is what unpacks the data, or nil if they are no archive.
+// archive returns the unpacker for the data, or nil if they are not an archive.
 func archive(data []byte) unpacker {
 	switch {
 	case bytes.HasPrefix(data, []byte("PK\x03\x04")), bytes.HasPrefix(data, []byte("PK\x05\x06")):
@@ -30,7 +30,7 @@ func archive(data []byte) unpacker {
 	return nil
 }
 
-// gunzip unpacks a tar.gz, or a single file that is compressed.
+// gunzip unpacks a tar.gz, or a single compressed file.
 func gunzip(ctx context.Context, data []byte, within string, options Options) ([]file, error) {
 	r, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -47,7 +47,7 @@ func gunzip(ctx context.Context, data []byte, within string, options Options) ([
 		return untarFrom(ctx, all, within, options)
 	}
 	if within != "" {
-		return nil, tko.Errorf(tko.ErrInvalid, "it is no archive that is known (tar, tar.gz, zip), so nothing is in it")
+		return nil, tko.Errorf(tko.ErrInvalid, "it is not an archive (tar, tar.gz, zip), so it contains no paths")
 	}
 	content, err := readBounded(all, options.MaxBytes)
 	if err != nil {
@@ -76,7 +76,7 @@ func untarFrom(ctx context.Context, r io.Reader, within string, options Options)
 		case err != nil:
 			return nil, tko.Errorf(tko.ErrInvalid, "it is damaged: %w", err)
 		}
-		// Links and devices are nothing that a package is made of.
+		// Packages contain no links and devices.
 		name, ok := entryName(header.Name)
 		if !ok {
 			return nil, tko.Errorf(tko.ErrInvalid, "its entry %.80q leads out of it", header.Name)
@@ -129,7 +129,8 @@ func addZipped(s *selection, name string, entry *zip.File) error {
 	return nil
 }
 
-// entryName is the clean, relative name of an archive's entry.
+// entryName returns the clean, relative name of an archive's entry; false if it
+// leads out of the archive.
 func entryName(name string) (clean string, ok bool) {
 	name = strings.ReplaceAll(name, `\`, "/")
 	for part := range strings.SplitSeq(name, "/") {

@@ -11,8 +11,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// readDirectory reads a directory. Links to files in it are followed, links
-// out of it are an error, links to directories are passed over.
+// readDirectory reads a directory. It follows links to files within it, skips links
+// to directories, and returns an error for links that lead out of it.
 func readDirectory(ctx context.Context, dir string, options Options) ([]file, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -45,10 +45,10 @@ func addFile(s *selection, root *os.Root, name string) error {
 		return fmt.Errorf("%s: %w", name, plain(err))
 	}
 	if info.IsDir() {
-		return nil // a link to a directory that is called like a file
+		return nil // a link to a directory, with the extension of a file
 	}
 	if !info.Mode().IsRegular() {
-		return tko.Errorf(tko.ErrInvalid, "%s is no regular file", name)
+		return tko.Errorf(tko.ErrInvalid, "%s is not a regular file", name)
 	}
 	f, err := root.Open(name)
 	if err != nil {

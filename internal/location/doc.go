@@ -1,7 +1,6 @@
-// Package location reads packages from where people keep them: files,
-// directories, archives, git repositories, URLs, and paths within those. Start
-// reading at [Read].
+// Package location reads packages from files, directories, archives, git
+// repositories, URLs, and paths within those. Start reading at [Read].
 //
-// Everything it reads is bounded, nothing is run, and nothing is written but a
-// temporary copy of a remote repository, which is removed.
+// All reads are bounded. It runs no programs, and writes only a temporary copy of
+// a remote repository, which it removes.
 package location

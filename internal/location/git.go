@@ -26,7 +26,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
-// isBare says whether a directory is a repository without files checked out.
+// isBare reports whether a directory is a bare repository.
 func isBare(dir string) bool {
 	for _, name := range []string{"HEAD", "objects", "refs"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
@@ -44,7 +44,7 @@ func readGit(ctx context.Context, l location, options Options) ([]file, error) {
 	if info, err := os.Stat(l.base); err == nil && info.IsDir() && options.Guard.Folder(l.base) == nil {
 		repository, err := git.PlainOpen(l.base)
 		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "it is no git repository: %w", err)
+			return nil, tko.Errorf(tko.ErrInvalid, "it is not a git repository: %w", err)
 		}
 		hash, err := repository.ResolveRevision(plumbing.Revision(orHead(l.ref)))
 		if err != nil {
@@ -53,7 +53,7 @@ func readGit(ctx context.Context, l location, options Options) ([]file, error) {
 		return readCommit(ctx, repository, *hash, l, options)
 	}
 	if !remote {
-		return nil, tko.Errorf(tko.ErrInvalid, "there is no such repository")
+		return nil, tko.Errorf(tko.ErrInvalid, "repository not found")
 	}
 	ctx, base, proxy, err := options.Guard.Git(ctx, l.base)
 	if err != nil {
@@ -123,8 +123,8 @@ func fetch(ctx context.Context, dir string, l location, proxy transport.ProxyOpt
 	return repository, ref.Hash(), nil
 }
 
-// choose is the remote's name of what the user calls ref, or the hash of a
-// commit.
+// choose returns the name of the remote reference for ref, or ref itself if it is
+// the hash of a commit.
 func choose(refs []*plumbing.Reference, ref string) (string, error) {
 	names := map[plumbing.ReferenceName]*plumbing.Reference{}
 	for _, r := range refs {
@@ -159,11 +159,11 @@ func choose(refs []*plumbing.Reference, ref string) (string, error) {
 func remoteError(err error) error {
 	switch {
 	case errors.Is(err, transport.ErrRepositoryNotFound):
-		return tko.Errorf(tko.ErrInvalid, "there is no such repository")
+		return tko.Errorf(tko.ErrInvalid, "repository not found")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return tko.Errorf(tko.ErrInvalid, "the repository is empty")
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
-		return tko.Errorf(tko.ErrDenied, "the repository wants other credentials: https://USER:TOKEN@HOST/…, or a key in the SSH agent")
+		return tko.Errorf(tko.ErrDenied, "the repository refuses the credentials: use https://USER:TOKEN@HOST/…, or a key in the SSH agent")
 	}
 	return plain(guard.GitError(err))
 }
@@ -219,7 +219,7 @@ func addBlob(s *selection, repository *git.Repository, name string, hash plumbin
 	return s.add(name, r)
 }
 
-// A limitedFS refuses to be written more than is left.
+// A limitedFS refuses writes beyond the bytes that are left.
 type limitedFS struct {
 	billy.Filesystem
 	left *atomic.Int64

@@ -7,23 +7,22 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// kptfile is the name of the file, and the kind of the resource in it, that
-// makes a folder a package of kpt's.
+// kptfile is the name of the file that makes a folder a kpt package, and the kind of
+// the resource in it.
 const kptfile = "Kptfile"
 
-// annotationLocal, if true, says that a resource is for tools.
+// annotationLocal, if "true", marks a resource as only for tools.
 const annotationLocal = "config.kubernetes.io/local-config"
 
-// annotationFolder is the folder that a resource comes from which got a name of
-// its own.
+// annotationFolder holds the original folder of a renamed resource.
 const annotationFolder = "tko.nephio.org/folder"
 
-// separate gives names of their own to resources of kpt's that several folders
-// have under the same name. Packages of kpt's hold other packages in folders,
-// each with a Kptfile, a package context and configs of functions, which are
-// called alike. They are there for tools and never leave TKO, so their names
-// are free; other resources keep theirs. The name in the uppermost folder
-// stays; those below get the folder's path as a suffix.
+// separate renames kpt's resources of the same name in several folders. kpt packages
+// contain other packages in folders, each with a Kptfile, a package context and
+// function configs of the same names. These resources are only for tools and never
+// leave TKO, so they may be renamed; other resources keep their names. The resource
+// in the uppermost folder keeps its name; the others get their folder's path as a
+// suffix.
 func separate(files []file, parts []krm.Package) {
 	keeps := map[krm.Identity]int{} // the file whose resource keeps its name
 	for i, part := range parts {

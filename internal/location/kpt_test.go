@@ -41,7 +41,7 @@ var network = map[string]string{
 
 // Packages of kpt's in folders call their Kptfiles, contexts and configs alike:
 // all of them are in the package, under names of their own.
-func TestPackagesOfKptInFolders(t *testing.T) {
+func TestKptResourcesOfSeveralFoldersAreRenamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	archives := map[string][]byte{"x.tar": tarOf(t, network), "x.zip": zipOf(t, network)}

@@ -6,8 +6,8 @@ import (
 	"github.com/go-git/go-billy/v5"
 )
 
-// Limited is a file system in which no more than that many bytes can be
-// written. exceeded says whether somebody has tried to.
+// Limited returns a file system to which at most that many bytes can be written.
+// exceeded reports whether a write has failed for that reason.
 func Limited(fs billy.Filesystem, bytes int64) (limited billy.Filesystem, exceeded func() bool) {
 	left := new(atomic.Int64)
 	left.Store(bytes)

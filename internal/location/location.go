@@ -19,25 +19,26 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// MaxBytes is what a package may have, as text, unless Options say otherwise.
+// MaxBytes is the default limit of a package's size, as text.
 const MaxBytes = 64 << 20
 
-// expansion is how much more may be read than kept: the rest of an archive or
-// repository of which a part is wanted.
+// expansion is the ratio of the bytes that may be read to MaxBytes: an archive or
+// repository may hold more than the wanted part.
 const expansion = 8
 
-// maxFiles is the limit of the number of files of a source.
+// maxFiles is the largest number of files at a location.
 const maxFiles = 100_000
 
-// Options say how sources are read. The zero value is good.
+// Options are the settings of reading. The zero value works.
 type Options struct {
 	MaxBytes int64        // of the package; [MaxBytes] if 0
 	HTTP     *http.Client // for http and https; one with a time limit if nil
 
-	// Guard says what may be read. If it is nil, everything may.
+	// Guard restricts what may be read. If nil, everything may.
 	Guard *guard.Guard
-	// Takes says which files of directories, archives and repositories are read;
-	// .yaml and .yml files and Kptfiles, except what begins with a dot, if nil.
+	// Takes selects files of directories, archives and repositories by name. If nil,
+	// these are .yaml and .yml files and Kptfiles whose path has no part that begins
+	// with a dot.
 	Takes func(name string) bool
 }
 
@@ -55,9 +56,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A file is a part of a source.
+// A file is one file at a location.
 type file struct {
-	name string // slash-separated, relative to the source
+	name string // slash-separated, relative to the location
 	data []byte
 }
 
@@ -65,8 +66,8 @@ type file struct {
 //
 //   - a file, of any name
 //   - a directory: all .yaml and .yml files and Kptfiles in it and below, in
-//     the order of their names; what begins with a dot is passed over. Resources
-//     of kpt's that several folders have under one name get names of their own
+//     the order of their names, except names that begin with a dot. kpt's resources
+//     of the same name in several folders are renamed
 //   - an archive (tar, tar.gz, zip), as a directory
 //   - an http or https URL of a file or an archive
 //   - a git repository, as a directory: a git: or ssh: URL, user@host:path, or
@@ -75,8 +76,8 @@ type file struct {
 //   - LOCATION!/PATH: a file or directory within an archive or repository; also
 //     written tar:LOCATION!PATH, zip:LOCATION!PATH and git:LOCATION!PATH
 //
-// Errors name the location, without passwords, and the file in it. What is
-// wrong with the content or the location is an [tko.ErrInvalid].
+// Errors name the location, without passwords, and the file in it. If the content or
+// the location is invalid, the error is a [tko.ErrInvalid].
 func Read(ctx context.Context, location string, options Options) (krm.Package, error) {
 	options = options.withDefaults()
 	loc, err := parse(location)
@@ -90,9 +91,9 @@ func Read(ctx context.Context, location string, options Options) (krm.Package, e
 	return decode(loc.String(), files, options)
 }
 
-// ReadFiles reads the files at a location, by their names, which are relative
-// to it. A location that is a single file has one, named "". What it reads,
-// and its errors, are as [Read]'s; what the files hold is the caller's to judge.
+// ReadFiles reads the files at a location. The keys are their names, relative to the
+// location; "" if the location is a single file. Locations and errors are those of
+// [Read], but the content is not parsed.
 func ReadFiles(ctx context.Context, location string, options Options) (map[string][]byte, error) {
 	options = options.withDefaults()
 	loc, err := parse(location)
@@ -110,8 +111,7 @@ func ReadFiles(ctx context.Context, location string, options Options) (map[strin
 	return all, nil
 }
 
-// ReadStream reads the package, as YAML, that r holds. Name is what errors call
-// it.
+// ReadStream reads a package, as YAML, from r. Errors call it name.
 func ReadStream(ctx context.Context, r io.Reader, name string, options Options) (krm.Package, error) {
 	options = options.withDefaults()
 	type result struct {
@@ -119,8 +119,8 @@ func ReadStream(ctx context.Context, r io.Reader, name string, options Options) 
 		err  error
 	}
 	done := make(chan result, 1)
-	// A read of a terminal can't be cancelled: when the context ends, the
-	// reader is left behind, for as long as the process lives.
+	// A read from a terminal can't be cancelled: when the context ends, the
+	// goroutine stays until the process ends.
 	go func() {
 		data, err := readBounded(r, options.MaxBytes)
 		done <- result{data, err}
@@ -166,13 +166,13 @@ func decode(name string, files []file, options Options) (krm.Package, error) {
 	return pkg, nil
 }
 
-// A location is where a source is.
+// A location is a parsed location.
 type location struct {
 	kind   kind
 	base   string // a path or a URL
 	ref    string // of a repository
 	within string // path inside the archive or repository, clean, relative; "" for all of it
-	inside bool   // a path within was asked for
+	inside bool   // the location has a path within, which may be ""
 }
 
 type kind int
@@ -183,7 +183,7 @@ const (
 	kindGit
 )
 
-// String is the location as it may be shown.
+// String returns the location without passwords.
 func (l location) String() string {
 	s := l.base
 	if u, err := url.Parse(l.base); err == nil && u.User != nil {
@@ -231,8 +231,8 @@ func parse(text string) (location, error) {
 	return l.classify()
 }
 
-// cleanWithin is the path within an archive or repository, which may end with
-// the repository's ref.
+// cleanWithin returns the clean path within an archive or repository. It sets the
+// ref if the path ends with one.
 func cleanWithin(p string, l *location) (string, error) {
 	if before, ref, ok := strings.Cut(p, "#"); ok {
 		p, l.ref = before, ref
@@ -250,7 +250,7 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// classify finds out what the base is.
+// classify sets the kind of the location.
 func (l location) classify() (location, error) {
 	if l.kind == kindPath && exists(l.base) {
 		return l, nil
@@ -301,7 +301,7 @@ func (l location) git(u *url.URL) location {
 	return l
 }
 
-// scp says whether a location has the form user@host:path.
+// scp reports whether a location has the form user@host:path.
 func scp(s string) bool {
 	host, _, ok := strings.Cut(s, ":")
 	return ok && strings.Contains(host, "@") && !strings.Contains(host, "/") && !strings.Contains(s, "://")
@@ -345,7 +345,7 @@ func (l location) readPath(ctx context.Context, options Options) ([]file, error)
 func (l location) readHTTP(ctx context.Context, options Options) ([]file, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.base, http.NoBody)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "it is no URL: %w", plain(err))
+		return nil, tko.Errorf(tko.ErrInvalid, "it is not a URL: %w", plain(err))
 	}
 	response, err := options.HTTP.Do(request)
 	if err != nil {
@@ -353,12 +353,12 @@ func (l location) readHTTP(ctx context.Context, options Options) ([]file, error)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server answered %s", guard.Status(response.StatusCode))
+		return nil, fmt.Errorf("the server responded %s", guard.Status(response.StatusCode))
 	}
 	return l.readFile(ctx, response.Body, options)
 }
 
-// readFile reads a file or, if its beginning says so, an archive.
+// readFile reads a file or, if it begins like one, an archive.
 func (l location) readFile(ctx context.Context, r io.Reader, options Options) ([]file, error) {
 	data, err := readBounded(r, options.MaxBytes)
 	if err != nil {
@@ -369,12 +369,13 @@ func (l location) readFile(ctx context.Context, r io.Reader, options Options) ([
 		return unpack(ctx, data, l.within, options)
 	}
 	if l.inside {
-		return nil, tko.Errorf(tko.ErrInvalid, "it is no archive that is known (tar, tar.gz, zip), so nothing is in it")
+		return nil, tko.Errorf(tko.ErrInvalid, "it is not an archive (tar, tar.gz, zip), so it contains no paths")
 	}
 	return []file{{data: data}}, nil
 }
 
-// readBounded reads all of r, and fails if that is more than limit.
+// readBounded reads all of r. If that is more than limit bytes, the error is an
+// ErrInvalid.
 func readBounded(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
@@ -397,7 +398,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// plain takes from an error what the caller names anyway: the path or the URL.
+// plain removes the path or URL from an error, because the caller adds it.
 func plain(err error) error {
 	if e, ok := errors.AsType[*os.PathError](err); ok {
 		return e.Err
@@ -408,8 +409,7 @@ func plain(err error) error {
 	return err
 }
 
-// wanted says whether a file is to be read that is found in a directory, an
-// archive or a repository.
+// wanted is the default of Options.Takes.
 func wanted(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.HasPrefix(part, ".") {
@@ -420,7 +420,7 @@ func wanted(name string) bool {
 	return ext == ".yaml" || ext == ".yml" || path.Base(name) == kptfile
 }
 
-// A selection collects the files of a tree that are wanted, within bounds.
+// A selection collects the selected files of a tree, within limits.
 type selection struct {
 	within  string
 	options Options
@@ -429,8 +429,8 @@ type selection struct {
 	found   bool // within exists
 }
 
-// takes says whether the file of a name (slash-separated, clean, relative) is
-// wanted.
+// takes reports whether the file with a name (slash-separated, clean, relative) is
+// selected.
 func (s *selection) takes(name string) bool {
 	if s.within == "" {
 		s.found = true
@@ -438,7 +438,7 @@ func (s *selection) takes(name string) bool {
 	}
 	if name == s.within {
 		s.found = true
-		return true // named itself, so whatever its extension
+		return true // the location names this file: any extension
 	}
 	rest, ok := strings.CutPrefix(name, s.within+"/")
 	if !ok {
@@ -464,13 +464,13 @@ func (s *selection) add(name string, r io.Reader) error {
 	return nil
 }
 
-// result answers the files, sorted.
+// result returns the files, sorted by name.
 func (s *selection) result() ([]file, error) {
 	if !s.found && s.within != "" {
-		return nil, tko.Errorf(tko.ErrInvalid, "there is no %q in it", s.within)
+		return nil, tko.Errorf(tko.ErrInvalid, "it contains no %q", s.within)
 	}
 	if len(s.files) == 0 {
-		return nil, tko.Errorf(tko.ErrInvalid, "there are no .yaml or .yml files in it")
+		return nil, tko.Errorf(tko.ErrInvalid, "it contains no .yaml or .yml files")
 	}
 	slices.SortStableFunc(s.files, func(a, b file) int { return strings.Compare(a.name, b.name) })
 	return s.files, nil

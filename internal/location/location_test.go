@@ -182,7 +182,7 @@ func commit(t *testing.T, r *git.Repository, _ string) plumbing.Hash {
 	return hash
 }
 
-func TestRead(t *testing.T) {
+func TestReadReturnsPackagesFromAllLocations(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	writeTree(t, filepath.Join(dir, "tree"), tree)
@@ -317,7 +317,7 @@ func guardOf(t *testing.T, o guard.Options) *guard.Guard {
 	return g
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestReadRefusesInvalidLocations(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	escape := tarOf(t, map[string]string{"../../x.yaml": manifest("x")})
@@ -387,13 +387,13 @@ func TestReadRefuses(t *testing.T) {
 		"a link is not followed":      {dir + "/link.tar!/link.yaml", `no "link.yaml"`, true},
 		"a damaged tar.gz":            {dir + "/bad.tgz", "damaged", true},
 		"a damaged zip":               {dir + "/bad.zip", "damaged", true},
-		"a path in what is none":      {dir + "/fine.yaml!/x", "no archive", true},
+		"a path in what is none":      {dir + "/fine.yaml!/x", "not an archive", true},
 		"a path in a directory":       {dir + "/two!/a.yaml", "is a directory", true},
 		"a path that leads out":       {dir + "/big.zip!/../x", "has a .. in it", true},
 		"no such path":                {repo + "!/nowhere", `no "nowhere"`, true},
 		"no such branch":              {repo + "#nowhere", `no branch, tag or commit "nowhere"`, true},
-		"no such repository":          {dir + "/nowhere.git", "no such repository", true},
-		"not a repository":            {"git:" + dir + "/two", "no git repository", true},
+		"no such repository":          {dir + "/nowhere.git", "repository not found", true},
+		"not a repository":            {"git:" + dir + "/two", "not a git repository", true},
 		"http says no":                {web.URL + "/x.yaml", "404", false},
 		"http, no password in errors": {withPassword + "/x.yaml", "ada:xxxxx@", false},
 		"git over http says no":       {withPassword + "/x.git", "ada:xxxxx@", true},
@@ -415,7 +415,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestLinksWithinADirectory(t *testing.T) {
+func TestLinksWithinADirectoryAreFollowed(t *testing.T) {
 	t.Parallel()
 	dir := writeTree(t, t.TempDir(), map[string]string{"..data/a.yaml": manifest("a")})
 	if err := os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml")); err != nil {
@@ -427,7 +427,7 @@ func TestLinksWithinADirectory(t *testing.T) {
 	}
 }
 
-func TestReadStream(t *testing.T) {
+func TestReadStreamReturnsThePackage(t *testing.T) {
 	t.Parallel()
 	pkg, err := location.ReadStream(t.Context(), strings.NewReader(manifest("a", "b")), "stdin", location.Options{})
 	if err != nil || names(pkg) != "a b" {
@@ -470,7 +470,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func TestReadFiles(t *testing.T) {
+func TestReadFilesReturnsFilesByName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, content := range map[string]string{"a.meta": "1", "b.yaml": "no: package", "c.txt": "2"} {

@@ -1,4 +1,4 @@
-// Package secret has the type of settings that must not be shown.
+// Package secret holds the type of settings that must not be printed.
 package secret
 
 import (
@@ -11,23 +11,23 @@ const hidden = "[secret]"
 // string where it is used. It is a pflag.Value.
 type Text string
 
-// String hides it.
+// String hides the text.
 func (Text) String() string { return hidden }
 
-// GoString hides it.
+// GoString hides the text.
 func (Text) GoString() string { return hidden }
 
-// LogValue hides it.
+// LogValue hides the text.
 func (Text) LogValue() slog.Value { return slog.StringValue(hidden) }
 
-// MarshalText hides it.
+// MarshalText hides the text.
 func (Text) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Set sets it.
+// Set sets the text.
 func (s *Text) Set(value string) error {
 	*s = Text(value)
 	return nil
 }
 
-// Type names it in help.
+// Type names the type in help.
 func (*Text) Type() string { return "string" }

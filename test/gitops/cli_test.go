@@ -77,15 +77,15 @@ func TestCommandShowsAndControlsSources(t *testing.T) {
 
 	// Plans of trees that change nothing, change something, or are invalid.
 	run(0, "nothing would change", "gitops", "plan", "--dir", dir, "--exit-code", "-o", "table")
-	run(2, "hint: there is no source \"flete\" yet", "gitops", "plan", "--dir", dir, "--name", "flete")
-	run(2, "\ntko: 26 things are wrong with the tree\n", "gitops", "plan", "--dir", dir, "--name", "flete")
-	run(0, "there is no source \"other\" yet", "gitops", "plan", "--dir", t.TempDir(), "--name", "other")
+	run(2, "hint: source \"flete\": not found", "gitops", "plan", "--dir", dir, "--name", "flete")
+	run(2, "\ntko: the tree has 26 problems\n", "gitops", "plan", "--dir", dir, "--name", "flete")
+	run(0, "source \"other\": not found", "gitops", "plan", "--dir", t.TempDir(), "--name", "other")
 	write(map[string]string{"sites.yaml": strings.Replace(aSite("lagos"), "spec:", "metadata: {labels: {tier: edge}}\nspec:", 1) + many.String(), "new.yaml": aSite("accra")})
 	run(0, "\n    metadata.tier: (none) → \"edge\"\n", "gitops", "plan", "--dir", dir, "-o", "table")
 	run(7, "create", "gitops", "plan", "--dir", dir, "--name", "fleet", "--exit-code", "-o", "table")
 	run(0, "accra", "gitops", "plan", "--dir", dir, "-o", "json")
 	write(map[string]string{"new.yaml": strings.Replace(aSite("accra"), "siteId", "siteID", 1)})
-	run(2, `new.yaml: Site "": spec.siteID isn't known`, "gitops", "plan", "--dir", dir)
+	run(2, `new.yaml: Site "": unknown field spec.siteID`, "gitops", "plan", "--dir", dir)
 	if out, _, _ := server.CLI("site", "list", "-o", "bare"); strings.Contains(out, "accra") {
 		t.Error("a plan changed entities")
 	}

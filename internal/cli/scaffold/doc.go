@@ -1,3 +1,3 @@
-// Package scaffold writes new plugins, each with a golden test that passes:
-// a place to start from. Start reading at [Write].
+// Package scaffold writes the files of new plugins, each with a golden test that
+// passes. Start reading at [Write].
 package scaffold

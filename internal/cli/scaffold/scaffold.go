@@ -17,34 +17,33 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The names of files end in ".tmpl", so that no tool takes them for more than
-// they are.
+// The names of files end in ".tmpl", so that no tool treats them as source code.
 //
 //go:embed python go
 var templates embed.FS
 
-// Languages are those that plugins can be written in.
+// Languages returns the programming languages of scaffolds.
 func Languages() []string { return []string{"go", "python"} }
 
-// A Plugin says what to write.
+// A Plugin describes the plugin to write.
 type Plugin struct {
 	Type     string // validate, prepare or schedule
 	Name     string // of the plugin; also of the folder
 	Language string
-	Trigger  krm.GVK // the kind of resources that it is for; made of the name if zero
+	Trigger  krm.GVK // kind of the plugin's resources; made from the name if zero
 }
 
-// Write writes a plugin's files into a folder, which must not be there or be
-// empty, and answers their names.
+// Write writes a plugin's files into a folder, and returns their names, sorted. The
+// folder must be empty or not exist: otherwise the error is an ErrConflict.
 func Write(p Plugin, dir string) (names []string, err error) {
 	if err := tko.CheckID("plugin name", p.Name); err != nil {
 		return nil, err
 	}
 	if !slices.Contains([]string{tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule}, p.Type) {
-		return nil, tko.Errorf(tko.ErrInvalid, "there is no type %q of plugins: use validate, prepare or schedule", p.Type)
+		return nil, tko.Errorf(tko.ErrInvalid, "unknown plugin type %q: use validate, prepare or schedule", p.Type)
 	}
 	if !slices.Contains(Languages(), p.Language) {
-		return nil, tko.Errorf(tko.ErrInvalid, "there is no template in %q: use %s", p.Language, strings.Join(Languages(), " or "))
+		return nil, tko.Errorf(tko.ErrInvalid, "unknown language %q: use %s", p.Language, strings.Join(Languages(), " or "))
 	}
 	if p.Trigger == (krm.GVK{}) {
 		p.Trigger = krm.GVK{Group: word(p.Name) + ".plugin.nephio.org", Version: "v1alpha1", Kind: kind(p.Name)}
@@ -77,7 +76,7 @@ func Write(p Plugin, dir string) (names []string, err error) {
 		target := strings.TrimSuffix(strings.TrimPrefix(name, p.Language+"/"), ".tmpl")
 		target = strings.ReplaceAll(target, "PROGRAM", data["Program"])
 		file := filepath.Join(dir, filepath.FromSlash(target))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // for everybody to read
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // readable by all users
 			return err
 		}
 		mode := fs.FileMode(0o644)
@@ -108,7 +107,7 @@ func apiVersion(g krm.GVK) string {
 	return g.Group + "/" + g.Version
 }
 
-// word is a name as part of host names, file names and the names of modules.
+// word makes a name usable in host names, file names and module names.
 func word(name string) string {
 	var b strings.Builder
 	for _, c := range strings.ToLower(name) {
@@ -126,7 +125,7 @@ func word(name string) string {
 	return w
 }
 
-// kind is a name as a kind of resources.
+// kind makes a kind of resources from a name.
 func kind(name string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(word(name), "-") {

@@ -116,7 +116,7 @@ func TestWrittenPluginsRun(t *testing.T) {
 	}
 }
 
-func TestWrite(t *testing.T) {
+func TestWriteRefusesInvalidPluginsAndFullFolders(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why    string

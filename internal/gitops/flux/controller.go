@@ -27,37 +27,37 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops"
 )
 
-// An Engine works on sources: [gitops.Controller].
+// An Engine reconciles sources: [gitops.Controller].
 type Engine interface {
-	// Set adds a source, or changes one, and has it looked at soon.
+	// Set adds a source, or replaces its Spec, and enqueues it.
 	Set(s gitops.Spec)
-	// Drop forgets that a source was asked for.
+	// Drop removes a source from the engine. Its record stays.
 	Drop(name string)
-	// Approve approves the removal that a source asks about; ErrConflict if it
-	// asks about another.
+	// Approve approves the pending removal of a source; ErrConflict if another one
+	// is pending.
 	Approve(ctx context.Context, name, digest string) error
 }
 
 // Options are the settings of a Controller. The zero value works.
 type Options struct {
-	Namespaces []string // those to look at; all if empty
-	Worker     string   // as the engine calls itself
-	// OSMOps takes GitRepository objects that no GitOps object refers to, if
-	// osm_ops_config.yaml is in their root: what users of OSM Ops have.
+	Namespaces []string // to watch; all if empty
+	Worker     string   // the engine's
+	// OSMOps makes sources of GitRepository objects to which no GitOps object
+	// refers, if osm_ops_config.yaml is in their root, as OSM Ops did.
 	OSMOps bool
 	// NoCrossNamespaceRefs refuses references to other namespaces.
 	NoCrossNamespaceRefs bool
-	// EventsAddress is the URL of Flux's notification-controller; it is told
-	// nothing if empty.
+	// EventsAddress is the URL of Flux's notification-controller; no notifications
+	// are sent if it is empty.
 	EventsAddress string
 	Fetch         FetchOptions
-	Discover      time.Duration // how often to look for kinds that the cluster doesn't have; 30 s if 0
-	Wait          time.Duration // for an artifact, before its source is looked at again; 30 s if 0
-	Poll          time.Duration // how often OSM is asked for what is in flight there; its reconciler's default if 0
+	Discover      time.Duration // interval of checks for kinds that the cluster lacks; 30 s if 0
+	Wait          time.Duration // until a source without an artifact is reconciled again; 30 s if 0
+	Poll          time.Duration // interval of polling OSM's operations in progress; its reconciler's default if 0
 	Log           *slog.Logger  // nowhere if nil
 }
 
-// A Controller makes sources of objects in a cluster.
+// A Controller creates sources from objects in a cluster.
 type Controller struct {
 	engine  Engine
 	options Options
@@ -68,22 +68,22 @@ type Controller struct {
 	events  *events
 	queue   workqueue.TypedRateLimitingInterface[reference]
 
-	mu        sync.Mutex
-	informers map[schema.GroupVersionResource]map[string]cache.SharedIndexInformer // by namespace, "" for all
-	known     map[reference]known
-	reports   map[reference]report // that are to be written
-	told      map[reference]tko.Source
-	certain   bool // whether there are GitOps objects
+	mu         sync.Mutex
+	informers  map[schema.GroupVersionResource]map[string]cache.SharedIndexInformer // by namespace, "" for all
+	known      map[reference]known
+	reports    map[reference]report     // to be written
+	considered map[reference]tko.Source // the last source that an event was considered for
+	certain    bool                     // it is known whether the cluster has the kind GitOps
 }
 
-// known is what the engine was given.
+// known identifies the Spec that the engine has.
 type known struct {
 	generation string
 	forget     bool
 }
 
-// New makes a Controller of the cluster that a configuration reaches. It asks
-// nobody yet.
+// New returns a Controller for a cluster, without connecting to it. The error is
+// an ErrInvalid.
 func New(cluster *rest.Config, engine Engine, o Options) (*Controller, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -110,18 +110,18 @@ func New(cluster *rest.Config, engine Engine, o Options) (*Controller, error) {
 	return &Controller{
 		engine: engine, options: o, log: o.Log, dynamic: client, typed: typed, fetcher: NewFetcher(o.Fetch),
 		informers: map[schema.GroupVersionResource]map[string]cache.SharedIndexInformer{}, known: map[reference]known{}, reports: map[reference]report{},
-		told: map[reference]tko.Source{},
+		considered: map[reference]tko.Source{},
 	}, nil
 }
 
 const (
 	workers     = 4
-	syncPatient = 30 * time.Second
+	syncTimeout = 30 * time.Second
 	bySource    = "source"
 )
 
-// Run watches until the context ends. While the cluster is away, it keeps
-// trying.
+// Run watches objects until the context ends. While the cluster is unreachable, it
+// retries.
 func (c *Controller) Run(ctx context.Context) error {
 	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reference](250*time.Millisecond, time.Minute))
 	c.events = newEvents(c.typed, c.options, c.log)
@@ -153,7 +153,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// discover begins to watch those of our kinds that the cluster has.
+// discover begins to watch the supported kinds that the cluster serves and that
+// are not watched yet.
 func (c *Controller) discover(ctx context.Context, all *sync.WaitGroup) {
 	wanted := map[schema.GroupVersion][]schema.GroupVersionResource{{Group: Group, Version: Version}: {gitOpsResource}}
 	for kind := range sources {
@@ -161,17 +162,17 @@ func (c *Controller) discover(ctx context.Context, all *sync.WaitGroup) {
 		wanted[r.GroupVersion()] = append(wanted[r.GroupVersion()], r)
 	}
 	for gv, resources := range wanted {
-		resources = slices.DeleteFunc(resources, func(r schema.GroupVersionResource) bool { return len(c.of(r)) > 0 })
+		resources = slices.DeleteFunc(resources, func(r schema.GroupVersionResource) bool { return len(c.informersOf(r)) > 0 })
 		if len(resources) == 0 {
 			continue
 		}
 		served, err := c.typed.Discovery().ServerResourcesForGroupVersionWithContext(ctx, gv.String())
 		if err != nil {
 			if apierrors.IsNotFound(err) && gv.Group == Group {
-				c.sure()
+				c.setCertain()
 			}
 			if ctx.Err() == nil && !apierrors.IsNotFound(err) {
-				c.log.WarnContext(ctx, "the cluster does not say which kinds it has", "group", gv.String(), "err", err)
+				c.log.WarnContext(ctx, "the kinds of the cluster can't be listed", "group", gv.String(), "err", err)
 			}
 			continue
 		}
@@ -181,13 +182,13 @@ func (c *Controller) discover(ctx context.Context, all *sync.WaitGroup) {
 			}
 		}
 		if gv.Group == Group {
-			c.sure()
+			c.setCertain()
 		}
 	}
 }
 
-// sure notes that it is known whether the cluster has our kind.
-func (c *Controller) sure() {
+// setCertain records that it is known whether the cluster has the kind GitOps.
+func (c *Controller) setCertain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.certain = true
@@ -204,7 +205,7 @@ func (c *Controller) watch(ctx context.Context, all *sync.WaitGroup, r schema.Gr
 			}
 			o, err := readObject(u)
 			if err != nil {
-				return nil, nil //nolint:nilerr // said when the object is looked at
+				return nil, nil //nolint:nilerr // reported when the object is reconciled
 			}
 			return []string{o.sourceOf(u.GetNamespace()).String()}, nil
 		}
@@ -239,7 +240,7 @@ func (c *Controller) informer(kind string, r schema.GroupVersionResource, namesp
 	})
 	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		if ctx.Err() == nil {
-			c.log.WarnContext(ctx, "objects can't be watched: trying on", "kind", kind, "err", err)
+			c.log.WarnContext(ctx, "objects can't be watched; retrying", "kind", kind, "err", err)
 		}
 	})
 	add := func(of any) {
@@ -265,25 +266,25 @@ func (c *Controller) informer(kind string, r schema.GroupVersionResource, namesp
 	return informer
 }
 
-// addSource has the GitRepository looked at that an object refers to, or
-// doesn't any more: somebody may have to take it, or leave it.
+// addSource enqueues the GitRepository to which an object refers or referred: it
+// may become, or cease to be, a source without a GitOps object.
 func (c *Controller) addSource(u *unstructured.Unstructured) {
 	if o, err := readObject(u); err == nil && o.Spec.SourceRef.Kind == "GitRepository" {
 		c.queue.Add(o.sourceOf(u.GetNamespace()))
 	}
 }
 
-// of are the informers of a kind, by namespace.
-func (c *Controller) of(r schema.GroupVersionResource) map[string]cache.SharedIndexInformer {
+// informersOf returns the informers of a kind, by namespace.
+func (c *Controller) informersOf(r schema.GroupVersionResource) map[string]cache.SharedIndexInformer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.informers[r]
 }
 
-// awaitSync waits for what is there, but not for ever: a kind that may not be
-// read keeps us from no other.
+// awaitSync waits for the informers' first lists, for a limited time: a kind that
+// may not be read must not block the others.
 func (c *Controller) awaitSync(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, syncPatient)
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	c.mu.Lock()
 	var synced []cache.InformerSynced
@@ -296,17 +297,17 @@ func (c *Controller) awaitSync(ctx context.Context) {
 	cache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
-// get is an object as it was seen last; nil if there is none. A kind that isn't
-// watched is an error.
+// get returns an object from the informer's cache; nil if there is none. It
+// returns an error if the kind or namespace isn't watched.
 func (c *Controller) get(r reference) (*unstructured.Unstructured, error) {
 	resource := gitOpsResource
 	if r.kind != Kind {
 		if sources[r.kind] == "" {
-			return nil, tko.Errorf(tko.ErrInvalid, "%q is no kind of sources: use GitRepository, OCIRepository, Bucket or ExternalArtifact", r.kind)
+			return nil, tko.Errorf(tko.ErrInvalid, "%q is not a kind of sources: use GitRepository, OCIRepository, Bucket or ExternalArtifact", r.kind)
 		}
 		resource = sourceResource(r.kind)
 	}
-	informers := c.of(resource)
+	informers := c.informersOf(resource)
 	if len(informers) == 0 {
 		return nil, fmt.Errorf("the cluster has no kind %s of %s: install Flux", r.kind, resource.GroupVersion())
 	}
@@ -315,10 +316,10 @@ func (c *Controller) get(r reference) (*unstructured.Unstructured, error) {
 		informer = informers[r.namespace]
 	}
 	if informer == nil {
-		return nil, tko.Errorf(tko.ErrDenied, "%s is in a namespace that is not looked at: see --flux-namespaces", r)
+		return nil, tko.Errorf(tko.ErrDenied, "%s is in a namespace that is not watched: add it to --flux-namespaces", r)
 	}
 	if !informer.HasSynced() {
-		return nil, fmt.Errorf("the cluster doesn't let us read objects of kind %s yet", r.kind)
+		return nil, fmt.Errorf("objects of kind %s can't be read from the cluster yet", r.kind)
 	}
 	found, ok, err := informer.GetStore().GetByKey(r.namespace + "/" + r.name)
 	u, is := found.(*unstructured.Unstructured)
@@ -328,44 +329,46 @@ func (c *Controller) get(r reference) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// next looks at one object.
+// next reconciles the next object of the queue. It returns false when the queue
+// has shut down.
 func (c *Controller) next(ctx context.Context) bool {
 	r, stop := c.queue.Get()
 	if stop {
 		return false
 	}
 	defer c.queue.Done(r)
-	err := c.look(ctx, r)
+	err := c.reconcile(ctx, r)
 	switch {
 	case err == nil:
 		c.queue.Forget(r)
 	case ctx.Err() == nil:
 		if !apierrors.IsConflict(err) {
-			c.log.WarnContext(ctx, "an object could not be looked at: trying on", "object", r.String(), "err", err)
+			c.log.WarnContext(ctx, "an object could not be reconciled; retrying", "object", r.String(), "err", err)
 		}
 		c.queue.AddRateLimited(r)
 	}
 	return true
 }
 
-func (c *Controller) look(ctx context.Context, r reference) error {
+// reconcile updates the engine's sources for an object, and writes its status.
+func (c *Controller) reconcile(ctx context.Context, r reference) error {
 	if r.kind != Kind {
-		return errors.Join(c.lookAtSource(r), c.write(ctx, r))
+		return errors.Join(c.reconcileSource(r), c.write(ctx, r))
 	}
-	return errors.Join(c.lookAtGitOps(ctx, r), c.write(ctx, r))
+	return errors.Join(c.reconcileGitOps(ctx, r), c.write(ctx, r))
 }
 
-// users are the GitOps objects that refer to a source.
+// users returns the GitOps objects that refer to a source.
 func (c *Controller) users(r reference) (all []reference, err error) {
 	c.mu.Lock()
 	informers, certain := c.informers[gitOpsResource], c.certain
 	c.mu.Unlock()
 	if len(informers) == 0 && !certain {
-		return nil, errors.New("it isn't known yet whether there are GitOps objects")
+		return nil, errors.New("the GitOps objects are not listed yet")
 	}
 	for _, informer := range informers {
 		if !informer.HasSynced() {
-			return nil, errors.New("it isn't known yet which GitOps objects there are")
+			return nil, errors.New("the GitOps objects are not listed yet")
 		}
 		found, err := informer.GetIndexer().ByIndex(bySource, r.String())
 		if err != nil {
@@ -380,8 +383,9 @@ func (c *Controller) users(r reference) (all []reference, err error) {
 	return all, nil
 }
 
-// lookAtSource has those looked at that use a source, or takes it by itself.
-func (c *Controller) lookAtSource(r reference) error {
+// reconcileSource enqueues the GitOps objects that refer to a Flux object. If none
+// does, it may make a source of a GitRepository.
+func (c *Controller) reconcileSource(r reference) error {
 	users, err := c.users(r)
 	if err != nil {
 		return err
@@ -397,7 +401,7 @@ func (c *Controller) lookAtSource(r reference) error {
 		return err
 	}
 	if u == nil || len(users) > 0 {
-		c.leave(r)
+		c.orphan(r)
 		return nil
 	}
 	artifact, _ := artifactOf(u)
@@ -407,17 +411,17 @@ func (c *Controller) lookAtSource(r reference) error {
 		Name: r.source(), Kind: r.kind, URL: r.namespace + "/" + r.name, Suspend: suspended, Prune: prune, OSMOnly: true,
 		OSM: gitops.DefaultOSM(prune), Interval: sourceInterval, Resync: sourceInterval,
 		Generation: fmt.Sprintf("%s/%t/%t/%s/%s", u.GetUID(), suspended, prune, u.GetAnnotations()[AnnotationRequested], artifact.generation()),
-		From:       &from{controller: c, ref: r, osmOps: true},
+		From:       &sourceFetcher{controller: c, ref: r, osmOps: true},
 		Report:     c.report(r, 0, "", artifact),
 	})
 	return nil
 }
 
-// sourceInterval is how often we look at what was made for a GitRepository by
-// itself. Its own interval is how often git is asked.
+// sourceInterval is the interval of sources without a GitOps object. The
+// GitRepository's own interval is that of polling git.
 const sourceInterval = 10 * time.Minute
 
-// set gives the engine a source, if it hasn't it so already.
+// set gives the engine the Spec of a source, if it has changed.
 func (c *Controller) set(r reference, s gitops.Spec) {
 	now := known{s.Generation, s.Forget}
 	c.mu.Lock()
@@ -430,9 +434,9 @@ func (c *Controller) set(r reference, s gitops.Spec) {
 	}
 }
 
-// leave ends a source that was made of a GitRepository by itself. What it owns
-// stays: somebody else has it now, or nobody said that it should go.
-func (c *Controller) leave(r reference) {
+// orphan removes the source of a GitRepository without a GitOps object. Its
+// entities stay: a GitOps object may own them now.
+func (c *Controller) orphan(r reference) {
 	c.mu.Lock()
 	before, was := c.known[r]
 	c.mu.Unlock()
@@ -441,18 +445,18 @@ func (c *Controller) leave(r reference) {
 	}
 }
 
-// drop forgets a source.
+// drop removes a source from the engine and from the caches.
 func (c *Controller) drop(r reference) {
 	c.mu.Lock()
 	delete(c.known, r)
 	delete(c.reports, r)
-	delete(c.told, r)
+	delete(c.considered, r)
 	c.mu.Unlock()
 	c.engine.Drop(r.source())
 }
 
-// lookAtGitOps gives the engine what an object asks for.
-func (c *Controller) lookAtGitOps(ctx context.Context, r reference) error {
+// reconcileGitOps gives the engine the Spec of a GitOps object.
+func (c *Controller) reconcileGitOps(ctx context.Context, r reference) error {
 	u, err := c.get(r)
 	if err != nil {
 		return err
@@ -472,7 +476,7 @@ func (c *Controller) lookAtGitOps(ctx context.Context, r reference) error {
 		c.drop(r)
 		return nil
 	case !deleted && !has:
-		return c.setFinalizers(ctx, u, append(u.GetFinalizers(), Finalizer)) // what that changes is seen
+		return c.setFinalizers(ctx, u, append(u.GetFinalizers(), Finalizer)) // the change is watched
 	}
 	s := o.gitOpsSpec(r)
 	source := o.sourceOf(r.namespace)
@@ -482,18 +486,18 @@ func (c *Controller) lookAtGitOps(ctx context.Context, r reference) error {
 	}
 	requested := u.GetAnnotations()[AnnotationRequested]
 	s.Generation = fmt.Sprintf("%s/%d/%s/%s", u.GetUID(), u.GetGeneration(), requested, artifact.generation())
-	origin := &from{controller: c, ref: source, owner: u, timeout: duration(o.Spec.Timeout, 0), retry: duration(o.Spec.RetryInterval, c.options.Wait)}
+	from := &sourceFetcher{controller: c, ref: source, owner: u, timeout: duration(o.Spec.Timeout, 0), retry: duration(o.Spec.RetryInterval, c.options.Wait)}
 	if d := o.Spec.Decryption; d != nil {
-		origin.keys = c.keys(r.namespace, d.SecretRef)
+		from.keys = c.keys(r.namespace, d.SecretRef)
 	}
 	if ref := o.Spec.OSM.ConnectionSecretRef; ref != nil {
 		s.OSM.Connection = c.connection(r.namespace, *ref)
 	}
 	if other := o.otherNamespaces(r.namespace); len(other) > 0 && c.options.NoCrossNamespaceRefs {
 		s.DependsOn = nil
-		origin.denied = tko.Errorf(tko.ErrDenied, "references to other namespaces are not allowed here: %s", strings.Join(other, ", "))
+		from.denied = tko.Errorf(tko.ErrDenied, "references to other namespaces are not allowed here: %s", strings.Join(other, ", "))
 	}
-	s.From = origin
+	s.From = from
 	if deleted {
 		s.Forget, s.Prune = true, o.prunes()
 	}
@@ -507,7 +511,8 @@ func (c *Controller) lookAtGitOps(ctx context.Context, r reference) error {
 	return nil
 }
 
-// setFinalizers changes an object that nobody changed meanwhile.
+// setFinalizers sets the finalizers of an object. The error is a conflict if the
+// object has changed.
 func (c *Controller) setFinalizers(ctx context.Context, u *unstructured.Unstructured, finalizers []string) error {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": u.GetResourceVersion(), "finalizers": finalizers}})
 	if err != nil {

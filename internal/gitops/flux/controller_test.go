@@ -20,12 +20,12 @@ import (
 
 // A push becomes a revision, and that what is in TKO: made, changed, removed.
 // Everything that people look at says so.
-func TestFollow(t *testing.T) {
+func TestGitOpsObjectFollowsItsSource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	repository, source := fluxtest.NewRepository(t), w.source("GitRepository", "fleet")
 	w.gitOps("fleet", source)
-	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet is not there")
+	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet: not found")
 	w.Create(t, source)
 	w.Fail(t, source, "no route to host")
 	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet has no artifact yet: no route to host")
@@ -75,7 +75,7 @@ func TestFollow(t *testing.T) {
 
 // A source that is broken, in whatever way, says so, and the one beside it goes
 // on. Once it is well again, so are we.
-func TestBrokenDisturbNoOther(t *testing.T) {
+func TestBrokenArtifactAffectsNoOtherSource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{Fetch: flux.FetchOptions{Tries: 2}})
 	good, away, forged, wild := w.source("GitRepository", "good"), w.source("GitRepository", "away"), w.source("GitRepository", "forged"), w.source("GitRepository", "wild")
@@ -83,7 +83,7 @@ func TestBrokenDisturbNoOther(t *testing.T) {
 	repository.Commit(map[string]string{"a.yaml": template("a", "1")})
 	w.Break(away, http.StatusServiceUnavailable)
 	w.Publish(t, away, fluxtest.NewRepositoryWith(t, map[string]string{"b.yaml": template("b", "1")}))
-	a := w.Keep(forged, "main@sha1:0001", repository.Archive(repository.Head()))
+	a := w.Retain(forged, "main@sha1:0001", repository.Archive(repository.Head()))
 	a.Digest = "sha256:" + strings.Repeat("0", 64)
 	w.SetCondition(t, forged, a)
 	w.Offer(t, wild, "main@sha1:0002", archive(t, member{name: "../../a.yaml", content: template("w", "1")}), nil)
@@ -100,7 +100,7 @@ func TestBrokenDisturbNoOther(t *testing.T) {
 			t.Errorf("beside broken ones, a is %q, not %q", got, value)
 		}
 	}
-	for name, want := range map[string]string{"away": "503", "forged": "not what its source says", "wild": "leads out"} {
+	for name, want := range map[string]string{"away": "503", "forged": "but its source states", "wild": "leads out"} {
 		if got := w.field(name, readyMessage); !strings.Contains(got, want) {
 			t.Errorf("%s says %q", name, got)
 		}
@@ -114,9 +114,9 @@ func TestBrokenDisturbNoOther(t *testing.T) {
 	}
 }
 
-// An artifact that is collected before we get it is no failure: the next one is
-// on its way.
-func TestArtifactGone(t *testing.T) {
+// An artifact that is collected before it is fetched is no failure: a newer one
+// follows.
+func TestCollectedArtifactIsNoFailure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepository(t)
@@ -126,9 +126,9 @@ func TestArtifactGone(t *testing.T) {
 	w.becomes("fleet", ".status.lastAppliedRevision", first.Revision)
 
 	var late fluxtest.Artifact // what the status says when two newer ones are there
-	for i := range fluxtest.Kept + 1 {
+	for i := range fluxtest.Retained + 1 {
 		commit := repository.Commit(map[string]string{"a.yaml": template("a", fmt.Sprint("later ", i))})
-		if a := w.Keep(source, "main@sha1:"+commit, repository.Archive(commit)); i == 0 {
+		if a := w.Retain(source, "main@sha1:"+commit, repository.Archive(commit)); i == 0 {
 			late = a
 		}
 	}
@@ -146,7 +146,7 @@ func TestArtifactGone(t *testing.T) {
 }
 
 // All kinds of sources that offer such artifacts do.
-func TestKinds(t *testing.T) {
+func TestAllKindsOfFluxAreSources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	for kind, revision := range map[string]string{"OCIRepository": "latest@sha256:0003", "Bucket": "sha256:0004", "ExternalArtifact": "any@sha512:0005"} {
@@ -164,7 +164,7 @@ func TestKinds(t *testing.T) {
 
 // The same revision with other content, as after a change of spec.ignore, is
 // taken.
-func TestSameRevisionOtherContent(t *testing.T) {
+func TestOtherContentOfTheSameRevisionIsApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepository(t)
@@ -177,7 +177,7 @@ func TestSameRevisionOtherContent(t *testing.T) {
 }
 
 // What is suspended, or waits for another, does nothing; then it does.
-func TestSuspendAndDependsOn(t *testing.T) {
+func TestSuspendedAndDependentSourcesWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source := w.source("GitRepository", "fleet")
@@ -200,7 +200,7 @@ func TestSuspendAndDependsOn(t *testing.T) {
 }
 
 // Where namespaces are tenants, nobody refers to another's.
-func TestOtherNamespaces(t *testing.T) {
+func TestReferencesToOtherNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{NoCrossNamespaceRefs: true})
 	w.Apply(t, fmt.Sprintf(`
@@ -217,7 +217,7 @@ spec: {interval: 1m, prune: true, sourceRef: {kind: GitRepository, name: theirs,
 }
 
 // What becomes of what an object owns when it goes is its deletionPolicy's.
-func TestDelete(t *testing.T) {
+func TestDeletionPolicyDecidesWhatIsDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	tests := map[string]struct {
@@ -247,7 +247,7 @@ func TestDelete(t *testing.T) {
 }
 
 // A removal beyond the budget waits until somebody writes down that it is meant.
-func TestApprove(t *testing.T) {
+func TestApprovalInTheSpecAllowsARemoval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepository(t)
@@ -275,7 +275,7 @@ func TestApprove(t *testing.T) {
 
 // Files that SOPS encrypted are read with the key of a Secret; without one, that
 // is what is said. What others have encrypted in the same repository is theirs.
-func TestDecrypt(t *testing.T) {
+func TestEncryptedManifestsAreDecrypted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source := w.source("GitRepository", "fleet")
@@ -303,7 +303,7 @@ func TestDecrypt(t *testing.T) {
 
 // Flux's notification-controller is told what happened, of the source, as
 // alerts are for Flux's kinds only, with what it needs for a commit's status.
-func TestNotify(t *testing.T) {
+func TestNotificationControllerReceivesEvents(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var told []map[string]any
@@ -361,14 +361,14 @@ func TestNotify(t *testing.T) {
 	failed(4, a)
 	// What can't be got is not the fault of the revision that was tried before it.
 	commit := repository.Commit(map[string]string{"a.yaml": template("a", "2")})
-	a = w.Keep(source, "main@sha1:"+commit, repository.Archive(commit))
+	a = w.Retain(source, "main@sha1:"+commit, repository.Archive(commit))
 	a.Digest = "sha256:" + strings.Repeat("0", 64)
 	w.SetCondition(t, source, a)
 	failed(6, a)
 }
 
 // The API server refuses what makes no sense.
-func TestValidation(t *testing.T) {
+func TestCRDRefusesInvalidObjects(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
 	base := "apiVersion: tko.nephio.org/v1beta1\nkind: GitOps\nmetadata: {name: x, namespace: default}\nspec:\n  "
@@ -396,7 +396,7 @@ func TestValidation(t *testing.T) {
 }
 
 // A source that was deleted and is made again, with what is applied, is well again.
-func TestSourceDeletedAndMadeAgain(t *testing.T) {
+func TestSourceCreatedAgainIsReadyAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepository(t)
@@ -405,7 +405,7 @@ func TestSourceDeletedAndMadeAgain(t *testing.T) {
 	w.gitOps("fleet", source)
 	w.becomes("fleet", readyStatus, "True")
 	w.Delete(t, source)
-	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet is not there")
+	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet: not found")
 	w.becomes("fleet", readyStatus, "False")
 	if again := w.Publish(t, source, repository); again.Revision != a.Revision || again.Digest != a.Digest {
 		t.Fatalf("the artifact is %+v, and was %+v", again, a)
@@ -415,9 +415,9 @@ func TestSourceDeletedAndMadeAgain(t *testing.T) {
 	w.becomes("fleet", ".status.lastAppliedRevision", a.Revision)
 }
 
-// A commit that changes nothing that the artifact holds is a revision, too: it
-// is taken at once, and has its status.
-func TestCommitWithTheSameContent(t *testing.T) {
+// A commit that doesn't change the artifact's content is a revision, too: it is
+// applied at once, and has a commit status.
+func TestCommitWithTheSameContentIsApplied(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	statuses := map[string]bool{} // revisions that have a commit status

@@ -1,12 +1,13 @@
-// Package flux makes sources of GitOps from objects of a Kubernetes cluster:
+// Package flux creates GitOps sources from objects in a Kubernetes cluster:
 // artifacts of Flux's source-controller (GitRepository, OCIRepository, Bucket,
-// ExternalArtifact), used by objects of our own kind, GitOps, or by themselves,
-// as OSM Ops did.
+// ExternalArtifact), to which objects of TKO's own kind, GitOps, refer. A
+// GitRepository without a GitOps object can be a source, too, as for OSM Ops.
 //
 //   - [Fetcher] gets the files of an artifact, checked and bounded.
-//   - [Controller] watches objects, hands revisions to an [Applier], and says on
-//     the objects, in events and to Flux's notification-controller what came of it.
+//   - [Controller] watches objects, gives sources to an [Engine], and reports the
+//     results in the objects' status, in events, and to Flux's
+//     notification-controller.
 //
-// It knows neither what is in a revision nor how that is applied. Package
-// fluxtest plays source-controller. Start reading at [Controller.Run].
+// It neither reads nor applies the content of a revision. Package fluxtest
+// replaces source-controller in tests. Start reading at [Controller.Run].
 package flux

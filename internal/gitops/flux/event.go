@@ -18,23 +18,22 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/gitops"
 )
 
-// reporter is who says so, in events.
+// reporter is the reporting component of events.
 const reporter = "tko-gitops"
 
-// An event is something that people may want to hear of.
+// An event is a change of a source's Ready condition.
 type event struct {
-	object  core.ObjectReference // ours
-	source  core.ObjectReference // of Flux
+	object  core.ObjectReference // the GitOps object, or source
+	source  core.ObjectReference // the object of Flux
 	failed  bool
 	reason  string
 	message string
 	report  report
 }
 
-// A notification is what notification-controller takes:
+// A notification is an event in the format of notification-controller:
 // event.toolkit.fluxcd.io/v1beta1.
 type notification struct {
 	InvolvedObject      core.ObjectReference `json:"involvedObject"`
@@ -47,8 +46,8 @@ type notification struct {
 	ReportingInstance   string               `json:"reportingInstance,omitempty"`
 }
 
-// events tells people of what happened: in the cluster, and through
-// notification-controller. It never holds anybody up.
+// events publishes events in the cluster and to notification-controller. Writers
+// to its queue never wait.
 type events struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
@@ -73,7 +72,7 @@ func newEvents(typed kubernetes.Interface, o Options, log *slog.Logger) *events 
 	}
 }
 
-// run tells until the context ends.
+// run publishes events until the context ends.
 func (e *events) run(ctx context.Context) {
 	e.broadcaster.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: e.sink})
 	defer e.broadcaster.Shutdown()
@@ -95,30 +94,31 @@ func (e *events) run(ctx context.Context) {
 	}
 }
 
-// notify tells notification-controller. The object that it is about is the
-// source: alerts can be made for Flux's kinds only. It takes from metadata what
-// begins with that object's group; other receivers of such events look for ours.
+// notify sends an event to notification-controller. The involved object is the
+// Flux object, because alerts support only Flux's kinds. notification-controller
+// reads metadata with the prefix of that object's group; other receivers read
+// TKO's prefix.
 //
-// It is told twice: what is for a commit's status is for git hosts only, and is
-// kept from people.
+// It sends the event twice: the second one, for the status of a commit, goes to
+// git hosts only, and not to users.
 func (e *events) notify(ctx context.Context, ev event) {
 	metadata := ev.metadata()
-	e.tell(ctx, ev, metadata)
-	if metadata["revision"] == "" || ev.reason == gitops.ReasonDependency {
+	e.send(ctx, ev, metadata)
+	if metadata["revision"] == "" || ev.reason == tko.SourceReasonDependency {
 		return
 	}
 	metadata["commit_status"] = "update"
-	metadata["token"] = "commit_status" // with another message of the same it would count as heard already
-	e.tell(ctx, ev, metadata)
+	metadata["token"] = "commit_status" // without it, the second event would be dropped as a duplicate
+	e.send(ctx, ev, metadata)
 }
 
-// metadata are of the revision that an event is about.
+// metadata returns the metadata of the revision that an event is about.
 func (ev event) metadata() map[string]string {
 	s, a := ev.report.source.Status, ev.report.artifact
 	metadata := map[string]string{}
 	revision := s.Attempted
 	switch ev.reason {
-	case gitops.ReasonFetchFailed, gitops.ReasonDenied, gitops.ReasonDependency: // it wasn't even begun
+	case tko.SourceReasonFetchFailed, tko.SourceReasonDenied, tko.SourceReasonDependency: // the artifact's revision was not attempted
 		revision = a.Revision
 	}
 	if revision != "" {
@@ -136,10 +136,10 @@ func (ev event) metadata() map[string]string {
 	return metadata
 }
 
-// tell tells notification-controller of an event.
-func (e *events) tell(ctx context.Context, ev event, metadata map[string]string) {
+// send sends an event to notification-controller, with retries.
+func (e *events) send(ctx context.Context, ev event, metadata map[string]string) {
 	severity := "info"
-	if ev.failed && ev.reason != gitops.ReasonDependency {
+	if ev.failed && ev.reason != tko.SourceReasonDependency {
 		severity = "error"
 	}
 	n := notification{
@@ -160,7 +160,7 @@ func (e *events) tell(ctx context.Context, ev event, metadata map[string]string)
 			return
 		}
 		if try == notifyTries {
-			e.log.WarnContext(ctx, "flux's notification-controller could not be told", "err", err)
+			e.log.WarnContext(ctx, "an event could not be sent to notification-controller", "err", err)
 			return
 		}
 		select {
@@ -182,34 +182,35 @@ func (e *events) post(ctx context.Context, data []byte) error {
 	}
 	defer func() { _ = response.Body.Close() }()
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16))
-	// It has heard too much of the same, or it takes it: both will do.
+	// Too many requests means that it has received the same event before.
 	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode/100 == 2 {
 		return nil
 	}
-	return fmt.Errorf("it answers %s", response.Status)
+	return fmt.Errorf("the server responded %s", response.Status)
 }
 
-// announce tells of a report, if we made it and it is news.
-func (c *Controller) announce(r reference, said report) {
-	s := said.source
+// announce queues an event for a report, if this replica made it and the Ready
+// condition has changed.
+func (c *Controller) announce(r reference, latest report) {
+	s := latest.source
 	c.mu.Lock()
-	before, known := c.told[r]
+	before, known := c.considered[r]
 	if s.Version != 0 {
-		c.told[r] = s
+		c.considered[r] = s
 	}
 	c.mu.Unlock()
 	ready, was := readyOf(s), readyOf(before)
 	switch {
 	case s.Version == 0 || s.Version == before.Version || s.Status.Holder != c.options.Worker:
-		return // nothing new, or told by somebody else
-	case ready.Status == tko.ConditionUnknown || ready.Status == "" || ready.Reason == gitops.ReasonNothing:
+		return // unchanged, or announced by another replica
+	case ready.Status == tko.ConditionUnknown || ready.Status == "" || ready.Reason == tko.SourceReasonNothing:
 		return
 	case known && was.Status == ready.Status && was.Reason == ready.Reason && was.Message == ready.Message && before.Status.Applied == s.Status.Applied:
 		return
 	}
 	ev := event{
 		object: core.ObjectReference{APIVersion: Group + "/" + Version, Kind: r.kind, Namespace: r.namespace, Name: r.name},
-		failed: ready.Status == tko.ConditionFalse, reason: ready.Reason, message: short(ready.Message), report: said,
+		failed: ready.Status == tko.ConditionFalse, reason: ready.Reason, message: short(ready.Message), report: latest,
 	}
 	source := r
 	if r.kind != Kind {
@@ -230,6 +231,6 @@ func (c *Controller) announce(r reference, said report) {
 	select {
 	case c.events.queue <- ev:
 	default:
-		c.log.Warn("an event was left out: there are too many", "object", r.String())
+		c.log.Warn("an event was dropped: too many are waiting", "object", r.String())
 	}
 }

@@ -29,7 +29,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
-// An Artifact is what a source of Flux offers, as its status says.
+// An Artifact is the artifact in the status of a Flux object.
 type Artifact struct {
 	URL      string            `json:"url"`
 	Revision string            `json:"revision"`
@@ -37,25 +37,25 @@ type Artifact struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// Origin is the revision that an artifact was made from, of those that say so:
-// the commit of an image.
+// Origin returns the revision from which the artifact was made, if it is known: for
+// an image, the commit.
 func (a Artifact) Origin() string { return a.Metadata["org.opencontainers.image.revision"] }
 
-// generation changes with what is offered: another revision may have the same
-// content, and the same revision another.
+// generation changes with the revision and with the content: either may change
+// alone.
 func (a Artifact) generation() string { return a.Revision + "/" + a.Digest }
 
 // FetchOptions are the settings of a Fetcher. The zero value works.
 type FetchOptions struct {
-	Dir      string        // for files; that of temporary files if empty
-	Limits   tree.Limits   // of what is unpacked
-	Download int64         // bytes of an artifact; 100 MiB if 0
+	Dir      string        // for files; the system's temporary folder if empty
+	Limits   tree.Limits   // of the unpacked files
+	Download int64         // most bytes of an artifact; 100 MiB if 0
 	Timeout  time.Duration // of one try; 2 min if 0
 	Tries    int           // 4 if 0
 	Pause    time.Duration // after the first try, doubled each time; 500 ms if 0
-	Guard    *guard.Guard  // says which hosts may be asked, unless Host is there; all if nil
-	// Host, if not empty, is asked in place of the host of the URL: for
-	// controllers that run outside of the cluster.
+	Guard    *guard.Guard  // restricts hosts, unless Host is set; all are allowed if nil
+	// Host, if not empty, replaces the host of the URL: for controllers that run
+	// outside of the cluster.
 	Host string
 }
 
@@ -65,7 +65,7 @@ type Fetcher struct {
 	client  *http.Client
 }
 
-// NewFetcher makes a Fetcher.
+// NewFetcher returns a Fetcher.
 func NewFetcher(o FetchOptions) *Fetcher {
 	o.Limits = o.Limits.OrDefault()
 	if o.Download == 0 {
@@ -81,22 +81,22 @@ func NewFetcher(o FetchOptions) *Fetcher {
 		o.Pause = 500 * time.Millisecond
 	}
 	if o.Host != "" {
-		o.Guard = nil // the operator's own
+		o.Guard = nil // the operator chose the host
 	}
 	return &Fetcher{options: o, client: &http.Client{
 		Transport: o.Guard.Wrap(&http.Transport{
 			ResponseHeaderTimeout: 30 * time.Second, TLSHandshakeTimeout: 20 * time.Second,
-			IdleConnTimeout: time.Minute, DisableCompression: true, // what is gzipped stays so
+			IdleConnTimeout: time.Minute, DisableCompression: true, // artifacts are gzipped files
 		}),
-		// Nothing that serves artifacts sends us elsewhere.
+		// Servers of artifacts don't redirect.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// Close ends connections that are kept.
+// Close closes idle connections.
 func (f *Fetcher) Close() { f.client.CloseIdleConnections() }
 
-// hashes are the digests that Flux knows.
+// hashes are the digest algorithms of Flux.
 var hashes = map[string]func() hash.Hash{
 	"sha256": sha256.New,
 	"sha384": sha512.New384,
@@ -104,28 +104,28 @@ var hashes = map[string]func() hash.Hash{
 	"blake3": func() hash.Hash { return blake3.New() },
 }
 
-// hashOf is how a digest is made, and what it has to be.
+// hashOf parses a digest, ALGORITHM:HEX, into a new hash and the wanted sum.
 func hashOf(digest string) (hash.Hash, []byte, error) {
 	algorithm, text, _ := strings.Cut(digest, ":")
 	make, known := hashes[algorithm]
 	switch {
 	case digest == "":
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "the artifact has no digest: what can't be checked is not used")
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "the artifact has no digest and can't be verified")
 	case !known:
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "the artifact's digest is a %.20q: sha256, sha384, sha512 and blake3 are known", algorithm)
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "the artifact's digest has the algorithm %.20q: use sha256, sha384, sha512 or blake3", algorithm)
 	}
 	h := make()
 	want, err := hex.DecodeString(text)
 	if err != nil || len(want) != h.Size() {
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "the artifact's digest %.200q is no %s", digest, algorithm)
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "the artifact's digest %.200q is not a %s sum", digest, algorithm)
 	}
 	return h, want, nil
 }
 
-// Fetch gets the files of an artifact. What it answers is the caller's to close.
-// An ErrNotFound says that the artifact is not kept any more: the source has a
-// newer one. An ErrInvalid says that it can't be used as it is: nothing has to
-// be tried again. It tries again what may work then.
+// Fetch returns the files of an artifact. The caller closes them. The error is an
+// ErrNotFound if the artifact is no longer stored, because the source has a newer
+// one, and an ErrInvalid if it can't be used and a retry won't help. Fetch retries
+// transient errors itself.
 //
 // It reads the archive itself: fluxcd/pkg/tar writes to a folder by its path,
 // and counts no files.
@@ -148,7 +148,7 @@ func (f *Fetcher) Fetch(ctx context.Context, a Artifact) (*tree.Tree, error) {
 func (f *Fetcher) target(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", tko.Errorf(tko.ErrInvalid, "the artifact's URL %.200q is none of http or https", text)
+		return "", tko.Errorf(tko.ErrInvalid, "the artifact's URL %.200q has no http or https scheme", text)
 	}
 	if f.options.Host != "" {
 		u.Host = f.options.Host
@@ -156,13 +156,13 @@ func (f *Fetcher) target(text string) (string, error) {
 	return u.String(), nil
 }
 
-// A transientError is one that may be gone the next time.
+// A transientError may not occur again on a retry.
 type transientError struct{ err error }
 
 func (e *transientError) Error() string { return e.err.Error() }
 func (e *transientError) Unwrap() error { return e.err }
 
-// download gets an artifact into a file that has no name.
+// download downloads an artifact into an unnamed file, with retries.
 func (f *Fetcher) download(ctx context.Context, target, digest string) (*os.File, error) {
 	pause := f.options.Pause
 	for try := 1; ; try++ {
@@ -181,7 +181,7 @@ func (f *Fetcher) download(ctx context.Context, target, digest string) (*os.File
 }
 
 func (f *Fetcher) try(ctx context.Context, target, digest string) (_ *os.File, err error) {
-	late := fmt.Errorf("it did not end within %s", f.options.Timeout)
+	late := fmt.Errorf("the download did not end within %s", f.options.Timeout)
 	trying, cancel := context.WithTimeoutCause(ctx, f.options.Timeout, late)
 	defer cancel()
 	request, err := http.NewRequestWithContext(trying, http.MethodGet, target, nil)
@@ -217,7 +217,7 @@ func (f *Fetcher) try(ctx context.Context, target, digest string) (_ *os.File, e
 		return nil, f.tooLong()
 	case subtle.ConstantTimeCompare(h.Sum(nil), want) != 1:
 		algorithm, _, _ := strings.Cut(digest, ":")
-		return nil, tko.Errorf(tko.ErrInvalid, "the artifact is not what its source says: its digest is %s:%x, not %s", algorithm, h.Sum(nil), digest)
+		return nil, tko.Errorf(tko.ErrInvalid, "the artifact's digest is %s:%x, but its source states %s", algorithm, h.Sum(nil), digest)
 	}
 	_, err = archive.Seek(0, io.SeekStart)
 	return archive, err
@@ -226,7 +226,7 @@ func (f *Fetcher) try(ctx context.Context, target, digest string) (_ *os.File, e
 func (f *Fetcher) check(response *http.Response) error {
 	switch code := response.StatusCode; {
 	case code == http.StatusNotFound || code == http.StatusGone:
-		return tko.Errorf(tko.ErrNotFound, "the artifact is not kept any more")
+		return tko.Errorf(tko.ErrNotFound, "the artifact is no longer stored")
 	case code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout:
 		return &transientError{fmt.Errorf("get the artifact: the server responded %s", response.Status)}
 	case code != http.StatusOK:
@@ -248,7 +248,8 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// unnamed is a file that goes with the process.
+// unnamed returns a file without a name, which the system deletes when it is
+// closed.
 func unnamed(dir string) (*os.File, error) {
 	if dir != "" {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -265,8 +266,7 @@ func unnamed(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// unpack reads the regular files of an archive. Links and all else are passed
-// over.
+// unpack reads the regular files of an archive, and skips links and all else.
 func unpack(ctx context.Context, archive io.Reader, dir string, limits tree.Limits) (_ *tree.Tree, err error) {
 	unzipped, err := unzip(archive)
 	if err != nil {
@@ -307,8 +307,8 @@ func unpack(ctx context.Context, archive io.Reader, dir string, limits tree.Limi
 	}
 }
 
-// unzip reads what may be gzipped. An OCIRepository whose layer is copied as it
-// is may offer a plain archive.
+// unzip decompresses the archive if it is gzipped. An OCIRepository that copies a
+// layer unchanged may have a plain archive.
 func unzip(archive io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReader(archive)
 	const at, magic = 257, "ustar"
@@ -318,6 +318,8 @@ func unzip(archive io.Reader) (io.Reader, error) {
 	return gzip.NewReader(buffered)
 }
 
+// unreadable makes an error of the archive an ErrInvalid, and returns errors of
+// the local system and of the context unchanged.
 func unreadable(err error) error {
 	for _, kind := range []error{tko.ErrInvalid, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, kind) {
@@ -326,7 +328,7 @@ func unreadable(err error) error {
 	}
 	var path *os.PathError
 	if errors.As(err, &path) && !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTDIR) {
-		return err // ours, and not the archive's
+		return err // of the local file system
 	}
 	return tko.Errorf(tko.ErrInvalid, "the artifact is no archive: %w", err)
 }

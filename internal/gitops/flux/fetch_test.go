@@ -77,7 +77,7 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
-func TestFetch(t *testing.T) {
+func TestFetchReturnsRegularFilesOfAllDigests(t *testing.T) {
 	good := archive(t, member{name: "./", typ: tar.TypeDir}, member{name: "a/b.yaml", content: "x: 1\n"},
 		member{name: "c", content: "c"}, member{name: "link", link: "/etc/passwd", typ: tar.TypeSymlink},
 		member{name: "hard", link: "../../etc/passwd", typ: tar.TypeLink}, member{name: "pipe", typ: tar.TypeFifo})
@@ -130,7 +130,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-func TestFetchRefuses(t *testing.T) {
+func TestFetchRefusesInvalidArtifacts(t *testing.T) {
 	good := archive(t, member{name: "a", content: "a"})
 	bomb := archive(t, member{name: "a", content: strings.Repeat("0", 1<<20)})
 	tests := map[string]struct {
@@ -197,7 +197,7 @@ func links(t testing.TB, n int) []byte {
 }
 
 // What may be gone the next time is tried again, and nothing else.
-func TestFetchTries(t *testing.T) {
+func TestFetchRetriesOnlyTransientErrors(t *testing.T) {
 	good := archive(t, member{name: "a", content: "a"})
 	var asked atomic.Int32
 	elsewhere := serving(t, good)

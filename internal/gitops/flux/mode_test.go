@@ -12,7 +12,7 @@ import (
 )
 
 // What is executable in an artifact stays so: packages for OSM have programs in them.
-func TestExecutable(t *testing.T) {
+func TestExecutableFilesOfArtifactsStayExecutable(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)

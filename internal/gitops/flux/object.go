@@ -17,19 +17,19 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm"
 )
 
-// What our kind is called. Its version differs from that of TKO's entities,
-// which are an aggregated API: one version of a group is either that or made of
-// CRDs.
+// The kind of GitOps objects. Its version differs from that of TKO's entities,
+// which an aggregated API serves: a version of a group is either aggregated or
+// made of CRDs.
 const (
 	Group   = "tko.nephio.org"
 	Version = "v1beta1"
 	Kind    = "GitOps"
-	// Finalizer keeps an object until what it owns has gone, or was let go.
+	// Finalizer keeps an object until its entities are deleted or orphaned.
 	Finalizer = "gitops.tko.nephio.org/finalizer"
-	// AnnotationRequested is set to anything new to have an object looked at now.
+	// AnnotationRequested requests a reconciliation when its value changes.
 	AnnotationRequested = "reconcile.fluxcd.io/requestedAt"
-	// AnnotationPrune set to "true" on a GitRepository that is taken by itself lets
-	// what leaves it be removed, which OSM Ops never did.
+	// AnnotationPrune set to "true" on a GitRepository without a GitOps object
+	// enables removals, which OSM Ops never made.
 	AnnotationPrune = "gitops.tko.nephio.org/prune"
 )
 
@@ -37,7 +37,7 @@ const sourceGroup, sourceVersion = "source.toolkit.fluxcd.io", "v1"
 
 var (
 	gitOpsResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "gitops"}
-	// sources are Flux's kinds that offer artifacts which we can use.
+	// sources maps the supported kinds of Flux to their resources.
 	sources = map[string]string{
 		"GitRepository": "gitrepositories", "OCIRepository": "ocirepositories", "Bucket": "buckets", "ExternalArtifact": "externalartifacts",
 	}
@@ -52,7 +52,7 @@ type reference struct{ kind, namespace, name string }
 
 func (r reference) String() string { return fmt.Sprintf("%s %s/%s", r.kind, r.namespace, r.name) }
 
-// source is the name of the source that an object is.
+// source returns the name of the GitOps source of an object.
 func (r reference) source() string {
 	if r.kind == Kind {
 		return r.namespace + "/" + r.name
@@ -60,7 +60,7 @@ func (r reference) source() string {
 	return strings.ToLower(r.kind) + "/" + r.namespace + "/" + r.name
 }
 
-// object is a GitOps object. The CRD says what its fields mean.
+// object is a GitOps object. The CRD describes its fields.
 type object struct {
 	Spec   spec   `json:"spec"`
 	Status status `json:"status"`
@@ -115,18 +115,18 @@ type secretReference struct {
 func readObject(u *unstructured.Unstructured) (*object, error) {
 	var o object
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "the object can't be read: %w", err)
+		return nil, tko.Errorf(tko.ErrInvalid, "the object can't be decoded: %w", err)
 	}
 	return &o, nil
 }
 
-// sourceOf is what an object refers to.
+// sourceOf returns the reference of an object to its Flux source.
 func (o *object) sourceOf(namespace string) reference {
 	r := o.Spec.SourceRef
 	return reference{r.Kind, cmp.Or(r.Namespace, namespace), r.Name}
 }
 
-// duration reads a time that the CRD has checked.
+// duration parses a duration that the CRD has validated.
 func duration(text string, otherwise time.Duration) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
@@ -135,7 +135,7 @@ func duration(text string, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// gitOpsSpec is what an object asks for, but for where it comes from.
+// gitOpsSpec returns the Spec of an object, without From, Generation and Report.
 func (o *object) gitOpsSpec(r reference) gitops.Spec {
 	from := o.sourceOf(r.namespace)
 	s := gitops.Spec{
@@ -164,8 +164,8 @@ func (o *object) gitOpsSpec(r reference) gitops.Spec {
 	return s
 }
 
-// prunes says whether what an object owns goes with it. One that is suspended
-// touches nothing.
+// prunes reports whether the object's entities are deleted with it. A suspended
+// object deletes nothing.
 func (o *object) prunes() bool {
 	switch {
 	case o.Spec.Suspend || o.Spec.DeletionPolicy == "Orphan":
@@ -177,7 +177,7 @@ func (o *object) prunes() bool {
 	}
 }
 
-// otherNamespaces are references that leave the object's namespace.
+// otherNamespaces returns the references to other namespaces, as "FIELD NAMESPACE".
 func (o *object) otherNamespaces(namespace string) []string {
 	var all []string
 	add := func(field, other string) {
@@ -193,7 +193,7 @@ func (o *object) otherNamespaces(namespace string) []string {
 	return slices.Compact(all)
 }
 
-// artifactOf is what a source offers; false if it has nothing yet.
+// artifactOf returns the artifact of a Flux object; false if it has none yet.
 func artifactOf(u *unstructured.Unstructured) (Artifact, bool) {
 	var o struct {
 		Status struct {
@@ -206,8 +206,9 @@ func artifactOf(u *unstructured.Unstructured) (Artifact, bool) {
 	return *o.Status.Artifact, true
 }
 
-// troubleOf is what a source says of itself if it isn't ready.
-func troubleOf(u *unstructured.Unstructured) string {
+// notReadyMessage returns the message of a Flux object's Ready condition if it isn't
+// ready; otherwise "".
+func notReadyMessage(u *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range conditions {
 		if m, ok := c.(map[string]any); ok && m["type"] == "Ready" && m["status"] != "True" {

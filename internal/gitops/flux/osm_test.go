@@ -48,7 +48,7 @@ func replicas(s *osmtest.Server, name string) string {
 
 // From a push to a network service, and to its end. A bad artifact and a source
 // that is away are beside it all the time.
-func TestNetworkServices(t *testing.T) {
+func TestNetworkServicesFollowAnArtifact(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	mano := osmtest.Start(t, osmtest.Options{Delay: 10 * time.Millisecond})
@@ -56,7 +56,7 @@ func TestNetworkServices(t *testing.T) {
 	repository := fluxtest.NewRepositoryWith(t, network("/etc/osmops/nbi-connection.yaml", map[string]string{"sites/07.osmops.yaml": service("edge-upf-07", "2")}))
 	w.Kubectl(t, "-n", w.namespace, "create", "secret", "generic", "nbi-connection", "--from-literal=nbi-connection.yaml="+connectionTo(mano))
 	const osm = "osm: {connectionSecretRef: {name: nbi-connection}}"
-	a := w.Keep(forged, "main@sha1:0007", repository.Archive(repository.Head()))
+	a := w.Retain(forged, "main@sha1:0007", repository.Archive(repository.Head()))
 	a.Digest = "sha256:" + strings.Repeat("f", 64)
 	w.SetCondition(t, forged, a)
 	w.gitOps("forged", forged, osm)
@@ -90,7 +90,7 @@ func TestNetworkServices(t *testing.T) {
 // Who has a GitRepository and nothing else, as with OSM Ops, needs nothing else.
 // One that is for others costs an artifact and no more. A GitOps object takes
 // over without a network service being made anew.
-func TestAsOSMOps(t *testing.T) {
+func TestGitRepositoryOfOSMOpsIsASource(t *testing.T) {
 	t.Parallel()
 	w := worldWithout(t)
 	mano := osmtest.Start(t, osmtest.Options{Delay: 10 * time.Millisecond})

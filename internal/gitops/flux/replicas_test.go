@@ -91,9 +91,9 @@ func deaf(t *testing.T, cluster *rest.Config) (through *rest.Config, cut *atomic
 	return &rest.Config{Host: server.URL}, cut
 }
 
-// Replicas share what is in several namespaces. One that hears nothing of the
-// cluster any more, and doesn't know, undoes nothing that another has done.
-func TestReplicas(t *testing.T) {
+// Replicas share sources in several namespaces. A replica whose cache of the
+// cluster is old reverts nothing that another has applied.
+func TestReplicaWithAnOldCacheAppliesNothing(t *testing.T) {
 	t.Parallel()
 	w := worldWithout(t)
 	other := w.namespace + "-other"

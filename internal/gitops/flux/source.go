@@ -20,26 +20,26 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 )
 
-// from reads the revisions of an object of Flux.
-type from struct {
+// sourceFetcher fetches the revisions of an object of Flux. It is a gitops.Fetcher.
+type sourceFetcher struct {
 	controller *Controller
 	ref        reference
-	owner      *unstructured.Unstructured // the GitOps object; nil for a source by itself
-	timeout    time.Duration              // of fetching; no other if 0
-	retry      time.Duration              // until a source that isn't there is looked for again
+	owner      *unstructured.Unstructured // the GitOps object; nil if there is none
+	timeout    time.Duration              // of fetching; unlimited if 0
+	retry      time.Duration              // until a missing object is read again
 	keys       func(ctx context.Context) (*sops.Keys, error)
-	denied     error
-	osmOps     bool // what isn't for OSM is nothing
+	denied     error // if the reference is not allowed
+	osmOps     bool  // treat revisions that aren't for OSM as empty
 }
 
-// artifact is what the source offers, as it was seen last.
-func (f *from) artifact() (Artifact, error) {
+// artifact returns the object's artifact from the informer's cache.
+func (f *sourceFetcher) artifact() (Artifact, error) {
 	if f.denied != nil {
 		return Artifact{}, f.denied
 	}
 	u, err := f.controller.get(f.ref)
 	if err == nil && u == nil {
-		err = fmt.Errorf("%s is not there", f.ref)
+		err = fmt.Errorf("%s: not found", f.ref)
 	}
 	if errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrDenied) {
 		return Artifact{}, err
@@ -50,7 +50,7 @@ func (f *from) artifact() (Artifact, error) {
 	a, ok := artifactOf(u)
 	if !ok {
 		message := fmt.Sprintf("%s has no artifact yet", f.ref)
-		if trouble := troubleOf(u); trouble != "" {
+		if trouble := notReadyMessage(u); trouble != "" {
 			message += ": " + trouble
 		}
 		return Artifact{}, &gitops.AgainError{After: f.controller.options.Wait, Err: errors.New(message)}
@@ -58,15 +58,15 @@ func (f *from) artifact() (Artifact, error) {
 	return a, nil
 }
 
-// Revision is that of the artifact. It asks nobody: the cluster tells us.
-func (f *from) Revision(context.Context) (string, error) {
+// Revision returns the artifact's revision, from the informer's cache.
+func (f *sourceFetcher) Revision(context.Context) (string, error) {
 	a, err := f.artifact()
 	return a.Revision, err
 }
 
-// Fetch gets the artifact's files. If it isn't kept any more, the source is read
-// anew: what it offers now is looked at soon.
-func (f *from) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
+// Fetch returns the artifact's files. If the artifact is no longer stored, the
+// error has the source reconciled again soon.
+func (f *sourceFetcher) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
 	a, err := f.artifact()
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (f *from) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
 	}
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the artifact could not be got within %s, which is spec.timeout", f.timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the artifact could not be fetched within %s, the value of spec.timeout", f.timeout))
 		defer cancel()
 	}
 	files, err := f.controller.fetcher.Fetch(ctx, a)
@@ -92,12 +92,12 @@ func (f *from) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
 	return files, nil
 }
 
-// Open decrypts what is read, if the cluster says now what we heard from it last.
-// What we heard may be old, where we lost the connection and another replica
-// didn't: then nothing must be done.
-func (f *from) Open(ctx context.Context, files *tree.Tree, revision string) (fs.FS, error) {
+// Open returns the files decrypted. It refuses if the cached objects are older than
+// those in the cluster: after a lost connection, this replica must not apply an
+// older revision than another replica did.
+func (f *sourceFetcher) Open(ctx context.Context, files *tree.Tree, revision string) (fs.FS, error) {
 	if err := f.current(ctx, revision); err != nil {
-		f.controller.log.InfoContext(ctx, "the cluster is heard out first", "object", f.ref.String(), "revision", revision, "err", err)
+		f.controller.log.InfoContext(ctx, "the cached objects are outdated", "object", f.ref.String(), "revision", revision, "err", err)
 		return nil, &gitops.AgainError{After: f.controller.options.Wait, Quiet: true, Err: err}
 	}
 	var keys *sops.Keys
@@ -110,9 +110,10 @@ func (f *from) Open(ctx context.Context, files *tree.Tree, revision string) (fs.
 	return sops.FS(files, keys, gitops.Others), nil
 }
 
-// current asks whether the objects are as we know them.
-func (f *from) current(ctx context.Context, revision string) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// current returns an error if the objects in the cluster differ from the cached
+// ones.
+func (f *sourceFetcher) current(ctx context.Context, revision string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if f.owner != nil {
 		now, err := f.controller.dynamic.Resource(gitOpsResource).Namespace(f.owner.GetNamespace()).Get(ctx, f.owner.GetName(), meta.GetOptions{})
@@ -133,10 +134,10 @@ func (f *from) current(ctx context.Context, revision string) error {
 	return nil
 }
 
-// askTimeout bounds questions to the cluster.
-const askTimeout = 10 * time.Second
+// requestTimeout limits requests to the cluster.
+const requestTimeout = 10 * time.Second
 
-// nothing is a revision that holds nothing for us.
+// nothing closes the files and returns an empty tree.
 func nothing(files *tree.Tree, o FetchOptions) (*tree.Tree, error) {
 	if err := files.Close(); err != nil {
 		return nil, err
@@ -148,9 +149,9 @@ func nothing(files *tree.Tree, o FetchOptions) (*tree.Tree, error) {
 	return w.Tree(), nil
 }
 
-// gone is the answer when an artifact isn't kept any more: the source has a
-// newer one by now, or will have.
-func (f *from) gone(ctx context.Context, a Artifact, err error) error {
+// gone returns the error for an artifact that is no longer stored. The object has a
+// newer one already, or will have one.
+func (f *sourceFetcher) gone(ctx context.Context, a Artifact, err error) error {
 	wait := f.controller.options.Wait
 	u, getErr := f.controller.dynamic.Resource(sourceResource(f.ref.kind)).Namespace(f.ref.namespace).Get(ctx, f.ref.name, meta.GetOptions{})
 	if getErr == nil {
@@ -161,7 +162,7 @@ func (f *from) gone(ctx context.Context, a Artifact, err error) error {
 	return &gitops.AgainError{After: wait, Quiet: true, Err: fmt.Errorf("%s: %w", f.ref, err)}
 }
 
-// keys reads the keys that a Secret holds, whenever they are needed.
+// keys returns a function that reads the keys in a Secret.
 func (c *Controller) keys(namespace string, ref secretReference) func(context.Context) (*sops.Keys, error) {
 	return func(ctx context.Context) (*sops.Keys, error) {
 		data, err := c.secret(ctx, namespace, ref.Name)
@@ -176,11 +177,10 @@ func (c *Controller) keys(namespace string, ref secretReference) func(context.Co
 	}
 }
 
-// connectionKey is that of a connection in a Secret, as users of OSM Ops have
-// it.
+// connectionKey is the default key of a connection in a Secret: OSM Ops's.
 const connectionKey = "nbi-connection.yaml"
 
-// connection reads how to reach an OSM from a Secret, whenever it is needed.
+// connection returns a function that reads the connection of an OSM in a Secret.
 func (c *Controller) connection(namespace string, ref secretReference) func(context.Context) (osmops.Connection, error) {
 	return func(ctx context.Context) (osmops.Connection, error) {
 		data, err := c.secret(ctx, namespace, ref.Name)

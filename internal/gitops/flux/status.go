@@ -17,10 +17,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops"
 )
 
-// manager is who writes, for the API server.
+// manager is the field manager of writes.
 const manager = "tko-gitops"
 
-// status is what an object shows.
+// status is the status of a GitOps object.
 type status struct {
 	ObservedGeneration        int64            `json:"observedGeneration,omitempty"`
 	Conditions                []meta.Condition `json:"conditions,omitempty"`
@@ -64,7 +64,7 @@ const (
 	maxHistory  = 5
 )
 
-// A report is how a source is, and what it was asked for then.
+// A report is a source with the request that it was reconciled for.
 type report struct {
 	source     tko.Source
 	generation int64
@@ -72,10 +72,10 @@ type report struct {
 	artifact   Artifact
 }
 
-// report answers what is told how a source is.
+// report returns a function that stores reports about an object and enqueues it.
 func (c *Controller) report(r reference, generation int64, requested string, artifact Artifact) func(context.Context, tko.Source) {
 	return func(_ context.Context, s tko.Source) {
-		s.State = nil // and the rest is ours alone from now on
+		s.State = nil // and copy the rest: the caller may change its own
 		s.Status.Items, s.Status.Conditions, s.Status.Messages = slices.Clone(s.Status.Items), slices.Clone(s.Status.Conditions), slices.Clone(s.Status.Messages)
 		c.mu.Lock()
 		c.reports[r] = report{source: s, generation: generation, requested: requested, artifact: artifact}
@@ -84,28 +84,28 @@ func (c *Controller) report(r reference, generation int64, requested string, art
 	}
 }
 
-// write says on an object what was reported of it.
+// write writes the last report about an object into its status.
 func (c *Controller) write(ctx context.Context, r reference) error {
 	c.mu.Lock()
-	said, ok := c.reports[r]
+	latest, ok := c.reports[r]
 	c.mu.Unlock()
 	if !ok {
 		return nil
 	}
 	var err error
 	switch {
-	case said.source.Version == 0:
+	case latest.source.Version == 0:
 		err = c.end(ctx, r)
 	case r.kind == Kind:
-		err = c.writeStatus(ctx, r, said)
+		err = c.writeStatus(ctx, r, latest)
 	}
 	if err != nil {
 		return err
 	}
-	c.announce(r, said)
+	c.announce(r, latest)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := c.reports[r]; now.source.Version == said.source.Version && now.generation == said.generation && now.requested == said.requested {
+	if now := c.reports[r]; now.source.Version == latest.source.Version && now.generation == latest.generation && now.requested == latest.requested {
 		delete(c.reports, r)
 	} else {
 		c.queue.Add(r)
@@ -113,11 +113,11 @@ func (c *Controller) write(ctx context.Context, r reference) error {
 	return nil
 }
 
-// end lets an object go whose source has come to its end.
+// end removes the finalizer of an object whose source was removed.
 func (c *Controller) end(ctx context.Context, r reference) error {
 	c.mu.Lock()
 	delete(c.known, r)
-	delete(c.told, r)
+	delete(c.considered, r)
 	c.mu.Unlock()
 	if r.kind != Kind {
 		return nil
@@ -129,8 +129,8 @@ func (c *Controller) end(ctx context.Context, r reference) error {
 	return c.setFinalizers(ctx, u, slices.DeleteFunc(slices.Clone(u.GetFinalizers()), func(f string) bool { return f == Finalizer }))
 }
 
-// writeStatus writes the status of a GitOps object, if it is another one.
-func (c *Controller) writeStatus(ctx context.Context, r reference, said report) error {
+// writeStatus writes the status of a GitOps object, if it has changed.
+func (c *Controller) writeStatus(ctx context.Context, r reference, latest report) error {
 	u, err := c.get(r)
 	if err != nil || u == nil {
 		return err
@@ -139,7 +139,7 @@ func (c *Controller) writeStatus(ctx context.Context, r reference, said report) 
 	if err != nil {
 		return err
 	}
-	next := statusOf(o.Status, said)
+	next := statusOf(o.Status, latest)
 	if same(o.Status, next) {
 		return nil
 	}
@@ -153,12 +153,12 @@ func (c *Controller) writeStatus(ctx context.Context, r reference, said report) 
 	_, err = c.dynamic.Resource(gitOpsResource).Namespace(r.namespace).Patch(ctx, r.name, types.ApplyPatchType, data,
 		meta.PatchOptions{FieldManager: manager, Force: &force}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && u.GetUID() != "" && c.replaced(ctx, r, u) {
-		return nil // it has gone
+		return nil // it was deleted
 	}
 	return err
 }
 
-// replaced says whether an object is another one by now.
+// replaced reports whether an object was deleted or replaced by one of its name.
 func (c *Controller) replaced(ctx context.Context, r reference, u *unstructured.Unstructured) bool {
 	now, err := c.dynamic.Resource(gitOpsResource).Namespace(r.namespace).Get(ctx, r.name, meta.GetOptions{})
 	return apierrors.IsNotFound(err) || err == nil && now.GetUID() != u.GetUID()
@@ -179,27 +179,27 @@ func asJSON(s status) (v any, err error) {
 	return v, err
 }
 
-// statusOf is what a report says, after what was there before.
-func statusOf(before status, said report) status {
-	s := said.source.Status
+// statusOf returns the status for a report, which follows the status before.
+func statusOf(before status, latest report) status {
+	s := latest.source.Status
 	next := status{
-		ObservedGeneration: said.generation, LastAttemptedRevision: s.Attempted, LastAppliedRevision: s.Applied,
-		LastHandledReconcileAt: said.requested, Asks: s.PendingRemoval, History: before.History,
+		ObservedGeneration: latest.generation, LastAttemptedRevision: s.Attempted, LastAppliedRevision: s.Applied,
+		LastHandledReconcileAt: latest.requested, Asks: s.PendingRemoval, History: before.History,
 	}
-	if s.Applied != "" && s.Applied == said.artifact.Revision {
-		next.LastAppliedOriginRevision = said.artifact.Origin()
+	if s.Applied != "" && s.Applied == latest.artifact.Revision {
+		next.LastAppliedOriginRevision = latest.artifact.Origin()
 	} else if s.Applied == before.LastAppliedRevision {
 		next.LastAppliedOriginRevision = before.LastAppliedOriginRevision
 	}
 	for _, c := range s.Conditions {
 		next.Conditions = append(next.Conditions, meta.Condition{
 			Type: c.Type, Status: meta.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message,
-			LastTransitionTime: meta.NewTime(c.LastTransition.UTC().Truncate(time.Second)), ObservedGeneration: said.generation,
+			LastTransitionTime: meta.NewTime(c.LastTransition.UTC().Truncate(time.Second)), ObservedGeneration: latest.generation,
 		})
 	}
 	for i, m := range s.Messages {
 		if i == maxMessages-1 && len(s.Messages) > maxMessages {
-			next.Messages = append(next.Messages, fmt.Sprintf("and %d more: see tko gitops status %s", len(s.Messages)-i, said.source.Name))
+			next.Messages = append(next.Messages, fmt.Sprintf("and %d more: see tko gitops status %s", len(s.Messages)-i, latest.source.Name))
 			break
 		}
 		next.Messages = append(next.Messages, short(m))
@@ -210,36 +210,36 @@ func statusOf(before status, said report) status {
 			next.Inventory.Entries = append(next.Inventory.Entries, entry{Kind: i.Kind, Name: i.Name, ID: i.ID, Status: gitops.Short(i.Status, maxStatus)})
 		}
 	}
-	next.History = historyOf(before, next, said)
+	next.History = historyOf(before, next, latest)
 	return next
 }
 
 func short(text string) string { return gitops.Short(text, maxText) }
 
-// historyOf adds what came of a revision, once that is known.
-func historyOf(before, next status, said report) []snapshot {
-	ready := readyOf(said.source)
-	if next.LastAttemptedRevision == "" || said.artifact.Revision != next.LastAttemptedRevision || ready.Status == tko.ConditionUnknown || ready.Status == "" {
+// historyOf adds the result of a revision to the history, once it is known.
+func historyOf(before, next status, latest report) []snapshot {
+	ready := readyOf(latest.source)
+	if next.LastAttemptedRevision == "" || latest.artifact.Revision != next.LastAttemptedRevision || ready.Status == tko.ConditionUnknown || ready.Status == "" {
 		return before.History
 	}
 	all := slices.Clone(before.History)
-	at := meta.NewTime(said.source.Updated.UTC().Truncate(time.Second))
-	i := slices.IndexFunc(all, func(s snapshot) bool { return s.Digest == said.artifact.Digest && s.Status == ready.Reason })
-	if i == 0 && !at.After(all[0].Last.Time) && all[0].Metadata["revision"] == said.artifact.Revision {
+	at := meta.NewTime(latest.source.Updated.UTC().Truncate(time.Second))
+	i := slices.IndexFunc(all, func(s snapshot) bool { return s.Digest == latest.artifact.Digest && s.Status == ready.Reason })
+	if i == 0 && !at.After(all[0].Last.Time) && all[0].Metadata["revision"] == latest.artifact.Revision {
 		return before.History
 	}
-	one := snapshot{Digest: said.artifact.Digest, First: at, Status: ready.Reason, Metadata: map[string]string{"revision": said.artifact.Revision}}
+	one := snapshot{Digest: latest.artifact.Digest, First: at, Status: ready.Reason, Metadata: map[string]string{"revision": latest.artifact.Revision}}
 	if i >= 0 {
 		one = all[i]
 		all = slices.Delete(all, i, i+1)
 	}
 	one.Last, one.Total = at, one.Total+1
-	one.Metadata = map[string]string{"revision": said.artifact.Revision} // several have the same content
+	one.Metadata = map[string]string{"revision": latest.artifact.Revision} // several revisions may have the same content
 	all = slices.Insert(all, 0, one)
 	return all[:min(maxHistory, len(all))]
 }
 
-// readyOf is a source's condition Ready.
+// readyOf returns the Ready condition of a source; the zero value if there is none.
 func readyOf(s tko.Source) tko.Condition {
 	for _, c := range s.Status.Conditions {
 		if c.Type == tko.ConditionReady {

@@ -28,7 +28,7 @@ import (
 //go:embed crds/*.yaml
 var crds embed.FS
 
-// Install gives a cluster Flux's kinds.
+// Install installs the CRDs of Flux's kinds in a cluster.
 func Install(t testing.TB, c *kube.Cluster) {
 	t.Helper()
 	files, err := fs.Glob(crds, "crds/*.yaml")
@@ -46,29 +46,30 @@ func Install(t testing.TB, c *kube.Cluster) {
 	}
 }
 
-// Kept is how many artifacts of a source are kept, the newest included.
-const Kept = 2
+// Retained is how many artifacts of a source are served, the newest included.
+const Retained = 2
 
-// A Publisher offers artifacts.
+// A Publisher serves artifacts. It is safe for concurrent use.
 type Publisher struct {
 	client *dynamic.DynamicClient
 	server *httptest.Server
 
 	mu        sync.Mutex
-	kept      map[string][]string // paths by folder, the newest first
+	retained  map[string][]string // paths by folder, the newest first
 	artifacts map[string][]byte
-	asked     map[string]int // by path
-	broken    map[string]int // status to answer, by folder
+	requests  map[string]int // by path
+	broken    map[string]int // HTTP status of responses, by folder
 }
 
-// Start makes a Publisher for a cluster that has Flux's kinds.
+// Start starts a Publisher for a cluster that has Flux's kinds, until the test
+// ends.
 func Start(t testing.TB, c *kube.Cluster) *Publisher {
 	t.Helper()
 	client, err := dynamic.NewForConfig(c.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Publisher{client: client, kept: map[string][]string{}, artifacts: map[string][]byte{}, asked: map[string]int{}, broken: map[string]int{}}
+	p := &Publisher{client: client, retained: map[string][]string{}, artifacts: map[string][]byte{}, requests: map[string]int{}, broken: map[string]int{}}
 	p.server = httptest.NewServer(http.HandlerFunc(p.serve))
 	t.Cleanup(p.server.Close)
 	return p
@@ -76,7 +77,7 @@ func Start(t testing.TB, c *kube.Cluster) *Publisher {
 
 func (p *Publisher) serve(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	p.asked[r.URL.Path]++
+	p.requests[r.URL.Path]++
 	data, ok := p.artifacts[r.URL.Path]
 	status := p.broken[path.Dir(r.URL.Path)]
 	p.mu.Unlock()
@@ -102,7 +103,7 @@ func (s Source) resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: plural[s.Kind]}
 }
 
-// An Artifact is what a status says.
+// An Artifact is the artifact in the status of a Flux object.
 type Artifact struct {
 	URL            string            `json:"url"`
 	Path           string            `json:"path"`
@@ -113,7 +114,7 @@ type Artifact struct {
 	Metadata       map[string]string `json:"metadata,omitempty"`
 }
 
-// Create makes the object of a source, without a status, if there is none.
+// Create creates the object of a source, without a status, if there is none.
 func (p *Publisher) Create(t testing.TB, s Source) {
 	t.Helper()
 	specs := map[string]map[string]any{
@@ -130,7 +131,7 @@ func (p *Publisher) Create(t testing.TB, s Source) {
 	}
 }
 
-// Delete removes the object of a source.
+// Delete deletes the object of a source, if there is one.
 func (p *Publisher) Delete(t testing.TB, s Source) {
 	t.Helper()
 	if err := p.client.Resource(s.resource()).Namespace(s.Namespace).Delete(t.Context(), s.Name, meta.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -139,70 +140,70 @@ func (p *Publisher) Delete(t testing.TB, s Source) {
 }
 
 // Publish makes the newest commit of a repository the artifact of a source, and
-// answers it as it is in the source's status.
+// returns the artifact in the source's status.
 func (p *Publisher) Publish(t testing.TB, s Source, r *Repository) Artifact {
 	t.Helper()
 	commit := r.Head()
 	return p.Offer(t, s, "main@sha1:"+commit, r.Archive(commit), nil)
 }
 
-// Offer makes an archive the artifact of a source. Metadata is that of OCI
-// annotations.
+// Offer makes an archive the artifact of a source. metadata holds OCI annotations.
 func (p *Publisher) Offer(t testing.TB, s Source, revision string, archive []byte, metadata map[string]string) Artifact {
 	t.Helper()
-	a := p.Keep(s, revision, archive)
+	a := p.Retain(s, revision, archive)
 	a.Metadata = metadata
 	p.SetCondition(t, s, a)
 	return a
 }
 
-// Keep serves an archive, and no more what is too old. The source doesn't say
-// so yet.
-func (p *Publisher) Keep(s Source, revision string, archive []byte) Artifact {
+// Retain serves an archive, and stops serving archives that are too old. The
+// source's status doesn't change.
+func (p *Publisher) Retain(s Source, revision string, archive []byte) Artifact {
 	sum := sha256.Sum256(archive)
 	_, hash, _ := strings.Cut(revision, ":")
 	file := path.Join(s.folder(), hash+".tar.gz")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.artifacts[file] = archive
-	all := slices.DeleteFunc(p.kept[s.folder()], func(other string) bool { return other == file })
+	all := slices.DeleteFunc(p.retained[s.folder()], func(other string) bool { return other == file })
 	all = slices.Insert(all, 0, file)
-	for _, old := range all[min(Kept, len(all)):] {
+	for _, old := range all[min(Retained, len(all)):] {
 		delete(p.artifacts, old)
 	}
-	p.kept[s.folder()] = all[:min(Kept, len(all))]
+	p.retained[s.folder()] = all[:min(Retained, len(all))]
 	return Artifact{
 		URL: p.server.URL + file, Path: strings.TrimPrefix(file, "/"), Revision: revision, Digest: fmt.Sprintf("sha256:%x", sum),
 		LastUpdateTime: time.Now().UTC().Format(time.RFC3339), Size: len(archive),
 	}
 }
 
-// SetCondition sets the status of a source: it is ready with an artifact.
+// SetCondition sets the status of a source to ready, with an artifact.
 func (p *Publisher) SetCondition(t testing.TB, s Source, a Artifact) {
 	t.Helper()
 	p.Create(t, s)
 	p.status(t, s, map[string]any{"artifact": a, "conditions": []any{ready("True", "Succeeded", "stored artifact for revision "+a.Revision)}})
 }
 
-// Fail says that fetching fails. The artifact stays as it was.
+// Fail sets the status of a source to not ready. The artifact stays.
 func (p *Publisher) Fail(t testing.TB, s Source, message string) {
 	t.Helper()
 	p.Create(t, s)
 	p.status(t, s, map[string]any{"conditions": []any{ready("False", "GitOperationFailed", message)}})
 }
 
-// Break makes artifacts of a source be answered with a status, until it is 0.
+// Break makes requests for artifacts of a source fail with an HTTP status; 0 ends
+// that.
 func (p *Publisher) Break(s Source, status int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken[s.folder()] = status
 }
 
-// Requests says how often artifacts of a source were asked for.
+// Requests returns the number of requests for artifacts of a source.
 func (p *Publisher) Requests(s Source) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for file, count := range p.asked {
+	for file, count := range p.requests {
 		if path.Dir(file) == s.folder() {
 			n += count
 		}

@@ -21,7 +21,7 @@ type Repository struct {
 	Dir string // the work tree
 }
 
-// NewRepository makes a Repository without commits.
+// NewRepository creates a Repository without commits.
 func NewRepository(t testing.TB) *Repository {
 	t.Helper()
 	r := &Repository{t: t, Dir: t.TempDir()}
@@ -29,7 +29,7 @@ func NewRepository(t testing.TB) *Repository {
 	return r
 }
 
-// NewRepositoryWith makes a Repository with one commit.
+// NewRepositoryWith creates a Repository with one commit.
 func NewRepositoryWith(t testing.TB, files map[string]string) *Repository {
 	t.Helper()
 	r := NewRepository(t)
@@ -51,7 +51,7 @@ func (r *Repository) git(arguments ...string) []byte {
 }
 
 // Commit writes files, removes those whose content is empty, and commits. It
-// answers the commit.
+// returns the commit's hash.
 func (r *Repository) Commit(files map[string]string) string {
 	r.t.Helper()
 	for name, content := range files {
@@ -74,14 +74,14 @@ func (r *Repository) Commit(files map[string]string) string {
 	return r.Head()
 }
 
-// Head is the newest commit.
+// Head returns the hash of the newest commit.
 func (r *Repository) Head() string {
 	r.t.Helper()
 	return strings.TrimSpace(string(r.git("rev-parse", "HEAD")))
 }
 
-// ignored is what source-controller leaves out, unless .sourceignore says
-// otherwise. What belongs to git stays out in any case.
+// ignored are the files that source-controller leaves out, unless .sourceignore
+// includes them. ignoredAlways are git's own files, which it always leaves out.
 const (
 	ignoredAlways = ".git/\n.gitignore\n.gitmodules\n.gitattributes\n"
 	ignored       = `*.jpg
@@ -116,8 +116,8 @@ func patterns(text string) (all []gitignore.Pattern) {
 	return all
 }
 
-// Archive is the artifact of a commit: a gzipped archive of folders and regular
-// files, with the same modes and times whoever makes it.
+// Archive returns the artifact of a commit: a gzipped archive of folders and
+// regular files, with fixed modes and times, so that it is reproducible.
 func (r *Repository) Archive(commit string) []byte {
 	r.t.Helper()
 	wanted := ignored

@@ -1,4 +1,4 @@
-// Package manifest reads the entities that a revision of a source holds: YAML
-// manifests of tko.nephio.org/v1alpha1, as kubectl takes them. It reads and
-// checks, and asks nobody. Start reading at [Read].
+// Package manifest reads the entities of a revision of a source: YAML manifests
+// of tko.nephio.org/v1alpha1, as kubectl accepts them. It only reads and checks
+// files, and contacts no server. Start reading at [Read].
 package manifest

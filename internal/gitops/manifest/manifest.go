@@ -18,57 +18,56 @@ import (
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
-// What manifests are, and what they can say to us.
+// The API version of manifests, and their annotations.
 const (
 	Group      = "tko.nephio.org"
 	APIVersion = Group + "/v1alpha1"
-	// AnnotationAdopt set to "true" lets a source take over an entity that is
-	// there already and differs.
+	// AnnotationAdopt set to "true" lets a source take over an existing entity that
+	// differs.
 	AnnotationAdopt = "gitops.tko.nephio.org/adopt"
-	// AnnotationPrune set to "disabled" keeps the entity when its manifest
-	// leaves.
+	// AnnotationPrune set to "disabled" keeps the entity when its manifest is
+	// removed.
 	AnnotationPrune = "gitops.tko.nephio.org/prune"
 )
 
-// MaxName is how long the name of a Deployment's manifest may be.
+// MaxName is the most bytes of the name of a Deployment's manifest.
 const MaxName = 120
 
-// The bounds of what is read.
 const (
-	maxFile  = 32 << 20
+	maxFile  = 32 << 20 // bytes
 	maxFiles = 100_000
 )
 
-// A Manifest is an entity that should be.
+// A Manifest is the desired state of an entity.
 type Manifest struct {
 	File string
-	// Name is the ID, "type|name" of a plugin; of a deployment, the name of the
-	// manifest.
+	// Name is the ID of the entity, "type|name" of a plugin. For a deployment, it is
+	// the name of the manifest.
 	Name string
-	// Put is what it should be. A deployment has no ID and no origin yet.
+	// Put is the desired content. A deployment has no ID and no origin yet.
 	Put    tko.Put
-	Digest string // of all that it says
-	Adopt  bool   // take over what is there already
-	Keep   bool   // don't prune
+	Digest string // of Put
+	Adopt  bool   // take over an existing entity
+	Keep   bool   // don't delete the entity when the manifest is removed
 }
 
-// String names it in messages.
+// String names the manifest in messages.
 func (m Manifest) String() string { return fmt.Sprintf("%s: %s %q", m.File, m.Put.Kind, m.Name) }
 
-// Read reads the manifests below a folder, "." or "" for all, sorted in the
-// order in which they can be applied: plugins, templates, sites, deployments,
-// each by name. What isn't of our group is passed over. The error is an
-// ErrInvalid, names files, and is joined of one for each that is wrong.
+// Read reads the manifests below a folder, "." or "" for all, in the order in
+// which they can be applied: plugins, templates, sites, deployments, each by name.
+// It skips resources of other groups. The error is an ErrInvalid that joins the
+// problems, each with its file.
 func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 	folder = path.Clean(folder)
 	if folder = strings.TrimPrefix(folder, "/"); folder == "" {
 		folder = "."
 	}
 	if !fs.ValidPath(folder) {
-		return nil, tko.Errorf(tko.ErrInvalid, "the path %q leads out of the source", folder)
+		return nil, tko.Errorf(tko.ErrInvalid, "path %q leads out of the source", folder)
 	}
 	if info, err := fs.Stat(fsys, folder); err != nil || !info.IsDir() {
-		return nil, tko.Errorf(tko.ErrInvalid, "there is no folder %q in this revision", folder)
+		return nil, tko.Errorf(tko.ErrInvalid, "folder %q: not found in this revision", folder)
 	}
 	var manifests []Manifest
 	var wrong []error
@@ -84,7 +83,7 @@ func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 			return nil
 		}
 		if files++; files > maxFiles {
-			return tko.Errorf(tko.ErrInvalid, "there are more than %d files: use a path that holds fewer", maxFiles)
+			return tko.Errorf(tko.ErrInvalid, "there are more than %d files: use a path with fewer", maxFiles)
 		}
 		if ext := path.Ext(name); !d.Type().IsRegular() || ext != ".yaml" && ext != ".yml" {
 			return nil
@@ -109,7 +108,7 @@ func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 	return manifests, errors.Join(wrong...)
 }
 
-// Order is that in which kinds are applied.
+// Order lists the kinds in the order in which they are applied.
 var Order = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment}
 
 func compare(a, b Manifest) int {
@@ -132,7 +131,7 @@ func readFile(fsys fs.FS, name string) ([]Manifest, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if bytes.HasPrefix(data, []byte(pointer)) {
-		return nil, tko.Errorf(tko.ErrInvalid, "%s: it is kept in Git LFS, and only its pointer is here: keep manifests in git itself", name)
+		return nil, tko.Errorf(tko.ErrInvalid, "%s: the revision holds only a Git LFS pointer: store manifests in git itself", name)
 	}
 	if !bytes.Contains(data, []byte(Group)) {
 		return nil, nil
@@ -140,7 +139,7 @@ func readFile(fsys fs.FS, name string) ([]Manifest, error) {
 	resources, err := krm.Decode(krm.YAML, data, krm.Limits{})
 	if err != nil {
 		if !ours(data) {
-			return nil, nil // a Helm template, say, that mentions us
+			return nil, nil // for example a Helm template that mentions the group
 		}
 		return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
 	}
@@ -168,17 +167,17 @@ func readFile(fsys fs.FS, name string) ([]Manifest, error) {
 	return manifests, errors.Join(wrong...)
 }
 
-// pointer is how a file begins whose content is kept in Git LFS.
+// pointer begins a file whose content is stored in Git LFS.
 const pointer = "version https://git-lfs.github.com/spec/"
 
-// ours says whether a file that can't be read looks as if a manifest of ours
-// were in it: passing it over would remove what it is of.
+// ours reports whether a file that can't be parsed seems to hold a manifest of the
+// group. Skipping it would delete its entity.
 func ours(data []byte) bool { return apiVersion.Match(data) }
 
 var apiVersion = regexp.MustCompile(`(^|[\s{,"'-])apiVersion["']?\s*:\s*["']?` + regexp.QuoteMeta(Group) + `/`)
 
-// unlisted are resources, and those in lists of Kubernetes, as kubectl prints
-// them.
+// unlisted returns the resources with Kubernetes Lists, as kubectl prints them,
+// replaced by their items.
 func unlisted(resources []krm.Resource) (all []krm.Resource, err error) {
 	for _, r := range resources {
 		items, ok := r["items"].([]any)
@@ -189,7 +188,7 @@ func unlisted(resources []krm.Resource) (all []krm.Resource, err error) {
 		for i, item := range items {
 			of, ok := item.(map[string]any)
 			if !ok {
-				return nil, fmt.Errorf("items[%d] of the List is no map: write a resource, with apiVersion and kind", i)
+				return nil, fmt.Errorf("items[%d] of the List is not a map: write a resource, with apiVersion and kind", i)
 			}
 			all = append(all, krm.Resource(of))
 		}
@@ -197,14 +196,14 @@ func unlisted(resources []krm.Resource) (all []krm.Resource, err error) {
 	return all, nil
 }
 
-// read reads a manifest; nil for one of the group that is for somebody else.
+// read reads a manifest; nil for a GitOps object.
 func read(r krm.Resource) (*Manifest, error) {
 	gvk := r.GVK()
 	if gvk.Kind == "GitOps" {
-		return nil, nil // how the source is read, not what it holds
+		return nil, nil // it configures a source: see package flux
 	}
 	if gvk.APIVersion() != APIVersion {
-		return nil, fmt.Errorf("the version %q isn't known: use %s", gvk.Version, APIVersion)
+		return nil, fmt.Errorf("unknown version %q: use %s", gvk.Version, APIVersion)
 	}
 	m := &Manifest{}
 	var err error
@@ -218,7 +217,7 @@ func read(r krm.Resource) (*Manifest, error) {
 	case "Plugin":
 		err = m.plugin(r)
 	default:
-		return nil, fmt.Errorf("the kind %q isn't known: use Template, Site, Deployment or Plugin", gvk.Kind)
+		return nil, fmt.Errorf("unknown kind %q: use Template, Site, Deployment or Plugin", gvk.Kind)
 	}
 	if err != nil {
 		return nil, err
@@ -260,12 +259,12 @@ func flag(r krm.Resource, name, yes, no string) (bool, error) {
 	case "", no:
 		return false, nil
 	default:
-		return false, fmt.Errorf("the annotation %s is %q: use %q or %q", name, value, yes, no)
+		return false, fmt.Errorf("annotation %s is %q: use %q or %q", name, value, yes, no)
 	}
 }
 
-// labels are the metadata, as in the Kubernetes API: escaped, or as they are
-// written. Those with a prefix, which tools set, are none.
+// labels returns the metadata in labels, escaped as in the Kubernetes API or
+// plain. It skips labels with a prefix, which tools set.
 func labels(r krm.Resource) (map[string]string, error) {
 	value, ok := r.Get("metadata", "labels")
 	if !ok || value == nil {
@@ -273,13 +272,13 @@ func labels(r krm.Resource) (map[string]string, error) {
 	}
 	pairs, ok := value.(map[string]any)
 	if !ok {
-		return nil, errors.New("metadata.labels is no map: write keys and values below it")
+		return nil, errors.New("metadata.labels is not a map: write keys and values below it")
 	}
 	metadata := make(map[string]string, len(pairs))
 	for key, value := range pairs {
 		text, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("metadata.labels: %q is no string: quote it", key)
+			return nil, fmt.Errorf("metadata.labels: %q is not a string: quote it", key)
 		}
 		if k, v, _ := kubename.Metadata(key, text); k != "" {
 			metadata[k] = v
@@ -288,7 +287,8 @@ func labels(r krm.Resource) (map[string]string, error) {
 	return metadata, nil
 }
 
-// identity is the ID that a manifest says, in its spec or by its name.
+// identity returns the ID in a manifest: from a field of its spec, or from its
+// name. If both are set, they must agree.
 func identity(r krm.Resource, spec map[string]any, field string) (string, error) {
 	id, err := text(spec, field)
 	if err != nil {
@@ -296,7 +296,7 @@ func identity(r krm.Resource, spec map[string]any, field string) (string, error)
 	}
 	name := r.Name()
 	if name == "" && id == "" {
-		return "", fmt.Errorf("it has neither metadata.name nor spec.%s: give it one", field)
+		return "", fmt.Errorf("metadata.name and spec.%s are both empty: set one", field)
 	}
 	if name == "" {
 		return id, nil
@@ -314,7 +314,7 @@ func identity(r krm.Resource, spec map[string]any, field string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	return "", fmt.Errorf("metadata.name and spec.%s are of different ones: leave metadata.name out, or write %q", field, escaped)
+	return "", fmt.Errorf("metadata.name and spec.%s differ: leave metadata.name out, or write %q", field, escaped)
 }
 
 func (m *Manifest) template(r krm.Resource) error {
@@ -359,7 +359,7 @@ func (m *Manifest) deployment(r krm.Resource) error {
 	}
 	m.Name = r.Name()
 	if m.Name == "" || len(m.Name) > MaxName || strings.ContainsFunc(m.Name, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return fmt.Errorf("metadata.name is what the deployment stays the same by: use 1 to %d visible ASCII characters", MaxName)
+		return fmt.Errorf("metadata.name identifies the deployment: use 1 to %d visible ASCII characters", MaxName)
 	}
 	for field, to := range map[string]*string{
 		"deploymentId": new(string), "parentDeploymentId": (*string)(&m.Put.Parent), "templateId": (*string)(&m.Put.Template), "siteId": (*string)(&m.Put.Site),
@@ -368,7 +368,7 @@ func (m *Manifest) deployment(r krm.Resource) error {
 			return err
 		}
 		if field == "deploymentId" && *to != "" {
-			return errors.New("spec.deploymentId is TKO's to give: leave it out, metadata.name says which deployment it is")
+			return errors.New("spec.deploymentId is assigned by TKO: leave it out, metadata.name identifies the deployment")
 		}
 	}
 	m.Put.Kind = tko.KindDeployment
@@ -393,7 +393,7 @@ func (m *Manifest) plugin(r krm.Resource) error {
 		named, err := kubename.Unescape(r.Name())
 		typ, name, ok := tko.SplitPluginID(named)
 		if err != nil || !ok || p.Type != "" && p.Type != typ || p.Name != "" && p.Name != name {
-			return errors.New("it isn't said which plugin it is: give spec.type and spec.pluginId, and leave metadata.name out")
+			return errors.New("the plugin has no type or name: set spec.type and spec.pluginId, and leave metadata.name out")
 		}
 		p.Type, p.Name = typ, name
 	}

@@ -24,7 +24,7 @@ func read(t *testing.T, folder string, files map[string]string) ([]manifest.Mani
 
 const head = "apiVersion: tko.nephio.org/v1alpha1\nkind: "
 
-func TestRead(t *testing.T) {
+func TestReadReturnsEntitiesInTheirOrder(t *testing.T) {
 	t.Parallel()
 	got, err := read(t, "", map[string]string{
 		"z.yaml": head + "Deployment\nmetadata: {name: one, labels: {a-002fb: c-002dd, region: eu-west-1, app.kubernetes.io/name: x}}\nspec: {templateId: t, siteId: s, parentDeploymentId: p}\n---\n" +
@@ -66,7 +66,7 @@ func TestRead(t *testing.T) {
 
 // The digest says whether a manifest changed in what it says, and in nothing
 // else.
-func TestDigest(t *testing.T) {
+func TestDigestChangesWithTheContent(t *testing.T) {
 	t.Parallel()
 	digest := func(text string) string {
 		t.Helper()
@@ -97,14 +97,14 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-func TestWrong(t *testing.T) {
+func TestReadNamesFileAndRemedyOfInvalidManifests(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ text, says string }{
 		"kind":             {head + "Siet\nspec: {siteId: s}\n", "Template, Site, Deployment or Plugin"},
-		"field":            {head + "Site\nspec: {siteID: s}\n", "spec.siteID isn't known"},
+		"field":            {head + "Site\nspec: {siteID: s}\n", "unknown field spec.siteID"},
 		"root field":       {head + "Site\nsepc: {}\n", `"sepc"`},
 		"namespace":        {head + "Site\nmetadata: {namespace: x}\nspec: {siteId: s}\n", "namespace"},
-		"no name":          {head + "Site\n", "spec.siteId: give it one"},
+		"no name":          {head + "Site\n", "metadata.name and spec.siteId are both empty"},
 		"two names":        {head + "Site\nmetadata: {name: a}\nspec: {siteId: b/c}\n", `"b-002fc"`},
 		"alphabet":         {head + "Site\nspec: {siteId: 'a b'}\n", "a b"},
 		"number":           {head + "Site\nmetadata: {labels: {a: 1}}\nspec: {siteId: s}\n", "quote it"},

@@ -8,16 +8,16 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// specOf is the spec of a manifest, in which there may be the given fields.
+// specOf returns the spec of a manifest, which may have the given fields only.
 func specOf(r krm.Resource, fields ...string) (map[string]any, error) {
 	for key := range r {
 		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec", "status"}, key) {
-			return nil, fmt.Errorf("the field %q isn't known: use metadata and spec", key)
+			return nil, fmt.Errorf("unknown field %q: use metadata and spec", key)
 		}
 	}
 	if metadata, ok := r["metadata"].(map[string]any); ok {
 		if _, ok := metadata["namespace"]; ok {
-			return nil, errors.New("metadata.namespace: there are no namespaces, leave it out")
+			return nil, errors.New("metadata.namespace: TKO has no namespaces, leave it out")
 		}
 	}
 	value, ok := r["spec"]
@@ -26,11 +26,11 @@ func specOf(r krm.Resource, fields ...string) (map[string]any, error) {
 	}
 	spec, ok := value.(map[string]any)
 	if !ok {
-		return nil, errors.New("spec is no map: give it fields, such as templateId: NAME")
+		return nil, errors.New("spec is not a map: give it fields, such as templateId: NAME")
 	}
 	for key := range spec {
 		if !slices.Contains(fields, key) {
-			return nil, fmt.Errorf("spec.%s isn't known: use %q", key, fields)
+			return nil, fmt.Errorf("unknown field spec.%s: use %q", key, fields)
 		}
 	}
 	return spec, nil
@@ -43,7 +43,7 @@ func text(spec map[string]any, field string) (string, error) {
 	case string:
 		return value, nil
 	default:
-		return "", fmt.Errorf("spec.%s is no string: quote it", field)
+		return "", fmt.Errorf("spec.%s is not a string: quote it", field)
 	}
 }
 
@@ -54,7 +54,7 @@ func list(spec map[string]any, field string) ([]any, error) {
 	}
 	items, ok := value.([]any)
 	if !ok {
-		return nil, fmt.Errorf("spec.%s is no list: begin each element with -", field)
+		return nil, fmt.Errorf("spec.%s is not a list: begin each element with -", field)
 	}
 	return items, nil
 }
@@ -68,7 +68,7 @@ func texts(spec map[string]any, field string) ([]string, error) {
 	for i, item := range items {
 		value, ok := item.(string)
 		if !ok {
-			return nil, fmt.Errorf("spec.%s[%d] is no string: quote it", field, i)
+			return nil, fmt.Errorf("spec.%s[%d] is not a string: quote it", field, i)
 		}
 		all = append(all, value)
 	}
@@ -82,13 +82,13 @@ func pairs(spec map[string]any, field string) (map[string]string, error) {
 	}
 	m, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("spec.%s is no map: write its keys and values below it", field)
+		return nil, fmt.Errorf("spec.%s is not a map: write its keys and values below it", field)
 	}
 	all := make(map[string]string, len(m))
 	for key, value := range m {
 		text, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("spec.%s.%s is no string: quote it", field, key)
+			return nil, fmt.Errorf("spec.%s.%s is not a string: quote it", field, key)
 		}
 		all[key] = text
 	}
@@ -104,14 +104,14 @@ func triggers(spec map[string]any) ([]krm.GVK, error) {
 	for i, item := range items {
 		m, ok := item.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("spec.triggers[%d] is no map of group, version and kind", i)
+			return nil, fmt.Errorf("spec.triggers[%d] is not a map: give it group, version and kind", i)
 		}
 		var gvk krm.GVK
 		for key, value := range m {
 			text, ok := value.(string)
 			switch {
 			case !ok:
-				return nil, fmt.Errorf("spec.triggers[%d].%s is no string: quote it", i, key)
+				return nil, fmt.Errorf("spec.triggers[%d].%s is not a string: quote it", i, key)
 			case key == "group":
 				gvk.Group = text
 			case key == "version":
@@ -119,7 +119,7 @@ func triggers(spec map[string]any) ([]krm.GVK, error) {
 			case key == "kind":
 				gvk.Kind = text
 			default:
-				return nil, fmt.Errorf("spec.triggers[%d].%s isn't known: use group, version and kind", i, key)
+				return nil, fmt.Errorf("unknown field spec.triggers[%d].%s: use group, version and kind", i, key)
 			}
 		}
 		all = append(all, gvk)
@@ -127,7 +127,7 @@ func triggers(spec map[string]any) ([]krm.GVK, error) {
 	return all, nil
 }
 
-// packageOf is spec.package.resources.
+// packageOf returns spec.package.resources.
 func packageOf(spec map[string]any) (krm.Package, error) {
 	value, ok := spec["package"]
 	if !ok || value == nil {
@@ -135,22 +135,22 @@ func packageOf(spec map[string]any) (krm.Package, error) {
 	}
 	m, ok := value.(map[string]any)
 	if !ok {
-		return nil, errors.New("spec.package is no map: give it resources: […]")
+		return nil, errors.New("spec.package is not a map: give it resources: […]")
 	}
 	for key := range m {
 		if key != "resources" {
-			return nil, fmt.Errorf("spec.package.%s isn't known: use resources", key)
+			return nil, fmt.Errorf("unknown field spec.package.%s: use resources", key)
 		}
 	}
 	items, err := list(m, "resources")
 	if err != nil {
-		return nil, errors.New("spec.package.resources is no list: begin each resource with - ")
+		return nil, errors.New("spec.package.resources is not a list: begin each resource with - ")
 	}
 	var p krm.Package
 	for i, item := range items {
 		r, ok := item.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("spec.package.resources[%d] is no map: write a resource, with apiVersion and kind", i)
+			return nil, fmt.Errorf("spec.package.resources[%d] is not a map: write a resource, with apiVersion and kind", i)
 		}
 		p = append(p, krm.Resource(r))
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Apply does what is planned, until something fails: the error names it. save
-// keeps the inventory: before anything is created, so that nothing that was
-// created is forgotten, and after everything. What was done is answered, too,
-// if there is an error.
+// Apply applies the plan until an action fails: the error names the entity. It
+// calls save with the inventory before it creates entities, so that none is lost
+// after a crash, and at the end. It returns the operations that were done, also
+// with an error.
 func (p *Plan) Apply(ctx context.Context, client Writer, revision string, save func(ctx context.Context, items []tko.SourceItem) error) ([]tko.SourceOperation, error) {
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: AuthorOf(p.policy.Source), Why: revision})
 	r := &run{client: client, source: p.policy.Source, revision: revision, items: map[key]tko.SourceItem{}}
@@ -25,17 +25,17 @@ func (p *Plan) Apply(ctx context.Context, client Writer, revision string, save f
 	}
 	if r.announce(p.Actions) {
 		if err := save(ctx, r.inventory()); err != nil {
-			return nil, fmt.Errorf("keep the inventory: %w", err)
+			return nil, fmt.Errorf("save the inventory: %w", err)
 		}
 	}
 	err := r.all(ctx, p.Actions)
 	if saveErr := save(ctx, r.inventory()); saveErr != nil {
-		err = errors.Join(err, fmt.Errorf("keep the inventory: %w", saveErr))
+		err = errors.Join(err, fmt.Errorf("save the inventory: %w", saveErr))
 	}
 	return r.done, err
 }
 
-// A run does what is planned.
+// A run is one application of a plan.
 type run struct {
 	client   Writer
 	source   string
@@ -46,7 +46,8 @@ type run struct {
 	done  []tko.SourceOperation
 }
 
-// announce notes what is about to be ours.
+// announce adds entities that are about to be created or adopted to the inventory,
+// as pending.
 func (r *run) announce(actions []Action) (news bool) {
 	for _, a := range actions {
 		k := key{a.Kind, a.Name}
@@ -69,8 +70,8 @@ func (r *run) inventory() []tko.SourceItem {
 	return items
 }
 
-// all does the actions: those of a kind at the same time, unless they may refer
-// to each other.
+// all applies the actions: those of one kind concurrently, kind after kind,
+// because entities may refer to those of earlier kinds.
 func (r *run) all(ctx context.Context, actions []Action) error {
 	for len(actions) > 0 {
 		first := actions[0]
@@ -114,7 +115,7 @@ func (r *run) one(ctx context.Context, a Action) error {
 		result, err = r.client.PutEntity(ctx, a.put)
 		item.ID, item.Revision, item.Digest = result.ID, result.Revision, a.manifest.Digest
 		if a.Kind == tko.KindDeployment && err == nil && !result.Created && a.put.ID == "" {
-			item.Digest = "" // made before we were interrupted, perhaps from something older: looked at again
+			item.Digest = "" // created before an interruption, perhaps from an older manifest: compare it again
 		}
 		if a.manifest.Keep {
 			item.Status = statusKeep
@@ -131,8 +132,8 @@ func (r *run) one(ctx context.Context, a Action) error {
 	return err
 }
 
-// remove deletes an entity with as many descendants as the budget was charged
-// with, at most. The count is confirmed, because the budget bounds it.
+// remove deletes an entity. It refuses to delete more descendants than were
+// charged to the budget. It confirms the count, because the budget bounds it.
 func (r *run) remove(ctx context.Context, a Action) error {
 	if a.With > 0 {
 		would, err := r.client.RemoveEntity(ctx, a.Kind, a.ID, true)
@@ -140,7 +141,7 @@ func (r *run) remove(ctx context.Context, a Action) error {
 			return err
 		}
 		if would.Descendants > a.With {
-			return tko.Errorf(tko.ErrConflict, "it has %d descendants by now, and was planned to go with %d: the next plan counts them", would.Descendants, a.With)
+			return tko.Errorf(tko.ErrConflict, "it has %d descendants now, and the plan counted %d: the next plan counts them again", would.Descendants, a.With)
 		}
 		ctx = tko.WithConfirmation(ctx, would.Count)
 	}
@@ -148,8 +149,8 @@ func (r *run) remove(ctx context.Context, a Action) error {
 	return err
 }
 
-// find answers the ID of a deployment of which only the origin is known. The
-// API answers what has an origin by creating it, unless it is there.
+// find returns the ID of a deployment of which only the origin is known. The API
+// returns the ID of an origin only by creating its deployment, unless it exists.
 func (r *run) find(ctx context.Context, name string) (id string, err error) {
 	found, err := r.client.PutEntity(ctx, tko.Put{Kind: tko.KindDeployment, Origin: OriginOf(r.source, name)})
 	return found.ID, err

@@ -1,4 +1,4 @@
-// Package plan decides by difference what a revision of a source changes in
-// TKO, and does it. [Make] asks and changes nothing, so that the same code says
-// what would happen; [Plan.Apply] does it, in the order in which it can be done.
+// Package plan computes the changes that a revision of a source makes in TKO, and
+// applies them. [Make] only reads and makes dry runs, so the same code previews a
+// revision; [Plan.Apply] applies the changes in the order of their dependencies.
 package plan

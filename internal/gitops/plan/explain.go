@@ -16,34 +16,33 @@ import (
 )
 
 const (
-	maxChanges = 20  // of one entity are told
+	maxChanges = 20  // shown for one entity
 	maxChange  = 300 // bytes of one
 )
 
-// Bounded is as much of what changes as people read: the first ones, each not
-// too long, and how many more there are.
+// Bounded returns the first 20 changes, each of 300 bytes at most, and the number
+// of the others.
 func Bounded(changes iter.Seq[string]) []string {
-	var told []string
+	var shown []string
 	more := 0
 	for change := range changes {
-		if len(told) == maxChanges {
+		if len(shown) == maxChanges {
 			more++
 			continue
 		}
 		if len(change) > maxChange {
 			change = strings.ToValidUTF8(change[:maxChange], "") + "…"
 		}
-		told = append(told, change)
+		shown = append(shown, change)
 	}
 	if more > 0 {
-		told = append(told, fmt.Sprintf("and %d more", more))
+		shown = append(shown, fmt.Sprintf("and %d more", more))
 	}
-	return told
+	return shown
 }
 
-// Explain sets the Changes of all actions that change something that is there.
-// It reads what is there whole, so it is for people who look at a plan, not for
-// those who carry it out.
+// Explain sets the Changes of all actions on existing entities. It reads these
+// entities completely, so it is for previews, not for Apply.
 func (p *Plan) Explain(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(asks)
@@ -55,7 +54,7 @@ func (p *Plan) Explain(ctx context.Context) error {
 		group.Go(func() error {
 			err := p.maker.explain(ctx, a)
 			if err != nil {
-				return fmt.Errorf("what changes of %s %q: %w", a.Kind, a.Name, err)
+				return fmt.Errorf("compare %s %q: %w", a.Kind, a.Name, err)
 			}
 			return nil
 		})
@@ -63,9 +62,9 @@ func (p *Plan) Explain(ctx context.Context) error {
 	return group.Wait()
 }
 
-// content is what an entity says.
+// content is the content of an entity.
 type content struct {
-	fields   map[string]any // beside the others
+	fields   map[string]any // other than metadata and package
 	metadata map[string]string
 	pkg      krm.Package
 }
@@ -73,7 +72,7 @@ type content struct {
 func (m *maker) explain(ctx context.Context, a *Action) error {
 	is, err := m.content(ctx, a)
 	if errors.Is(err, tko.ErrNotFound) {
-		return nil // somebody removed it since
+		return nil // it was deleted concurrently
 	}
 	if err != nil {
 		return err
@@ -86,7 +85,7 @@ func (m *maker) explain(ctx context.Context, a *Action) error {
 	return nil
 }
 
-// changes tells what makes one content of another.
+// changes returns the differences between two contents, as text.
 func (c content) changes(to content) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for d := range krm.Differences(c.fields, to.fields) {
@@ -111,9 +110,9 @@ func metadataField(metadata map[string]string) krm.Resource {
 	return krm.Resource{"metadata": values}
 }
 
-// content is what an entity says that is there. That of a deployment is what
-// the source made it from, if that is still known: what it became since, when it
-// was prepared, is no change of the source.
+// content returns the content of an existing entity. For a deployment, it is the
+// revision that the source created, if that is still stored: later changes by
+// preparation are no changes of the source.
 func (m *maker) content(ctx context.Context, a *Action) (content, error) {
 	switch a.Kind {
 	case tko.KindTemplate:
@@ -135,14 +134,14 @@ func (m *maker) content(ctx context.Context, a *Action) (content, error) {
 		d := now
 		if item.Revision > 0 && item.Revision < now.Stamp.Revision {
 			if d, err = m.client.Deployment(ctx, now.ID, item.Revision); err != nil {
-				d = now // collected by now
+				d = now // the revision is not stored any more
 			}
 		}
 		return content{fields: placeFields(now.Template, now.Site), metadata: d.Metadata, pkg: d.Package}, nil
 	}
 }
 
-// next is what an entity will say.
+// next returns the content of an entity after the plan.
 func (m *maker) next(ctx context.Context, a *Action) (content, error) {
 	put := a.put
 	c := content{fields: map[string]any{}, pkg: put.Package}
@@ -168,7 +167,7 @@ func (m *maker) next(ctx context.Context, a *Action) (content, error) {
 	return c, nil
 }
 
-// template is a template as it will be.
+// template returns the package and metadata of a template after the plan.
 func (m *maker) template(ctx context.Context, id tko.TemplateID) (krm.Package, map[string]string, error) {
 	if id == "" {
 		return nil, nil, nil

@@ -10,38 +10,38 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Lister reads many at once.
+// Lister lists entities.
 type Lister interface {
-	// Templates, Sites and Deployments answer what there is, in the order of IDs.
+	// Templates, Sites and Deployments return the selected entities, ordered by ID.
 	Templates(ctx context.Context, s tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error]
 	Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error]
 	Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error]
 }
 
 const (
-	// many is from how many entities of a kind on they are read in a list: what
-	// a list costs doesn't pay for fewer.
+	// many is the least number of entities of a kind for which a list is cheaper
+	// than single requests.
 	many = 50
-	// worth is how many entities of others a list may have for each of ours:
-	// beyond that, it is cheaper to ask for ours one by one.
+	// worth is the most entities that a list may read for each wanted one: beyond
+	// that, single requests are cheaper.
 	worth = 10
 )
 
-// gather reads what the plan needs to know in lists, where that is cheaper than
-// to ask for one after the other.
+// gather reads the entities that the plan needs in lists, where that is cheaper
+// than single requests.
 func (m *maker) gather(ctx context.Context) error {
 	for kind, ids := range m.needs() {
 		if len(ids) < many {
 			continue
 		}
 		if err := m.list(ctx, kind, ids); err != nil {
-			return fmt.Errorf("list what is there of kind %s: %w", kind, err)
+			return fmt.Errorf("list entities of kind %s: %w", kind, err)
 		}
 	}
 	return nil
 }
 
-// needs are the IDs of the entities that the plan is about, by kind.
+// needs returns the IDs of the entities that the plan reads, by kind.
 func (m *maker) needs() map[tko.Kind]map[string]key {
 	needs := map[tko.Kind]map[string]key{tko.KindTemplate: {}, tko.KindSite: {}, tko.KindDeployment: {}}
 	add := func(k key) {
@@ -64,12 +64,12 @@ func (m *maker) needs() map[tko.Kind]map[string]key {
 	return needs
 }
 
-// list notes what a list has of some IDs. It ends early if there is too much
-// else in it; then what wasn't seen stays unknown.
+// list reads the entities with some IDs in one list. It stops early if the list
+// holds too many others; entities that weren't reached then stay unknown.
 func (m *maker) list(ctx context.Context, kind tko.Kind, ids map[string]key) error {
 	sorted := slices.Sorted(maps.Keys(ids))
 	first, last := sorted[0], sorted[len(sorted)-1]
-	// A text without its end sorts just before it.
+	// The ID without its last byte sorts before it.
 	options := tko.ListOptions{Window: tko.Window{After: first[:len(first)-1]}}
 	found := make(map[key]*entity, len(ids))
 	seen := 0
@@ -90,7 +90,7 @@ func (m *maker) list(ctx context.Context, kind tko.Kind, ids map[string]key) err
 	}
 	for _, k := range ids {
 		if found[k] == nil {
-			found[k] = nil // it isn't there
+			found[k] = nil // it doesn't exist
 		}
 	}
 	m.note(found)

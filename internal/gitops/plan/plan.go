@@ -18,55 +18,56 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Reader is what a plan is made from.
+// Reader reads the entities that a plan is made from.
 type Reader interface {
-	// Template, Site, Deployment and Plugin answer what is there now for
-	// revision 0, ErrNotFound if nothing is.
+	// Template, Site, Deployment and Plugin return an entity; for revision 0 the
+	// newest one. The error is an ErrNotFound if there is none.
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
 	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
-	// Sources answers all, with what they own.
+	// Sources returns all sources, with their inventories.
 	Sources(ctx context.Context) ([]tko.Source, error)
 }
 
-// Writer is what a plan changes, or would.
+// Writer writes the changes of a plan, or makes dry runs of them.
 type Writer interface {
-	// PutEntity makes an entity be as said, or with DryRun says whether it is.
+	// PutEntity creates or replaces an entity. With DryRun it only validates it and
+	// reports whether it would change.
 	PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
-	// RemoveEntity deletes an entity, or with dryRun says how many would go.
+	// RemoveEntity deletes an entity. With dryRun it only counts what it would
+	// delete.
 	RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
 }
 
-// Client is what is needed of the data controller.
+// Client is the part of the data controller's API that plans use.
 type Client interface {
 	Reader
 	Lister
 	Writer
 }
 
-// Policy is what a source may do.
+// Policy limits the changes of a source.
 type Policy struct {
 	Source  string // its name
-	Prune   bool   // remove what left the source
-	Adopt   bool   // take over what is there already, whatever it is
+	Prune   bool   // delete entities whose manifests were removed
+	Adopt   bool   // take over existing entities, even if they differ
 	Budget  Budget
-	Approve string // digest of a removal beyond the budget that somebody approved
+	Approve string // digest of the approved removal that exceeds the budget
 }
 
-// A Budget says how much may be removed without asking: what is beyond both is
-// not.
+// A Budget limits removals: one that exceeds both limits needs an approval.
 type Budget struct {
-	Percent  int // of what the source owns
+	Percent  int // of the entities of the source
 	Entities int
 }
 
-// DefaultBudget is that of a source that has none.
+// DefaultBudget is the budget of sources that set none.
 var DefaultBudget = Budget{Percent: 50, Entities: 20}
 
 func (b Budget) over(n, total int) bool { return n > b.Entities && n*100 > b.Percent*total }
 
-// What is done.
+// The verbs of actions.
 const (
 	Create = "create"
 	Update = "update"
@@ -74,24 +75,24 @@ const (
 	Delete = "delete"
 )
 
-// An Action is one thing to do.
+// An Action is one change of an entity.
 type Action struct {
 	Verb   string
 	Kind   tko.Kind
 	Name   string
-	ID     string // what is there has
-	File   string // that asks for it
-	Reason string // if it isn't plain
-	With   int    // how many others go with what is deleted
-	// Changes tell people what changes of what is there: see Explain.
+	ID     string // of the existing entity
+	File   string // that holds the manifest; "" for removals
+	Reason string // "" if the manifest is the reason
+	With   int    // number of descendants that are deleted, too
+	// Changes describe the differences from the existing entity: see Explain.
 	Changes []string
 
 	manifest *manifest.Manifest
 	put      tko.Put
-	changes  bool // what is there
+	changes  bool // the existing entity differs
 }
 
-// String tells people.
+// String describes the action for users.
 func (a Action) String() string {
 	s := fmt.Sprintf("%s %s %q", a.Verb, a.Kind, a.Name)
 	if a.With > 0 {
@@ -103,25 +104,25 @@ func (a Action) String() string {
 	return s
 }
 
-// A Plan is what is to be done.
+// A Plan is a list of changes.
 type Plan struct {
-	Actions  []Action         // in their order
+	Actions  []Action         // in the order in which they are applied
 	Held     []Action         // removals that wait for an approval
-	Asks     string           // digest of what is held; "" if nothing is
-	Messages []string         // what is left alone, and why
-	Items    []tko.SourceItem // the inventory as it is now, without what is gone
+	Asks     string           // digest of the held removals; "" if there are none
+	Messages []string         // entities that stay unchanged, and why
+	Items    []tko.SourceItem // the current inventory, without entities that no longer exist
 
 	policy Policy
 	maker  *maker
 }
 
-// Changes says how much is to be done, and waits.
+// Changes returns the number of actions, including held ones.
 func (p *Plan) Changes() int { return len(p.Actions) + len(p.Held) }
 
-// AuthorOf is who writes for a source.
+// AuthorOf returns the author of changes made for a source.
 func AuthorOf(source string) string { return "gitops:" + source }
 
-// OriginOf names a deployment of a source for ever.
+// OriginOf returns the origin, unique for ever, of a deployment of a source.
 func OriginOf(source, name string) string {
 	if len(source) > 60 {
 		sum := sha256.Sum256([]byte(source))
@@ -135,15 +136,15 @@ type key struct {
 	name string
 }
 
-// entity is what is known of one that is there.
+// entity holds what is known of an existing entity.
 type entity struct {
 	id       string
 	revision int64
 	who      string
 	template tko.TemplateID
 	site     tko.SiteID
-	pkg      krm.Package // of a template, if it is whole
-	whole    bool
+	pkg      krm.Package // of a template, if whole
+	whole    bool        // pkg was read
 }
 
 // A maker makes one plan.
@@ -155,17 +156,17 @@ type maker struct {
 	leaving map[key]bool
 
 	mu     sync.Mutex
-	live   map[key]*entity // nil: not there
-	others map[key]string  // owners of what other sources own; read when needed
+	live   map[key]*entity // nil: doesn't exist
+	others map[key]string  // entities of other sources, with the source's name; read when needed
 }
 
-// asks is how many questions are asked at once.
+// asks is the number of concurrent requests.
 const asks = 8
 
-// Make says what is to be done so that TKO is as the manifests say. Everything
-// that is wrong is in the error, as far as that can be known without doing it:
-// an ErrInvalid names files and resources, joined of one for each; then there is
-// no plan.
+// Make computes the changes that make TKO match the manifests, which a source owns
+// together with items, its inventory. Manifests are validated with dry runs. If
+// some are invalid, there is no plan, and the error is an ErrInvalid that joins
+// the problems, each with its file and resource.
 func Make(ctx context.Context, client Client, manifests []manifest.Manifest, items []tko.SourceItem, policy Policy) (*Plan, error) {
 	m := &maker{
 		client: client, policy: policy, wanted: map[key]*manifest.Manifest{}, items: map[key]tko.SourceItem{}, leaving: map[key]bool{}, live: map[key]*entity{},
@@ -222,8 +223,8 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	return plan, nil
 }
 
-// outdate says how many deployments keep the earlier revision of a template that
-// changes: all that were made from it, but for those that the plan makes anew.
+// outdate adds a message for each template that changes: the number of deployments
+// that keep its earlier revision, without those that the plan recreates.
 func (m *maker) outdate(ctx context.Context, plan *Plan) error {
 	anew := map[string]bool{}
 	for _, a := range plan.Actions {
@@ -247,13 +248,13 @@ func (m *maker) outdate(ctx context.Context, plan *Plan) error {
 		}
 		if n > 0 {
 			plan.Messages = append(plan.Messages, fmt.Sprintf(
-				"template %q changes: %d deployments that were made from it keep the earlier revision (tko deployment list --outdated --template-id %s)", a.Name, n, a.Name))
+				"template %q changes: %d deployments made from it keep the earlier revision (tko deployment list --outdated --template-id %s)", a.Name, n, a.Name))
 		}
 	}
 	return nil
 }
 
-// removals are of what left the source.
+// removals returns the deletions of entities whose manifests were removed.
 func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 	var gone []key
 	for k := range m.items {
@@ -261,7 +262,7 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 			gone = append(gone, k)
 		}
 	}
-	slices.SortFunc(gone, func(a, b key) int { // those that refer to others first
+	slices.SortFunc(gone, func(a, b key) int { // referring entities before referred ones
 		return cmp.Or(slices.Index(manifest.Order, b.kind)-slices.Index(manifest.Order, a.kind), strings.Compare(a.name, b.name))
 	})
 	var removals []Action
@@ -269,21 +270,21 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 		item := m.items[k]
 		there, err := m.lookup(ctx, k, item.ID)
 		if k.kind == tko.KindDeployment && item.ID == "" && err == nil {
-			// Its creator may have died before anybody saw its ID. It is ours, by its
-			// origin, whoever has changed it since.
+			// The controller that created it may have died before it saved the ID. The
+			// origin makes it ours, even if another client has changed it since.
 			there = &entity{who: AuthorOf(m.policy.Source)}
 		}
 		switch {
 		case err != nil:
 			return nil, err
 		case there == nil || item.Pending && there.who != AuthorOf(m.policy.Source):
-			delete(m.items, k) // gone, or never ours
+			delete(m.items, k) // it doesn't exist, or was never ours
 			continue
 		case item.Status == statusKeep:
-			plan.Messages = append(plan.Messages, fmt.Sprintf("%s %q left the source and stays: its manifest had the annotation %s: disabled", k.kind, k.name, manifest.AnnotationPrune))
+			plan.Messages = append(plan.Messages, fmt.Sprintf("%s %q stays although its manifest was removed: it had the annotation %s: disabled", k.kind, k.name, manifest.AnnotationPrune))
 			continue
 		case !m.policy.Prune:
-			plan.Messages = append(plan.Messages, fmt.Sprintf("%s %q left the source and stays: pruning is off", k.kind, k.name))
+			plan.Messages = append(plan.Messages, fmt.Sprintf("%s %q stays although its manifest was removed: pruning is off", k.kind, k.name))
 			continue
 		}
 		m.leaving[k] = true
@@ -302,7 +303,8 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 
 const statusKeep = "Keep"
 
-// charge takes removals into the plan, as far as they may be done.
+// charge adds removals to the plan: as actions if the budget or an approval allows
+// them, otherwise as held ones.
 func (m *maker) charge(plan *Plan, removals []Action) {
 	n, total := 0, len(m.items)
 	digest := sha256.New()
@@ -317,10 +319,11 @@ func (m *maker) charge(plan *Plan, removals []Action) {
 	}
 	plan.Held, plan.Asks = removals, ask
 	plan.Messages = append(plan.Messages, fmt.Sprintf(
-		"%d of %d entities would be removed, which is more than the budget allows (%d %%, %d entities): %s. To agree: tko gitops approve %s %s",
+		"%d of %d entities would be removed, which is more than the budget allows (%d %%, %d entities): %s. To approve: tko gitops approve %s %s",
 		n, total, m.policy.Budget.Percent, m.policy.Budget.Entities, few(removals), m.policy.Source, ask))
 }
 
+// few names the first removals and counts the others.
 func few(removals []Action) string {
 	const most = 5
 	var names []string
@@ -334,7 +337,7 @@ func few(removals []Action) string {
 	return text
 }
 
-// inventory is what the source owns, as far as it is there.
+// inventory sets the plan's Items: the existing entities of the source.
 func (m *maker) inventory(plan *Plan) {
 	for _, item := range m.items {
 		k := key{tko.Kind(item.Kind), item.Name}
@@ -355,7 +358,7 @@ func sortItems(items []tko.SourceItem) {
 	})
 }
 
-// lookup answers what is there, nil if nothing is.
+// lookup returns an existing entity; nil if it doesn't exist.
 func (m *maker) lookup(ctx context.Context, k key, id string) (*entity, error) {
 	m.mu.Lock()
 	found, ok := m.live[k]
@@ -397,7 +400,7 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 	}
 }
 
-// decide says what is to be done for one manifest; nil for nothing.
+// decide returns the action for one manifest; nil if there is nothing to do.
 func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, error) {
 	k := key{w.Put.Kind, w.Name}
 	item, owned := m.items[k]
@@ -413,7 +416,7 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 	case there == nil:
 		a.Verb = Create
 		if owned && !item.Pending {
-			a.Reason = "somebody removed it"
+			a.Reason = "it was deleted"
 		}
 	case owned && !item.Pending || item.Pending && there.who == AuthorOf(m.policy.Source):
 		if item.Digest == w.Digest && item.Revision == there.revision {
@@ -421,7 +424,7 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		}
 		a.Verb = Update
 		if item.Digest == w.Digest && item.Revision != 0 {
-			a.Reason = "somebody changed it: " + there.who
+			a.Reason = "it was changed by " + orUnknown(there.who)
 		}
 	default:
 		a.Verb = Adopt
@@ -432,26 +435,26 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 	}
 	a.changes = changed
 	if a.Verb == Adopt && changed && !w.Adopt && !m.policy.Adopt {
-		return nil, tko.Errorf(tko.ErrInvalid, "it is there already, is different and isn't this source's (%s wrote it last): make them equal, or set the annotation %s: \"true\"",
-			orNobody(there.who), manifest.AnnotationAdopt)
+		return nil, tko.Errorf(tko.ErrInvalid, "it exists, differs, and isn't owned by this source (%s wrote it last): make them equal, or set the annotation %s: \"true\"",
+			orUnknown(there.who), manifest.AnnotationAdopt)
 	}
 	if a.Verb == Adopt {
 		return a, m.unowned(ctx, k)
 	}
 	if a.Verb == Update && !changed && item.Digest == w.Digest {
-		a.Reason = "" // it is so already: only our notes are old
+		a.Reason = "" // it has the wanted content already: only the inventory is old
 	}
 	return a, nil
 }
 
-func orNobody(who string) string {
+func orUnknown(who string) string {
 	if who == "" {
-		return "nobody"
+		return "an unknown author"
 	}
 	return who
 }
 
-// unowned says whose an entity is, if it is another source's.
+// unowned returns an error if another source owns the entity.
 func (m *maker) unowned(ctx context.Context, k key) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -471,12 +474,13 @@ func (m *maker) unowned(ctx context.Context, k key) error {
 		}
 	}
 	if owner := m.others[k]; owner != "" {
-		return tko.Errorf(tko.ErrInvalid, "it is of source %q: remove it from one of the two", owner)
+		return tko.Errorf(tko.ErrInvalid, "it is owned by source %q: remove it from one of the two", owner)
 	}
 	return nil
 }
 
-// references says what isn't there that a manifest refers to.
+// references returns an error if a manifest refers to an entity that doesn't exist
+// or is about to be deleted.
 func (m *maker) references(ctx context.Context, w *manifest.Manifest) error {
 	for _, ref := range []key{{tko.KindTemplate, string(w.Put.Template)}, {tko.KindSite, string(w.Put.Site)}} {
 		if ref.name == "" || m.wanted[ref] != nil {
@@ -487,13 +491,13 @@ func (m *maker) references(ctx context.Context, w *manifest.Manifest) error {
 			return err
 		}
 		if there == nil || m.leaving[ref] {
-			return tko.Errorf(tko.ErrInvalid, "%s %q is not there, and not in this revision: add it, or name another", ref.kind, ref.name)
+			return tko.Errorf(tko.ErrInvalid, "%s %q: not found on the server or in this revision: add it, or name another", ref.kind, ref.name)
 		}
 	}
 	return nil
 }
 
-// base is the package of a template as it will be.
+// base returns the package of a template after the plan.
 func (m *maker) base(ctx context.Context, id tko.TemplateID) (krm.Package, error) {
 	if id == "" {
 		return nil, nil
@@ -514,8 +518,8 @@ func (m *maker) base(ctx context.Context, id tko.TemplateID) (krm.Package, error
 	return there.pkg, nil
 }
 
-// try has the server say whether something changes, and what is wrong with it,
-// as far as that is known before the rest of the revision is applied.
+// try makes a dry run of an action: it reports whether the entity would change, or
+// why it is invalid, as far as that is known before the other actions are applied.
 func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 	if err := m.references(ctx, a.manifest); err != nil {
 		return false, err
@@ -523,7 +527,7 @@ func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 	put := a.put
 	put.DryRun = true
 	if put.Kind == tko.KindSite && m.moves(tko.KindTemplate, string(put.Template)) {
-		// The template changes, too: what it makes of the site is tried apart.
+		// The template changes, too: merge the new one here.
 		base, err := m.base(ctx, put.Template)
 		if err != nil {
 			return false, err
@@ -539,8 +543,8 @@ func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 	return result.Changed, err
 }
 
-// moves says whether an entity is to be written by this plan, as far as that
-// matters to those that refer to it.
+// moves reports whether the plan writes an entity in a way that affects entities
+// that refer to it.
 func (m *maker) moves(kind tko.Kind, name string) bool {
 	k := key{kind, name}
 	w := m.wanted[k]
@@ -553,6 +557,7 @@ func (m *maker) moves(kind tko.Kind, name string) bool {
 	return !known || there == nil || m.items[k].Digest != w.Digest || m.items[k].Revision != there.revision
 }
 
+// decideDeployment is decide for deployments, which are known by their origin.
 func (m *maker) decideDeployment(ctx context.Context, a *Action, item tko.SourceItem, there *entity) (*Action, error) {
 	w := a.manifest
 	if there != nil && item.Digest == w.Digest && there.site == w.Put.Site && there.template == w.Put.Template {
@@ -561,7 +566,7 @@ func (m *maker) decideDeployment(ctx context.Context, a *Action, item tko.Source
 	a.put.Origin = OriginOf(m.policy.Source, w.Name)
 	a.Verb = Create
 	if there == nil && item.ID != "" {
-		a.Reason = "somebody removed it"
+		a.Reason = "it was deleted"
 	}
 	if err := m.references(ctx, w); err != nil {
 		return nil, err
@@ -577,12 +582,12 @@ func (m *maker) decideDeployment(ctx context.Context, a *Action, item tko.Source
 	if there != nil {
 		a.Verb, a.ID = Update, there.id
 		if item.Digest == w.Digest {
-			a.Reason = "somebody moved it"
+			a.Reason = "its template or site was changed"
 		}
 		a.put.Origin, a.put.ID, a.put.FromTemplate = "", there.id, true
 		a.put.Package = merged.WithDeployment(string(w.Put.Template), string(w.Put.Site), false, false)
 	}
-	// Whatever is still to come, what it is made of is tried.
+	// The template may not be applied yet, so the merged package is validated.
 	try := tko.Put{Kind: tko.KindDeployment, Origin: "try", Metadata: w.Put.Metadata, Package: merged, DryRun: true}
 	_, err = m.client.PutEntity(ctx, try)
 	return a, err

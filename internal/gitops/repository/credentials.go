@@ -23,21 +23,22 @@ func (c Credentials) check() error {
 	}
 	switch {
 	case n > 1:
-		return tko.Errorf(tko.ErrInvalid, "the credentials name more than one of password, token and SSH key: use one")
+		return tko.Errorf(tko.ErrInvalid, "the credentials have more than one of password, token and SSH key: use one")
 	case c.SSHKeyFile != "" && c.KnownHostsFile == "":
-		return tko.Errorf(tko.ErrInvalid, "an SSH key needs a file of known hosts: nobody else may see it used")
+		return tko.Errorf(tko.ErrInvalid, "an SSH key needs a file of known hosts: set it, so that no other host can impersonate the server")
 	case c.PasswordFile != "" && c.Username == "":
-		return tko.Errorf(tko.ErrInvalid, "a password needs a user name")
+		return tko.Errorf(tko.ErrInvalid, "a password needs a user name: set one")
 	}
 	return nil
 }
 
-// auth is how to log in, and what must never be shown.
+// auth is a login method with the secret that must be hidden in errors.
 type auth struct {
 	method transport.AuthMethod
 	secret string
 }
 
+// hide replaces the secret in an error's text.
 func (a auth) hide(err error) error {
 	if err == nil || a.secret == "" || !strings.Contains(err.Error(), a.secret) {
 		return err
@@ -45,7 +46,7 @@ func (a auth) hide(err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), a.secret, "[secret]"))
 }
 
-// maxSecret is more than any secret has.
+// maxSecret is the most bytes of a secret that are read.
 const maxSecret = 1 << 20
 
 func secret(name string) (string, error) {
@@ -60,7 +61,7 @@ func secret(name string) (string, error) {
 	}
 	text := strings.TrimSpace(string(data))
 	if text == "" {
-		return "", fmt.Errorf("the credentials: %s is empty", name)
+		return "", fmt.Errorf("the credentials: file %s is empty", name)
 	}
 	return text, nil
 }
@@ -77,7 +78,7 @@ func (r *Repository) auth() (auth, error) {
 		token, err := secret(c.TokenFile)
 		user := c.Username
 		if user == "" {
-			user = "git" // hosts that take tokens as passwords don't mind the user's name
+			user = "git" // hosts that accept tokens as passwords ignore the user name
 		}
 		return auth{&http.BasicAuth{Username: user, Password: token}, token}, err
 	}

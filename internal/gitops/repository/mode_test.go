@@ -10,7 +10,7 @@ import (
 )
 
 // What is executable in git stays so: packages for OSM have programs in them.
-func TestExecutable(t *testing.T) {
+func TestExecutableFilesOfCommitsStayExecutable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "main")

@@ -34,14 +34,13 @@ type Options struct {
 	// repository's HEAD if empty.
 	Ref         string
 	Credentials Credentials
-	CAFile      string // certificates, in PEM, that an https server's is signed by; the system's if empty
+	CAFile      string // CA certificates, in PEM, for https servers; the system's if empty
 	Limits      tree.Limits
-	Dir         string        // for the files of revisions; that of temporary files if empty
-	Timeout     time.Duration // of an answer; 1 min if 0. A transfer has ten times that
+	Dir         string        // for the files of revisions; the system's temporary folder if empty
+	Timeout     time.Duration // of a response; 1 min if 0. A transfer may take ten times as long
 }
 
-// Credentials are files, which are read at each connection, so that they may
-// change.
+// Credentials name files, which are read for each connection, so they may change.
 type Credentials struct {
 	Username       string
 	PasswordFile   string
@@ -50,12 +49,12 @@ type Credentials struct {
 	KnownHostsFile string
 }
 
-// A Repository is polled.
+// A Repository is a remote git repository. It is a gitops.Fetcher.
 type Repository struct{ options Options }
 
 var scp = regexp.MustCompile(`^[^@:/\s]+@[^:/\s]+:[^\s]+$`)
 
-// New checks the settings and asks nobody. The error is an ErrInvalid.
+// New returns a Repository, without connecting to it. The error is an ErrInvalid.
 func New(o Options) (*Repository, error) {
 	if o.Timeout == 0 {
 		o.Timeout = time.Minute
@@ -63,13 +62,13 @@ func New(o Options) (*Repository, error) {
 	if !scp.MatchString(o.URL) {
 		u, err := url.Parse(o.URL)
 		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository can't be read") // it may show a secret
+			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository can't be parsed") // the cause may show a secret
 		}
 		if _, has := u.User.Password(); has {
-			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository at %q has a password in it: put it into a file, and name that", u.Host)
+			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository at %q contains a password: put it into a file, and name that", u.Host)
 		}
 		if u.User != nil && u.Scheme != "ssh" {
-			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository at %q has a user or token in it: put that into a file, and name it", u.Host)
+			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository at %q contains a user or token: put it into a file, and name that", u.Host)
 		}
 		switch u.Scheme {
 		case "https", "http", "ssh", "file":
@@ -80,7 +79,8 @@ func New(o Options) (*Repository, error) {
 	return &Repository{options: o}, o.Credentials.check()
 }
 
-// Revision is what the repository is at, as NAME@sha1:COMMIT, in one request.
+// Revision returns the repository's current revision, as NAME@sha1:COMMIT, with one
+// request. If Ref is a commit, it makes no request and returns sha1:COMMIT.
 func (r *Repository) Revision(ctx context.Context) (string, error) {
 	if plumbing.IsHash(r.options.Ref) {
 		return "sha1:" + r.options.Ref, nil
@@ -89,7 +89,7 @@ func (r *Repository) Revision(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Timeout, fmt.Errorf("it did not answer within %s", r.options.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Timeout, fmt.Errorf("the repository did not respond within %s", r.options.Timeout))
 	defer cancel()
 	ca, err := r.ca()
 	if err != nil {
@@ -97,7 +97,7 @@ func (r *Repository) Revision(ctx context.Context) (string, error) {
 	}
 	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.method, CABundle: ca, PeelingOption: git.AppendPeeled})
 	if err != nil {
-		return "", auth.hide(told(ctx, err))
+		return "", auth.hide(explain(ctx, err))
 	}
 	name, hash, err := choose(refs, r.options.Ref)
 	if err != nil {
@@ -116,12 +116,13 @@ func (r *Repository) ca() ([]byte, error) {
 	}
 	data, err := os.ReadFile(r.options.CAFile)
 	if err != nil {
-		return nil, fmt.Errorf("the file of certificates: %w", err)
+		return nil, fmt.Errorf("read the CA certificates: %w", err)
 	}
 	return data, nil
 }
 
-// choose is what the user calls ref.
+// choose returns the reference that ref names: a branch, a tag or a full name; HEAD
+// if it is empty.
 func choose(refs []*plumbing.Reference, ref string) (plumbing.ReferenceName, plumbing.Hash, error) {
 	names := map[plumbing.ReferenceName]*plumbing.Reference{}
 	for _, r := range refs {
@@ -146,31 +147,31 @@ func choose(refs []*plumbing.Reference, ref string) (plumbing.ReferenceName, plu
 		return found.Name(), hash, nil
 	}
 	if ref == "" {
-		return "", plumbing.ZeroHash, errors.New("the repository is empty, or its HEAD names no branch: name one")
+		return "", plumbing.ZeroHash, errors.New("the repository is empty, or its HEAD names no branch: set a branch")
 	}
 	return "", plumbing.ZeroHash, fmt.Errorf("the repository has no branch or tag %q", ref)
 }
 
-// told is what people can do something about.
-func told(ctx context.Context, err error) error {
+// explain replaces errors of git by ones that users can act on.
+func explain(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, transport.ErrRepositoryNotFound):
-		return errors.New("there is no such repository, or it wants credentials")
+		return errors.New("repository not found, or it needs credentials")
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return errors.New("the repository is empty")
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
-		return errors.New("the repository wants other credentials")
+		return errors.New("the repository refuses the credentials")
 	}
 	return err
 }
 
-// Fetch gets the files of a revision. What it answers is the caller's to close.
+// Fetch returns the files of a revision. The caller closes them.
 func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, error) {
 	_, commit, ok := strings.Cut(revision, "sha1:")
 	if !ok || !plumbing.IsHash(commit) {
-		return nil, tko.Errorf(tko.ErrInvalid, "%q is no revision of a git repository", revision)
+		return nil, tko.Errorf(tko.ErrInvalid, "%q is not a revision of a git repository", revision)
 	}
 	auth, err := r.auth()
 	if err != nil {
@@ -181,7 +182,7 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 		return nil, err
 	}
 	limit := 10 * r.options.Timeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not end within %s", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the transfer did not end within %s", limit))
 	defer cancel()
 	if r.options.Dir != "" {
 		if err := os.MkdirAll(r.options.Dir, 0o700); err != nil {
@@ -206,13 +207,13 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 		if exceeded() {
 			return nil, tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", 2*limits.Bytes)
 		}
-		return nil, auth.hide(told(ctx, err))
+		return nil, auth.hide(explain(ctx, err))
 	}
 	return r.checkout(ctx, repository, hash)
 }
 
-// fetch gets one commit without its history. A server that gives no commits by
-// their hashes is asked for the branch or tag.
+// fetch gets one commit without its history. If the server serves no commits by
+// hash, it fetches the branch or tag.
 func (r *Repository) fetch(ctx context.Context, repository *git.Repository, hash plumbing.Hash, o git.FetchOptions) error {
 	if _, err := repository.CreateRemote(r.remote()); err != nil {
 		return err
@@ -227,7 +228,7 @@ func (r *Repository) fetch(ctx context.Context, repository *git.Repository, hash
 	if ctx.Err() != nil {
 		return err
 	}
-	if plumbing.IsHash(r.options.Ref) { // somewhere in what there is
+	if plumbing.IsHash(r.options.Ref) { // fetch everything
 		o.Depth, o.RefSpecs = 0, []config.RefSpec{"+refs/heads/*:refs/tko/heads/*", "+refs/tags/*:refs/tko/tags/*"}
 		if err := repository.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
 			return err
@@ -246,7 +247,7 @@ func (r *Repository) fetch(ctx context.Context, repository *git.Repository, hash
 		return err
 	}
 	if now != hash {
-		return errors.New("the repository has moved on meanwhile")
+		return errors.New("the repository has a newer revision by now")
 	}
 	o.RefSpecs = []config.RefSpec{config.RefSpec("+" + name.String() + to)}
 	if err := repository.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {

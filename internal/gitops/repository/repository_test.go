@@ -61,7 +61,7 @@ func files(t testing.TB, fsys fs.FS) []string {
 	return names
 }
 
-func TestFetch(t *testing.T) {
+func TestFetchReturnsFilesOfARevision(t *testing.T) {
 	t.Parallel()
 	dir := hostile(t)
 	at := func(ref string) string { return "sha1:" + git(t, dir, "rev-parse", ref+"^{commit}") }
@@ -104,7 +104,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestFetchRefusesRevisionsBeyondLimits(t *testing.T) {
 	t.Parallel()
 	dir := hostile(t)
 	for name, limits := range map[string]tree.Limits{"bytes": {Bytes: 4000}, "files": {Files: 2}} {
@@ -126,7 +126,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestNew(t *testing.T) {
+func TestNewRefusesInvalidOptions(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why     string
@@ -154,7 +154,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestTree(t *testing.T) {
+func TestTreeHoldsOnlyRegularFilesWithinIt(t *testing.T) {
 	t.Parallel()
 	w, err := tree.Create(t.TempDir(), tree.Limits{})
 	if err != nil {

@@ -51,12 +51,12 @@ const (
 	maxFile = 32 << 20
 )
 
-// ErrNoKey says that a file is encrypted, and that there is no key at all. It is
-// an ErrDenied.
-var ErrNoKey = tko.Errorf(tko.ErrDenied, "encrypted with SOPS, and no key is given: name the age or PGP keys that it is for")
+// ErrNoKey is the error if a file is encrypted and there are no keys. It is an
+// ErrDenied.
+var ErrNoKey = tko.Errorf(tko.ErrDenied, "encrypted with SOPS, and no key is given: give the age or PGP keys for it")
 
-// Encrypted says whether a YAML or JSON file was encrypted by SOPS. One that
-// can't be read wasn't.
+// Encrypted reports whether a YAML or JSON file was encrypted by SOPS; false if it
+// can't be parsed.
 func Encrypted(data []byte) bool {
 	if !bytes.Contains(data, []byte(field)) || !bytes.Contains(data, []byte("ENC[AES256_GCM,")) {
 		return false
@@ -69,10 +69,10 @@ func Encrypted(data []byte) bool {
 	return ok || err != nil
 }
 
-// Decrypt answers what was encrypted, without what SOPS adds, as YAML or, if
-// name says so, JSON. One that wasn't encrypted by SOPS is answered as it is.
-// An ErrDenied says that there is no key for it, or that it isn't as it was
-// written; an ErrInvalid that it can't be read. Errors show nothing of it.
+// Decrypt returns the content without SOPS's metadata, as YAML, or as JSON if name
+// ends with .json. It returns a file that isn't encrypted by SOPS unchanged. The
+// error is an ErrDenied if there is no key for the file or it was modified, and an
+// ErrInvalid if it can't be parsed. Errors show none of the content.
 func Decrypt(name string, data []byte, keys *Keys) ([]byte, error) {
 	if !Encrypted(data) {
 		return data, nil
@@ -108,14 +108,14 @@ func Decrypt(name string, data []byte, keys *Keys) ([]byte, error) {
 
 func isJSON(name string) bool { return strings.EqualFold(path.Ext(name), ".json") }
 
-// parse reads the documents of a file; those of a map only.
+// parse returns the documents of a file that are maps.
 func parse(name string, data []byte) ([]*yaml.Node, error) {
 	if isJSON(name) {
 		d := json.NewDecoder(bytes.NewReader(data))
 		d.UseNumber()
 		root, err := jsonNode(d, 0)
 		if err != nil {
-			return nil, errors.New("it is no JSON")
+			return nil, errors.New("it is not JSON")
 		}
 		return []*yaml.Node{root}, nil
 	}
@@ -128,7 +128,7 @@ func parse(name string, data []byte) ([]*yaml.Node, error) {
 			return documents, nil
 		}
 		if err != nil {
-			return nil, errors.New("it is no YAML")
+			return nil, errors.New("it is not YAML")
 		}
 		if len(document.Content) == 1 && document.Content[0].Kind == yaml.MappingNode {
 			documents = append(documents, document.Content[0])
@@ -138,8 +138,8 @@ func parse(name string, data []byte) ([]*yaml.Node, error) {
 
 const maxDepth = 1000
 
-// jsonNode reads JSON as a node: YAML reads some of its strings otherwise, and
-// its order, which the MAC depends on, must not get lost.
+// jsonNode parses JSON into a node. A YAML parser would interpret some strings
+// differently, and a map would lose the order, on which the MAC depends.
 func jsonNode(d *json.Decoder, depth int) (*yaml.Node, error) {
 	t, err := d.Token()
 	if err != nil {
@@ -178,7 +178,7 @@ func jsonNode(d *json.Decoder, depth int) (*yaml.Node, error) {
 	}
 }
 
-// metadataOf is what SOPS says of a file, which is the same in each document.
+// metadataOf returns SOPS's metadata, which is the same in each document.
 func metadataOf(documents []*yaml.Node) (m metadata, found bool, err error) {
 	for _, d := range documents {
 		for i := 0; i+1 < len(d.Content); i += 2 {
@@ -187,7 +187,7 @@ func metadataOf(documents []*yaml.Node) (m metadata, found bool, err error) {
 				continue
 			}
 			if err := value.Decode(&m); err != nil {
-				return m, true, errors.New("its field sops can't be read")
+				return m, true, errors.New("its field sops can't be decoded")
 			}
 			return m, true, nil
 		}
@@ -204,7 +204,7 @@ func has(mapping *yaml.Node, key string) bool {
 	return false
 }
 
-// A walk decrypts values in their order.
+// A walk decrypts the values of a file in their order.
 type walk struct {
 	metadata  metadata
 	key       []byte
@@ -212,14 +212,14 @@ type walk struct {
 	hash      hash.Hash
 }
 
-// onlyEncrypted begins the hash of files whose MAC leaves out what isn't
-// encrypted: the SHA-256 of "sops".
+// onlyEncrypted begins the hash of files whose MAC covers only encrypted values:
+// the SHA-256 of "sops".
 const onlyEncrypted = "\x8a\x3f\xd2\xad\x54\xce\x66\x52\x7b\x10\x34\xf3\xd1\x47\xbe\x0b\x0b\x97\x5b\x3b\xf4\x4f\x72\xc6\xfd\xad\xec\x81\x76\xf2\x7d\x69"
 
 func newWalk(m metadata) (*walk, error) {
 	switch {
 	case m.UnencryptedCommentRegex != "" || m.EncryptedCommentRegex != "":
-		return nil, errors.New("its comments say what is encrypted, which isn't supported: use a rule for keys")
+		return nil, errors.New("comments select its encrypted values, which isn't supported: use a rule for keys")
 	case len(m.KeyGroups) > 0:
 		return nil, errors.New("it needs several keys at once (key_groups), which isn't supported")
 	case len(m.Age)+len(m.PGP) == 0:
@@ -234,7 +234,7 @@ func newWalk(m metadata) (*walk, error) {
 	return w, err
 }
 
-// rule says which values are encrypted.
+// rule returns a function that reports whether the value at a path is encrypted.
 func rule(m metadata) (func([]string) bool, error) {
 	var (
 		rules int
@@ -255,12 +255,12 @@ func rule(m metadata) (func([]string) bool, error) {
 		}
 		re, err := regexp.Compile(text)
 		if err != nil {
-			return nil, errors.New("its rule for keys is no regular expression")
+			return nil, errors.New("its rule for keys is not a regular expression")
 		}
 		match, when, rules = re.MatchString, i == 1, rules+1
 	}
 	if rules > 1 {
-		return nil, errors.New("it has more than one rule for what is encrypted")
+		return nil, errors.New("it has more than one rule for encrypted values")
 	}
 	if rules == 0 {
 		suffix("_unencrypted")
@@ -268,7 +268,7 @@ func rule(m metadata) (func([]string) bool, error) {
 	return func(keys []string) bool { return slices.ContainsFunc(keys, match) == when }, nil
 }
 
-// document decrypts a document and removes what SOPS added.
+// document decrypts a document and removes SOPS's metadata.
 func (w *walk) document(root *yaml.Node) error {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value == field {
@@ -289,16 +289,16 @@ func (w *walk) value(n *yaml.Node, keys []string) error {
 		}
 		return nil
 	case yaml.SequenceNode:
-		kept := n.Content[:0]
+		remaining := n.Content[:0]
 		for _, child := range n.Content {
 			if err := w.value(child, keys); err != nil {
 				return err
 			}
 			if child.Kind != 0 { // else it was a comment
-				kept = append(kept, child)
+				remaining = append(remaining, child)
 			}
 		}
-		n.Content = kept
+		n.Content = remaining
 		return nil
 	case yaml.ScalarNode:
 		return w.scalar(n, keys)
@@ -344,7 +344,7 @@ func (w *walk) scalar(n *yaml.Node, keys []string) error {
 	return nil
 }
 
-var errOther = errors.New("can't be decrypted: it is not as it was written")
+var errOther = errors.New("can't be decrypted: it was modified")
 
 var form = regexp.MustCompile(`^ENC\[AES256_GCM,data:([^,]*),iv:([^,]+),tag:([^,]+),type:([a-z]+)\]$`)
 
@@ -374,12 +374,12 @@ func (w *walk) open(value, additional string) (plain []byte, kind string, err er
 	return plain, parts[4], nil
 }
 
-// set puts a value where it was encrypted.
+// set replaces an encrypted value by the plain one.
 func set(n *yaml.Node, text []byte, kind string) error {
 	tags := map[string]string{"str": "!!str", "int": "!!int", "float": "!!float", "bool": "!!bool", "bytes": "!!str", "time": "!!timestamp"}
 	tag, ok := tags[kind]
 	if !ok {
-		return errors.New("has a type that isn't known")
+		return errors.New("has an unknown type")
 	}
 	value := string(text)
 	if kind == "bool" {
@@ -392,14 +392,14 @@ func set(n *yaml.Node, text []byte, kind string) error {
 	return nil
 }
 
-// plainBytes are what the MAC has of a value.
+// plainBytes returns the bytes of a value that the MAC covers.
 func plainBytes(n *yaml.Node) ([]byte, error) {
 	if n.ShortTag() == "!!str" {
 		return []byte(n.Value), nil
 	}
 	var value any
 	if err := n.Decode(&value); err != nil {
-		return nil, errors.New("can't be read")
+		return nil, errors.New("can't be decoded")
 	}
 	switch value := value.(type) {
 	case string:
@@ -429,12 +429,12 @@ func (w *walk) check() error {
 		return errors.New("its MAC " + err.Error())
 	}
 	if subtle.ConstantTimeCompare(stored, fmt.Appendf(nil, "%X", w.hash.Sum(nil))) != 1 {
-		return errors.New("it is not as it was written: its values don't fit its MAC")
+		return errors.New("it was modified: its values don't match its MAC")
 	}
 	return nil
 }
 
-// write is the plain file.
+// write returns the plain file.
 func write(name string, documents []*yaml.Node) ([]byte, error) {
 	var b bytes.Buffer
 	if isJSON(name) {

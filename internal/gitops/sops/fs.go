@@ -13,12 +13,11 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// FS answers a file system in which YAML and JSON files that were encrypted
-// with SOPS are plain. They are decrypted when they are opened, in memory.
-// Without a key for it, opening one is an ErrDenied that names it; but if
-// others, not nil, says that all its documents are somebody else's, by their
-// apiVersion, it stays encrypted. Encrypted files of other forms, and all that
-// isn't encrypted, are as they were.
+// FS returns a file system in which YAML and JSON files that were encrypted with
+// SOPS are plain. Open decrypts them in memory. If there is no key for a file,
+// Open returns an ErrDenied that names it. If others, which may be nil, returns
+// true for the apiVersion of all documents of a file, the file stays encrypted
+// instead. Files of other formats, and files that aren't encrypted, are unchanged.
 func FS(fsys fs.FS, keys *Keys, others func(apiVersion string) bool) fs.FS {
 	return plain{fsys, keys, others}
 }
@@ -29,7 +28,7 @@ type plain struct {
 	others func(apiVersion string) bool
 }
 
-// Open opens a file, decrypted.
+// Open opens a file and decrypts it.
 func (p plain) Open(name string) (fs.File, error) {
 	file, err := p.FS.Open(name)
 	if err != nil || !readable(name) {
@@ -59,11 +58,11 @@ func (p plain) Open(name string) (fs.File, error) {
 	return &opened{Reader: bytes.NewReader(decrypted), info: size{info, int64(len(decrypted))}}, nil
 }
 
-// ReadDir reads a folder. The sizes that it says are those of the encrypted
-// files.
+// ReadDir reads a folder. The sizes of encrypted files are those before
+// decryption.
 func (p plain) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(p.FS, name) }
 
-// readable says whether it may be a file that we can decrypt.
+// readable reports whether a file has an extension that can be decrypted.
 func readable(name string) bool {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".yaml", ".yml", ".json":
@@ -72,7 +71,7 @@ func readable(name string) bool {
 	return false
 }
 
-// opened is a plain file.
+// opened is a decrypted file.
 type opened struct {
 	*bytes.Reader
 	info fs.FileInfo
@@ -88,7 +87,7 @@ type size struct {
 
 func (s size) Size() int64 { return s.size }
 
-// foreign says whether all documents are somebody else's.
+// foreign reports whether others returns true for all documents.
 func (p plain) foreign(data []byte) bool {
 	documents, err := parse("", data)
 	if err != nil || p.others == nil {

@@ -21,31 +21,29 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// The suffixes of the names under which keys are kept in a Secret of
-// Kubernetes, as Flux wants them.
+// The suffixes of the names of keys in a Kubernetes Secret: Flux's.
 const (
 	SuffixAge = ".agekey"
 	SuffixPGP = ".asc"
 )
 
-// Keys are the age and PGP keys that files can be decrypted with. They can't be
-// printed.
+// Keys are age and PGP keys that decrypt files. They can't be printed.
 type Keys struct {
 	identities []age.Identity
 	ring       openpgp.EntityList
 }
 
-// ParseKeys reads a file of age keys, as age-keygen writes it: one on each line,
-// beside comments. The error is an ErrInvalid and shows no key.
+// ParseKeys parses a file of age keys, as age-keygen writes it: one key or comment
+// on each line. The error is an ErrInvalid and shows no key.
 func ParseKeys(data []byte) (*Keys, error) {
 	identities, err := age.ParseIdentities(bytes.NewReader(data))
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "the age keys can't be read: give what age-keygen writes") // it might show one
+		return nil, tko.Errorf(tko.ErrInvalid, "the age keys can't be parsed: use the output of age-keygen") // the cause may show a key
 	}
 	return &Keys{identities: identities}, nil
 }
 
-// ParsePGPKeys reads a file of private PGP keys without passphrases, as
+// ParsePGPKeys parses a file of private PGP keys without passphrases, as
 // gpg --export-secret-keys --armor writes it. The error is an ErrInvalid and
 // shows no key.
 func ParsePGPKeys(data []byte) (*Keys, error) {
@@ -56,11 +54,11 @@ func ParsePGPKeys(data []byte) (*Keys, error) {
 			return keys, nil
 		}
 		if err != nil || block.Type != openpgp.PrivateKeyType {
-			return nil, tko.Errorf(tko.ErrInvalid, "the PGP keys can't be read: give what gpg --export-secret-keys --armor writes")
+			return nil, tko.Errorf(tko.ErrInvalid, "the PGP keys can't be parsed: use the output of gpg --export-secret-keys --armor")
 		}
 		entities, err := openpgp.ReadKeyRing(block.Body)
 		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "the PGP keys can't be read: give what gpg --export-secret-keys --armor writes")
+			return nil, tko.Errorf(tko.ErrInvalid, "the PGP keys can't be parsed: use the output of gpg --export-secret-keys --armor")
 		}
 		for _, e := range entities {
 			if locked(e) {
@@ -71,7 +69,7 @@ func ParsePGPKeys(data []byte) (*Keys, error) {
 	}
 }
 
-// locked says whether no key of one can be used.
+// locked reports whether all private keys of an entity have a passphrase.
 func locked(e *openpgp.Entity) bool {
 	private := []*packet.PrivateKey{e.PrivateKey}
 	for _, sub := range e.Subkeys {
@@ -80,8 +78,8 @@ func locked(e *openpgp.Entity) bool {
 	return !slices.ContainsFunc(private, func(k *packet.PrivateKey) bool { return k != nil && !k.Dummy() && !k.Encrypted })
 }
 
-// SecretKeys reads the keys in a Secret: all that are under names that end with
-// [SuffixAge] or [SuffixPGP]. None is an ErrInvalid.
+// SecretKeys parses the keys in a Secret: all values whose names end with
+// [SuffixAge] or [SuffixPGP]. The error is an ErrInvalid, also if there are none.
 func SecretKeys(data map[string][]byte) (*Keys, error) {
 	var all *Keys
 	for _, name := range slices.Sorted(maps.Keys(data)) {
@@ -99,14 +97,14 @@ func SecretKeys(data map[string][]byte) (*Keys, error) {
 		all = all.With(keys)
 	}
 	if all == nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "there is no key: it has to be under a name that ends with %s (age) or %s (PGP)", SuffixAge, SuffixPGP)
+		return nil, tko.Errorf(tko.ErrInvalid, "the Secret holds no key: its name must end with %s (age) or %s (PGP)", SuffixAge, SuffixPGP)
 	}
 	return all, nil
 }
 
-// FileKeys reads a file of age keys and one of PGP keys; either may be "", and
-// without both there are none: nil. The error is an ErrInvalid, names the file,
-// and shows no key.
+// FileKeys reads a file of age keys and one of PGP keys. Either may be ""; if both
+// are, the keys are nil. The error is an ErrInvalid, names the file, and shows no
+// key.
 func FileKeys(ageFile, pgpFile string) (*Keys, error) {
 	var all *Keys
 	for _, file := range []struct {
@@ -118,7 +116,7 @@ func FileKeys(ageFile, pgpFile string) (*Keys, error) {
 		}
 		text, err := os.ReadFile(file.name)
 		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "the keys: %w", err)
+			return nil, tko.Errorf(tko.ErrInvalid, "read the keys: %w", err)
 		}
 		keys, err := file.parse(text)
 		if err != nil {
@@ -129,7 +127,7 @@ func FileKeys(ageFile, pgpFile string) (*Keys, error) {
 	return all, nil
 }
 
-// With are these keys and others; either may be nil.
+// With returns these keys and others; either may be nil.
 func (k *Keys) With(others *Keys) *Keys {
 	switch {
 	case k == nil:
@@ -140,10 +138,10 @@ func (k *Keys) With(others *Keys) *Keys {
 	return &Keys{identities: slices.Concat(k.identities, others.identities), ring: slices.Concat(k.ring, others.ring)}
 }
 
-// Format hides them, whatever the verb.
+// Format hides the keys for all verbs.
 func (*Keys) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[secret]") }
 
-// LogValue hides them.
+// LogValue hides the keys.
 func (*Keys) LogValue() slog.Value { return slog.StringValue("[secret]") }
 
 const (
@@ -151,12 +149,12 @@ const (
 	maxRecipients = 100
 )
 
-var errNotForUs = errors.New("it is encrypted for other keys than the ones that are given")
+var errNotForUs = errors.New("encrypted for other keys than the given ones")
 
-// dataKey is the key of a file.
+// dataKey decrypts the data key of a file.
 func (k *Keys) dataKey(m metadata) ([]byte, error) {
 	if len(m.Age)+len(m.PGP) > maxRecipients {
-		return nil, errors.New("it has too many recipients")
+		return nil, fmt.Errorf("it has more than %d recipients", maxRecipients)
 	}
 	for _, r := range m.Age {
 		if plain, err := age.Decrypt(armor.NewReader(strings.NewReader(r.Encrypted)), k.identities...); err == nil {
@@ -179,7 +177,7 @@ func (k *Keys) dataKey(m metadata) ([]byte, error) {
 	return nil, errNotForUs
 }
 
-// readKey reads to the end: what guards it is checked there.
+// readKey reads to the end, where the message's integrity is checked.
 func readKey(plain io.Reader) (key []byte, ok bool) {
 	key, err := io.ReadAll(io.LimitReader(plain, dataKeySize+1))
 	return key, err == nil && len(key) == dataKeySize

@@ -61,7 +61,7 @@ func values(t *testing.T, name string, data []byte) (all []any) {
 }
 
 // What SOPS itself wrote is read as it was before.
-func TestDecrypt(t *testing.T) {
+func TestDecryptReadsAllFormatsOfSOPS(t *testing.T) {
 	for _, name := range []string{"all.yaml", "all.json", "regex.yaml", "unregex.yaml", "suffix.yaml", "unsuffix.yaml", "mac.yaml", "both.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			if !sops.Encrypted(file(t, name)) {
@@ -80,7 +80,7 @@ func TestDecrypt(t *testing.T) {
 }
 
 // Keys of either kind will do, as Flux has them in a Secret.
-func TestPGP(t *testing.T) {
+func TestDecryptWithPGPKeys(t *testing.T) {
 	secret := map[string][]byte{"identity.asc": file(t, "key.asc"), "age.agekey": file(t, "key.txt")}
 	all, err := sops.SecretKeys(secret)
 	if err != nil {
@@ -130,14 +130,14 @@ func TestPGP(t *testing.T) {
 			}
 		})
 	}
-	for name, want := range map[string]string{"locked.asc": "has a passphrase", "key.txt": "PGP keys can't be read", "pgp.yaml": "PGP keys can't be read"} {
+	for name, want := range map[string]string{"locked.asc": "has a passphrase", "key.txt": "PGP keys can't be parsed", "pgp.yaml": "PGP keys can't be parsed"} {
 		if _, err := sops.ParsePGPKeys(file(t, name)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestRefuse(t *testing.T) {
+func TestDecryptRefusesModifiedFiles(t *testing.T) {
 	replace := func(name, old, new string) []byte {
 		data := file(t, name)
 		if !bytes.Contains(data, []byte(old)) {
@@ -164,8 +164,8 @@ func TestRefuse(t *testing.T) {
 	}{
 		"no key":         {why: "plain text isn't what is there", data: file(t, "all.yaml"), kind: tko.ErrDenied, want: "no key is given"},
 		"another key":    {why: "nobody can", data: file(t, "other.yaml"), keys: keys(t), kind: tko.ErrDenied, want: "other keys"},
-		"changed value":  {why: "what isn't encrypted is signed, too", data: replace("regex.yaml", "edge-upf-07", "edge-upf-08"), keys: keys(t), kind: tko.ErrDenied, want: "don't fit its MAC"},
-		"removed value":  {why: "the MAC is of all values", data: replace("regex.yaml", count, ""), keys: keys(t), kind: tko.ErrDenied, want: "don't fit its MAC"},
+		"changed value":  {why: "what isn't encrypted is signed, too", data: replace("regex.yaml", "edge-upf-07", "edge-upf-08"), keys: keys(t), kind: tko.ErrDenied, want: "don't match its MAC"},
+		"removed value":  {why: "the MAC is of all values", data: replace("regex.yaml", count, ""), keys: keys(t), kind: tko.ErrDenied, want: "don't match its MAC"},
 		"moved value":    {why: "a secret in a field that is shown", data: replace("regex.yaml", "replicaCount: ENC", "description: ENC"), keys: keys(t), kind: tko.ErrDenied, want: "description: can't be decrypted"},
 		"broken value":   {why: "bits flip", data: replace("regex.yaml", "data:", "data:AA"), keys: keys(t), kind: tko.ErrDenied, want: "replicaCount"},
 		"plain value":    {why: "somebody put it in place of the encrypted one", data: replace("regex.yaml", strings.TrimSpace(count), "count: 3"), keys: keys(t), kind: tko.ErrDenied, want: "count: is not encrypted"},
@@ -184,7 +184,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-func TestFS(t *testing.T) {
+func TestFSDecryptsOnOpen(t *testing.T) {
 	encrypted := fstest.MapFS{
 		"a/secret.yaml": {Data: file(t, "regex.yaml")},
 		"a/open.yaml":   {Data: []byte("text: about sops and ENC[AES256_GCM,data\n")},
@@ -231,7 +231,7 @@ func TestFS(t *testing.T) {
 	}
 }
 
-func TestKeys(t *testing.T) {
+func TestKeysAreParsedAndNeverPrinted(t *testing.T) {
 	k, err := sops.SecretKeys(map[string][]byte{"age" + sops.SuffixAge: file(t, "other.txt"), "b" + sops.SuffixAge: file(t, "key.txt"), "else": []byte("?")})
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package tree keeps the files of a revision, in a folder of their own: a
-// bounded number of regular files, and nothing that leads out of it. Start
+// Package tree stores the files of a revision in a folder of their own: a bounded
+// number of regular files, without links or paths that lead out of it. Start
 // reading at [Writer].
 package tree
 
@@ -21,7 +21,7 @@ type Limits struct {
 	Files int   // 100,000 if 0
 }
 
-// OrDefault are the limits, with what is 0 filled in.
+// OrDefault returns the limits with defaults in place of zeros.
 func (l Limits) OrDefault() Limits {
 	if l.Bytes == 0 {
 		l.Bytes = 256 << 20
@@ -32,7 +32,7 @@ func (l Limits) OrDefault() Limits {
 	return l
 }
 
-// A Tree is a revision's files. Whoever gets one closes it.
+// A Tree holds a revision's files. The caller that gets one closes it.
 type Tree struct {
 	fs.FS
 	dir   string
@@ -41,13 +41,13 @@ type Tree struct {
 	bytes int64
 }
 
-// Close forgets the files.
+// Close deletes the files.
 func (t *Tree) Close() error {
 	return errors.Join(t.root.Close(), os.RemoveAll(t.dir))
 }
 
-// Whole says whether all the files are still there: others may clean up the
-// folder that they are in. It notes that they are in use, for Sweep.
+// Whole reports whether all the files still exist: another process may clean up
+// the folder. It also marks them as in use, for Sweep.
 func (t *Tree) Whole() bool {
 	now := time.Now()
 	_ = os.Chtimes(t.dir, now, now)
@@ -66,16 +66,17 @@ func (t *Tree) Whole() bool {
 	return err == nil && files == t.files && bytes == t.bytes
 }
 
-// A Writer makes a tree.
+// A Writer writes a tree.
 type Writer struct {
 	tree   *Tree
 	limits Limits
 }
 
-// prefix is that of the folders of trees.
+// prefix begins the names of the folders of trees.
 const prefix = "tko-gitops-"
 
-// Create begins a tree in a new folder in dir, "" for that of temporary files.
+// Create begins a tree in a new folder below dir, "" for the system's temporary
+// folder.
 func Create(dir string, limits Limits) (*Writer, error) {
 	if dir != "" {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -108,7 +109,7 @@ func (w *Writer) Add(name string, content io.Reader) error {
 	}
 	file, err := w.tree.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return tko.Errorf(tko.ErrInvalid, "the revision's file %.100q can't be kept: %w", name, err)
+		return tko.Errorf(tko.ErrInvalid, "the revision's file %.100q can't be stored: %w", name, err)
 	}
 	left := w.limits.Bytes - w.tree.bytes
 	n, err := io.Copy(file, io.LimitReader(content, left+1))
@@ -122,20 +123,20 @@ func (w *Writer) Add(name string, content io.Reader) error {
 	return nil
 }
 
-// Executable makes a file that was written executable: packages for OSM may
-// have programs in them.
+// Executable makes a file that was added executable: packages for OSM may contain
+// programs.
 func (w *Writer) Executable(name string) error {
 	return w.tree.root.Chmod(filepath.Clean(filepath.FromSlash(name)), 0o700)
 }
 
-// Tree is what was written.
+// Tree returns the tree that was written.
 func (w *Writer) Tree() *Tree { return w.tree }
 
-// Discard ends a tree that isn't wanted.
+// Discard deletes what was written.
 func (w *Writer) Discard() error { return w.tree.Close() }
 
-// Sweep removes trees in dir that were left behind by processes that died: those
-// that nobody touched for a long time.
+// Sweep removes trees in dir that processes left behind when they died: those that
+// were not in use for a week.
 func Sweep(dir string) {
 	if dir == "" {
 		dir = os.TempDir()

@@ -15,18 +15,17 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// dialTimeout is how long a server may take to greet.
+// dialTimeout limits the time to connect to a server.
 const dialTimeout = 30 * time.Second
 
-// Auth answers how a private key without a passphrase is used with the server
-// of a URL: only if its host is known in a file as known_hosts(5) has it. The
-// user is that of the URL, or else the one given, or else git. An ErrInvalid
-// is about the key or the URL; what is wrong with the file of known hosts is
-// not.
+// Auth returns the login with a private key without a passphrase at the server of a
+// URL, whose host must be in knownHosts, a file as in known_hosts(5). The user is
+// that of the URL, else the given one, else git. The error is an ErrInvalid if the
+// key or the URL is invalid, and another one if the file can't be read.
 func Auth(url, user, key, knownHosts string) (transport.AuthMethod, error) {
 	signer, err := ssh.ParsePrivateKey([]byte(key + "\n"))
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "it holds no private key without a passphrase")
+		return nil, tko.Errorf(tko.ErrInvalid, "it holds no private key, or one with a passphrase")
 	}
 	known, err := knownhosts.NewDB(knownHosts)
 	if err != nil {
@@ -34,7 +33,7 @@ func Auth(url, user, key, knownHosts string) (transport.AuthMethod, error) {
 	}
 	ep, err := transport.NewEndpoint(url)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "the repository's URL can't be read")
+		return nil, tko.Errorf(tko.ErrInvalid, "the repository's URL can't be parsed")
 	}
 	if ep.User != "" {
 		user = ep.User
@@ -52,13 +51,13 @@ func Auth(url, user, key, knownHosts string) (transport.AuthMethod, error) {
 	}}, nil
 }
 
-// auth is a key together with the hosts that may see it used.
+// auth is a key with the known hosts.
 type auth struct{ config ssh.ClientConfig }
 
 func (*auth) Name() string   { return gitssh.PublicKeysName }
 func (*auth) String() string { return gitssh.PublicKeysName }
 
-// ClientConfig answers a copy: the caller changes it.
+// ClientConfig returns a copy, because the caller changes it.
 func (a *auth) ClientConfig() (*ssh.ClientConfig, error) {
 	c := a.config
 	return &c, nil

@@ -18,54 +18,41 @@ import (
 	"github.com/tko-orchestrator/tko/internal/work"
 )
 
-// The reasons of a source's conditions, as users of Flux know them.
-const (
-	ReasonSucceeded   = "ReconciliationSucceeded"
-	ReasonFailed      = "ReconciliationFailed"
-	ReasonFetchFailed = "ArtifactFailed"
-	ReasonInvalid     = "BuildFailed"
-	ReasonProgressing = "Progressing"
-	ReasonApproval    = "WaitsForApproval"
-	ReasonSuspended   = "Suspended"
-	ReasonDependency  = "DependencyNotReady"
-	ReasonNothing     = "NothingForUs"
-	ReasonDenied      = "AccessDenied"
-)
-
-// kept is what the controller keeps in a source's State.
-type kept struct {
-	Generation string   `json:"generation,omitempty"` // of the spec that was applied
-	OSM        *osmKept `json:"osm,omitempty"`
+// savedState is the controller's own state, which is stored in a source's State.
+type savedState struct {
+	Generation string    `json:"generation,omitempty"` // of the spec that was applied last
+	OSM        *osmState `json:"osm,omitempty"`
 }
 
-// A look is one at one source, with a claim of its work.
-type look struct {
+// A reconciliation is one reconciliation of one source, under a claim of its work item.
+type reconciliation struct {
 	controller *Controller
 	source     *source
 	spec       Spec
 	claim      tko.WorkItem
-	called     bool // it was called for, or may have been: it isn't just due
+	enqueued   bool // it was requested, or may have been, and is not just due
 	log        *slog.Logger
 
 	before tko.SourceStatus
 	status tko.SourceStatus
-	state  kept
-	files  fs.FS // of the revision, as they are read
+	state  savedState
+	files  fs.FS // of the revision, decrypted
 }
 
-// do looks, keeps how it went, and says when to look again.
-func (l *look) do(ctx context.Context) work.Result {
+// run reconciles the source and saves its status. The result states when to
+// reconcile it again.
+func (l *reconciliation) run(ctx context.Context) work.Result {
 	err := l.load(ctx)
 	if err != nil {
 		return work.Result{Err: err}
 	}
 	if l.spec.Forget {
-		return l.leave(ctx)
+		return l.removeSource(ctx)
 	}
 	again, err := l.reconcile(ctx)
 	switch {
 	case errors.Is(err, errClaim) || ctx.Err() != nil:
-		l.source.record = tko.Source{} // what is kept is somebody else's by now
+		l.source.record = tko.Source{} // another controller may have written it since
 		if err == nil {
 			err = context.Cause(ctx)
 		}
@@ -75,7 +62,7 @@ func (l *look) do(ctx context.Context) work.Result {
 	}
 	known := (*conditionError)(nil)
 	if !errors.As(err, &known) {
-		known = &conditionError{reason: ReasonFailed, err: err}
+		known = &conditionError{reason: tko.SourceReasonFailed, err: err}
 	}
 	if again := (*AgainError)(nil); errors.As(err, &again) && again.Quiet {
 		return work.Result{Outcome: tko.WorkLater, Retry: again.After}
@@ -83,7 +70,7 @@ func (l *look) do(ctx context.Context) work.Result {
 	if known.wait == 0 {
 		known.wait = l.spec.Retry
 	}
-	l.failed(known)
+	l.setFailed(known)
 	if saveErr := l.save(ctx); saveErr != nil {
 		return work.Result{Err: errors.Join(err, saveErr)}
 	}
@@ -93,22 +80,22 @@ func (l *look) do(ctx context.Context) work.Result {
 	return work.Result{Err: err}
 }
 
-// A conditionError is a failure, and how it is said.
+// A conditionError is a failure and how conditions report it.
 type conditionError struct {
 	reason  string
 	err     error
-	stalled bool          // nothing helps but a change
-	wait    time.Duration // look again after that; with back-off if 0
+	stalled bool          // only a change of the source or the spec helps
+	wait    time.Duration // until the next try; with back-off if 0
 }
 
 func (e *conditionError) Error() string { return e.err.Error() }
 func (e *conditionError) Unwrap() error { return e.err }
 
-// errClaim says that somebody else may be working on the source.
+// errClaim is the error if another controller may be working on the source.
 var errClaim = errors.New("the claim of the source was lost")
 
-// load reads how the source is.
-func (l *look) load(ctx context.Context) error {
+// load reads the source's record, unless the cached one is current.
+func (l *reconciliation) load(ctx context.Context) error {
 	s := l.source
 	now, err := l.controller.client.SourceUnless(ctx, l.spec.Name, s.record.Version)
 	switch {
@@ -125,17 +112,18 @@ func (l *look) load(ctx context.Context) error {
 	l.status.Items = slices.Clone(l.status.Items)
 	l.status.Conditions = slices.Clone(l.status.Conditions)
 	l.status.Kind, l.status.URL, l.status.Ref, l.status.Path = l.spec.Kind, l.spec.URL, l.spec.Ref, l.spec.Path
-	l.state = kept{}
+	l.state = savedState{}
 	if len(s.record.State) > 0 {
 		if err := json.Unmarshal(s.record.State, &l.state); err != nil {
-			return fmt.Errorf("the state of source %q can't be read: %w", l.spec.Name, err)
+			return fmt.Errorf("read the state of source %q: %w", l.spec.Name, err)
 		}
 	}
 	return nil
 }
 
-// save keeps how the source is, if that is news.
-func (l *look) save(ctx context.Context) error {
+// save writes the source's record if it has changed. If the claim is lost, the
+// error is errClaim.
+func (l *reconciliation) save(ctx context.Context) error {
 	s := l.source
 	l.status.Holder = l.controller.options.Worker
 	state, err := json.Marshal(l.state)
@@ -151,7 +139,7 @@ func (l *look) save(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errClaim, err)
 	}
 	if err != nil {
-		return fmt.Errorf("keep how source %q is: %w", l.spec.Name, err)
+		return fmt.Errorf("save source %q: %w", l.spec.Name, err)
 	}
 	next.Version, next.Updated = version, time.Now().UTC()
 	s.record = next
@@ -167,7 +155,8 @@ func (l *look) save(ctx context.Context) error {
 	return nil
 }
 
-// same says whether there is nothing new to keep. Who looked is not.
+// same reports whether b has the status and state of a. The holder is not
+// compared, and a record that was never saved equals none.
 func same(a, b tko.Source) bool {
 	if a.Version == 0 {
 		return false
@@ -178,11 +167,12 @@ func same(a, b tko.Source) bool {
 	return errX == nil && errY == nil && string(x) == string(y) && string(a.State) == string(b.State)
 }
 
-// reconcile makes TKO as the source says, and answers when to look again.
-func (l *look) reconcile(ctx context.Context) (again time.Duration, err error) {
+// reconcile applies the source's revision and returns after what time to
+// reconcile again.
+func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, err error) {
 	if l.spec.Suspend {
-		l.say(tko.ConditionUnknown, ReasonSuspended, "the source is suspended")
-		return around(l.spec.Interval), l.save(ctx)
+		l.setReady(tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
+		return jitter(l.spec.Interval), l.save(ctx)
 	}
 	revision, err := l.spec.From.Revision(ctx)
 	if err != nil {
@@ -192,32 +182,33 @@ func (l *look) reconcile(ctx context.Context) (again time.Duration, err error) {
 		return 0, err
 	}
 	if l.settled(ctx, revision) {
-		l.succeed(revision) // a failure before that may be over
-		return around(l.spec.Interval), l.save(ctx)
+		l.succeed(revision) // clears the condition of an earlier failure to fetch
+		return jitter(l.spec.Interval), l.save(ctx)
 	}
 	r, err := l.read(ctx, revision)
 	if err != nil {
 		return 0, l.fetchFailed(ctx, err)
 	}
 	l.status.Attempted = revision
-	if last := l.source.last; last != nil && !l.called && r.wrong == nil && last.may(revision, l.spec) {
+	if last := l.source.last; last != nil && !l.enqueued && r.wrong == nil && last.suffices(revision, l.spec) {
 		return l.conclude(ctx, revision, r.osm, last.messages, "")
 	}
 	l.source.last = nil
 	return l.apply(ctx, revision, r)
 }
 
-// fetchFailed is a failure to read the source. Somebody who stops us is none.
-func (l *look) fetchFailed(ctx context.Context, err error) error {
+// fetchFailed returns the error for a failure to read the source. If the context
+// has ended, it returns err.
+func (l *reconciliation) fetchFailed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	e := &conditionError{reason: ReasonFetchFailed, err: err, stalled: errors.Is(err, tko.ErrInvalid)}
+	e := &conditionError{reason: tko.SourceReasonFetchFailed, err: err, stalled: errors.Is(err, tko.ErrInvalid)}
 	if e.stalled {
-		e.wait = around(l.spec.Interval)
+		e.wait = jitter(l.spec.Interval)
 	}
 	if errors.Is(err, tko.ErrDenied) {
-		e.reason, e.stalled, e.wait = ReasonDenied, true, around(l.spec.Interval)
+		e.reason, e.stalled, e.wait = tko.SourceReasonDenied, true, jitter(l.spec.Interval)
 	}
 	if again := (*AgainError)(nil); errors.As(err, &again) {
 		e.wait = again.After
@@ -225,19 +216,19 @@ func (l *look) fetchFailed(ctx context.Context, err error) error {
 	return e
 }
 
-// An AgainError is one of a Fetcher that knows when to ask again.
+// An AgainError is the error of a Fetcher that knows when to try again.
 type AgainError struct {
 	After time.Duration
 	Err   error
-	Quiet bool // it is no failure: how the source is stays
+	Quiet bool // it is no failure: the source's status stays
 }
 
 func (e *AgainError) Error() string { return e.Err.Error() }
 func (e *AgainError) Unwrap() error { return e.Err }
 
-// dependencies says what must be ready first: at the same revision, if it is of
-// the same place.
-func (l *look) dependencies(ctx context.Context, revision string) error {
+// dependencies returns an error if a source on which this one depends isn't
+// ready, or has the same origin and another revision.
+func (l *reconciliation) dependencies(ctx context.Context, revision string) error {
 	for _, name := range l.spec.DependsOn {
 		s, err := l.controller.client.SourceUnless(ctx, name, 0)
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
@@ -248,7 +239,7 @@ func (l *look) dependencies(ctx context.Context, revision string) error {
 		case name == l.spec.Name:
 			problem = "it depends on itself"
 		case err != nil:
-			problem = fmt.Sprintf("source %q isn't there", name)
+			problem = fmt.Sprintf("source %q: not found", name)
 		case !ready(s.Status):
 			problem = fmt.Sprintf("source %q isn't ready", name)
 		case s.Status.Kind == l.spec.Kind && s.Status.URL == l.spec.URL && s.Status.Ref == l.spec.Ref && s.Status.Applied != revision:
@@ -256,13 +247,13 @@ func (l *look) dependencies(ctx context.Context, revision string) error {
 		default:
 			continue
 		}
-		return &conditionError{reason: ReasonDependency, err: errors.New(problem), wait: dependencyWait}
+		return &conditionError{reason: tko.SourceReasonDependency, err: errors.New(problem), wait: dependencyWait}
 	}
 	return nil
 }
 
-// freed says whether those that depend on the source may go on since this look.
-func (l *look) freed() bool {
+// unblocksDependents reports whether this reconciliation lets dependent sources proceed.
+func (l *reconciliation) unblocksDependents() bool {
 	now := l.source.record.Status
 	return ready(now) && (!ready(l.before) || l.before.Applied != now.Applied)
 }
@@ -281,24 +272,24 @@ func conditionOf(s tko.SourceStatus, typ string) tko.Condition {
 	return tko.Condition{}
 }
 
-// dependencyWait is how soon a dependency is looked at again.
+// dependencyWait is how long to wait before dependencies are checked again.
 const dependencyWait = 30 * time.Second
 
-// settled says whether everything is as the revision says, as far as we know
-// without asking much. When the source was called for, what was checked a while
-// ago doesn't count: TKO is asked whether anything changed, and an OSM is compared.
-func (l *look) settled(ctx context.Context, revision string) bool {
+// settled reports whether the revision is known to be applied, at the cost of one
+// request at most. If the reconciliation was requested, the last check doesn't
+// count: TKO must not have changed since, and an OSM is always compared.
+func (l *reconciliation) settled(ctx context.Context, revision string) bool {
 	s := l.source
 	if l.status.Applied != revision || l.state.Generation != l.spec.Generation || l.status.PendingRemoval != "" || l.state.OSM.busy() || s.checked.IsZero() {
 		return false
 	}
 	switch c := conditionOf(l.status, tko.ConditionReady); {
 	case c.Status == tko.ConditionTrue:
-	case c.Reason == ReasonFetchFailed || c.Reason == ReasonDependency: // nothing of the revision was looked at then
+	case c.Reason == tko.SourceReasonFetchFailed || c.Reason == tko.SourceReasonDependency: // the revision itself didn't fail
 	default:
 		return false
 	}
-	if !l.called && time.Since(s.checked) < l.spec.Resync {
+	if !l.enqueued && time.Since(s.checked) < l.spec.Resync {
 		return true
 	}
 	if l.state.OSM != nil {
@@ -312,10 +303,10 @@ func (l *look) settled(ctx context.Context, revision string) bool {
 	return true
 }
 
-// at has the files of a revision.
-func (l *look) at(ctx context.Context, revision string) error {
+// at fetches the files of a revision, unless the source has them.
+func (l *reconciliation) at(ctx context.Context, revision string) error {
 	s := l.source
-	// What was asked for may have changed what the same revision holds.
+	// Another spec may read other files of the same revision.
 	key := revision + " " + l.spec.Generation
 	if s.tree != nil && s.revision == key {
 		return nil
@@ -324,22 +315,22 @@ func (l *look) at(ctx context.Context, revision string) error {
 	if err != nil {
 		return err
 	}
-	s.forget()
+	s.dropFiles()
 	s.tree, s.revision = t, key
 	return nil
 }
 
-// A reading is what a revision holds, or what is wrong with it.
+// A reading is the content of a revision.
 type reading struct {
 	manifests []manifest.Manifest
 	osm       *osmWanted
-	wrong     error
+	wrong     error // the problems of invalid files, joined
 }
 
-// read reads a revision. The error is a failure to get it. What was read while
-// others removed its files, as those do who clean folders of temporary files,
-// doesn't count: it would seem to have left the source.
-func (l *look) read(ctx context.Context, revision string) (r reading, err error) {
+// read reads a revision. The error is a failure to fetch it. If files disappear
+// meanwhile, as when a system cleans its temporary files, the revision is fetched
+// and read again: their entities would seem to have been removed from the source.
+func (l *reconciliation) read(ctx context.Context, revision string) (r reading, err error) {
 	for range 2 {
 		if err := l.at(ctx, revision); err != nil {
 			return r, err
@@ -359,26 +350,26 @@ func (l *look) read(ctx context.Context, revision string) (r reading, err error)
 		if l.source.tree.Whole() {
 			return r, nil
 		}
-		l.source.forget()
+		l.source.dropFiles()
 	}
-	return r, errors.New("somebody removes the files of the revision while they are read: name a folder that nobody cleans, --gitops-dir")
+	return r, errors.New("files of the revision disappear while they are read: set --gitops-dir to a folder that is not cleaned up")
 }
 
-// rounds bounds how often a revision is looked at again because something was
-// found half done.
+// rounds is how often a plan is made and applied until no actions remain.
 const rounds = 3
 
-func (l *look) apply(ctx context.Context, revision string, r reading) (again time.Duration, err error) {
+// apply applies a revision that was read: to TKO, then to an OSM.
+func (l *reconciliation) apply(ctx context.Context, revision string, r reading) (again time.Duration, err error) {
 	manifests, osm := r.manifests, r.osm
 	if r.wrong != nil {
 		return 0, l.invalid(r.wrong)
 	}
 	if l.spec.OSMOnly && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil {
 		l.succeed(revision)
-		l.done(revision)
-		return around(l.spec.Interval), l.save(ctx)
+		l.markApplied(revision)
+		return jitter(l.spec.Interval), l.save(ctx)
 	}
-	about, err := l.controller.client.About(ctx) // before we look: what comes later is seen the next time
+	about, err := l.controller.client.About(ctx) // before planning, so that settled notices later changes
 	if err != nil {
 		return 0, err
 	}
@@ -391,11 +382,11 @@ func (l *look) apply(ctx context.Context, revision string, r reading) (again tim
 			return 0, err
 		}
 		l.status.Messages = nil
-		l.keepItems(p.Items)
+		l.setItems(p.Items)
 		if len(p.Actions) == 0 {
 			break
 		}
-		if err := l.carryOut(ctx, p, revision); err != nil {
+		if err := l.applyPlan(ctx, p, revision); err != nil {
 			return 0, err
 		}
 	}
@@ -405,9 +396,9 @@ func (l *look) apply(ctx context.Context, revision string, r reading) (again tim
 	return l.conclude(ctx, revision, osm, p.Messages, p.Asks)
 }
 
-// conclude makes an OSM as the revision says, after TKO, about which there may be
-// messages.
-func (l *look) conclude(ctx context.Context, revision string, osm *osmWanted, messages []string, asks string) (again time.Duration, err error) {
+// conclude applies the revision to an OSM, after it was applied to TKO, and saves
+// the status. The messages and the digest of a pending removal are TKO's.
+func (l *reconciliation) conclude(ctx context.Context, revision string, osm *osmWanted, messages []string, asks string) (again time.Duration, err error) {
 	l.status.Messages, l.status.PendingRemoval = slices.Clone(messages), asks
 	again, pending, err := l.applyOSM(ctx, osm, revision)
 	if err != nil {
@@ -419,47 +410,47 @@ func (l *look) conclude(ctx context.Context, revision string, osm *osmWanted, me
 	}
 	if asks != "" {
 		l.source.last = nil
-		l.say(tko.ConditionFalse, ReasonApproval, strings.Join(messages, "; "))
+		l.setReady(tko.ConditionFalse, tko.SourceReasonApproval, strings.Join(messages, "; "))
 		l.source.checked = time.Now()
-		return around(l.spec.Interval), l.save(ctx)
+		return jitter(l.spec.Interval), l.save(ctx)
 	}
 	if pending != "" {
 		return again, l.save(ctx)
 	}
-	l.done(revision)
+	l.markApplied(revision)
 	l.succeed(revision)
 	return again, l.save(ctx)
 }
 
-// succeed sets Ready: all of a revision is applied.
-func (l *look) succeed(revision string) {
+// succeed sets Ready: the whole revision is applied.
+func (l *reconciliation) succeed(revision string) {
 	l.status.Attempted = revision
 	if l.spec.OSMOnly && len(l.status.Items) == 0 && l.state.OSM == nil {
-		l.say(tko.ConditionTrue, ReasonNothing, "the revision holds nothing for TKO")
+		l.setReady(tko.ConditionTrue, tko.SourceReasonNothing, "the revision holds nothing for TKO")
 		return
 	}
-	l.say(tko.ConditionTrue, ReasonSucceeded, "applied revision "+revision)
+	l.setReady(tko.ConditionTrue, tko.SourceReasonSucceeded, "applied revision "+revision)
 }
 
-func (l *look) policy() plan.Policy {
+func (l *reconciliation) policy() plan.Policy {
 	return plan.Policy{Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved}
 }
 
-// invalid is a revision that has to change. It isn't tried again before the
-// interval is over, as what it refers to may come.
-func (l *look) invalid(err error) error {
-	return &conditionError{reason: ReasonInvalid, err: err, stalled: true, wait: around(l.spec.Interval)}
+// invalid returns the error for a revision that has to change. It is tried again
+// after the interval, because an entity it refers to may be created meanwhile.
+func (l *reconciliation) invalid(err error) error {
+	return &conditionError{reason: tko.SourceReasonInvalid, err: err, stalled: true, wait: jitter(l.spec.Interval)}
 }
 
-// carryOut does what is planned, and keeps what was done.
-func (l *look) carryOut(ctx context.Context, p *plan.Plan, revision string) error {
-	l.progress(fmt.Sprintf("applying revision %s: %d changes", revision, len(p.Actions)))
+// applyPlan applies a plan, and saves the inventory and the operations.
+func (l *reconciliation) applyPlan(ctx context.Context, p *plan.Plan, revision string) error {
+	l.setProgressing(fmt.Sprintf("applying revision %s: %d changes", revision, len(p.Actions)))
 	l.log.InfoContext(ctx, "applying", "revision", revision, "changes", len(p.Actions))
 	operations, err := p.Apply(ctx, l.controller.client, revision, func(ctx context.Context, items []tko.SourceItem) error {
-		l.keepItems(items)
+		l.setItems(items)
 		return l.save(ctx)
 	})
-	l.note(operations...)
+	l.addOperations(operations...)
 	if err == nil {
 		return nil
 	}
@@ -472,44 +463,46 @@ func (l *look) carryOut(ctx context.Context, p *plan.Plan, revision string) erro
 	return err
 }
 
-// keepItems replaces the entities in the inventory, and leaves what isn't.
-func (l *look) keepItems(items []tko.SourceItem) {
+// setItems replaces the entities in the inventory. Items of an OSM stay.
+func (l *reconciliation) setItems(items []tko.SourceItem) {
 	rest := slices.DeleteFunc(slices.Clone(l.status.Items), func(i tko.SourceItem) bool { return slices.Contains(manifest.Order, tko.Kind(i.Kind)) })
 	l.status.Items = append(slices.Clone(items), rest...)
 }
 
-// maxOperations is how many operations a source remembers.
+// maxOperations is how many operations the status of a source holds.
 const maxOperations = 20
 
-func (l *look) note(operations ...tko.SourceOperation) {
+// addOperations adds operations, the oldest first, to the status.
+func (l *reconciliation) addOperations(operations ...tko.SourceOperation) {
 	operations = slices.Clone(operations)
 	slices.Reverse(operations)
 	l.status.Operations = append(operations, l.status.Operations...)
 	l.status.Operations = l.status.Operations[:min(maxOperations, len(l.status.Operations))]
 }
 
-// done notes that all of a revision is applied.
-func (l *look) done(revision string) {
+// markApplied records that the whole revision is applied.
+func (l *reconciliation) markApplied(revision string) {
 	l.status.Attempted, l.status.Applied, l.status.PendingRemoval = revision, revision, ""
 	l.state.Generation = l.spec.Generation
 	l.source.checked = time.Now()
 }
 
-// leave ends a source that nobody asks for any more.
-func (l *look) leave(ctx context.Context) work.Result {
-	if l.source.record.Version == 0 { // it has ended already, or never was: nothing may bring it back
-		l.controller.gone(ctx, l.source, l.spec.Name, l.spec.Report)
+// removeSource removes a source whose spec has Forget set: first what it owns, then its
+// record.
+func (l *reconciliation) removeSource(ctx context.Context) work.Result {
+	if l.source.record.Version == 0 { // it was removed already, or never saved: don't save it again
+		l.controller.dropRemoved(ctx, l.source, l.spec.Name, l.spec.Report)
 		return work.Result{Outcome: tko.WorkDone}
 	}
 	l.source.last = nil
 	p, err := plan.Make(ctx, l.controller.client, nil, l.status.Items, l.policy())
 	if err == nil && p.Asks != "" {
 		l.status.PendingRemoval, l.status.Messages = p.Asks, p.Messages
-		l.say(tko.ConditionFalse, ReasonApproval, strings.Join(p.Messages, "; "))
-		return work.Result{Outcome: tko.WorkLater, Retry: around(l.spec.Interval), Err: l.save(ctx)}
+		l.setReady(tko.ConditionFalse, tko.SourceReasonApproval, strings.Join(p.Messages, "; "))
+		return work.Result{Outcome: tko.WorkLater, Retry: jitter(l.spec.Interval), Err: l.save(ctx)}
 	}
 	if err == nil {
-		err = l.carryOut(ctx, p, "the end of the source")
+		err = l.applyPlan(ctx, p, "the end of the source")
 	}
 	if err == nil {
 		var again time.Duration
@@ -522,16 +515,16 @@ func (l *look) leave(ctx context.Context) work.Result {
 		err = l.controller.client.ForgetSource(ctx, l.spec.Name, l.claim)
 	}
 	if err != nil {
-		l.failed(&conditionError{reason: ReasonFailed, err: err})
+		l.setFailed(&conditionError{reason: tko.SourceReasonFailed, err: err})
 		return work.Result{Err: errors.Join(err, l.save(ctx))}
 	}
-	l.controller.gone(ctx, l.source, l.spec.Name, l.spec.Report)
+	l.controller.dropRemoved(ctx, l.source, l.spec.Name, l.spec.Report)
 	return work.Result{Outcome: tko.WorkDone}
 }
 
-// gone forgets a source whose end was reached.
-func (c *Controller) gone(ctx context.Context, s *source, name string, report func(context.Context, tko.Source)) {
-	s.forget()
+// dropRemoved drops a source that was removed, and reports the removal.
+func (c *Controller) dropRemoved(ctx context.Context, s *source, name string, report func(context.Context, tko.Source)) {
+	s.dropFiles()
 	s.record = tko.Source{}
 	c.mu.Lock()
 	if c.sources[name] == s {
@@ -546,33 +539,36 @@ func (c *Controller) gone(ctx context.Context, s *source, name string, report fu
 	}
 }
 
-// maxMessage is how much of a failure is told.
+// maxMessage is the most bytes of a condition's message.
 const maxMessage = 4000
 
-// say sets Ready, and that nothing else is going on.
-func (l *look) say(status, reason, message string) {
-	l.condition(tko.ConditionReady, status, reason, message)
-	l.remove(tko.ConditionReconciling)
-	l.remove(tko.ConditionStalled)
+// setReady sets Ready, and removes Reconciling and Stalled.
+func (l *reconciliation) setReady(status, reason, message string) {
+	l.setCondition(tko.ConditionReady, status, reason, message)
+	l.removeCondition(tko.ConditionReconciling)
+	l.removeCondition(tko.ConditionStalled)
 }
 
-func (l *look) progress(message string) {
-	l.condition(tko.ConditionReconciling, tko.ConditionTrue, ReasonProgressing, message)
-	l.condition(tko.ConditionReady, tko.ConditionUnknown, ReasonProgressing, message)
-	l.remove(tko.ConditionStalled)
+// setProgressing sets Reconciling, and Ready to Unknown.
+func (l *reconciliation) setProgressing(message string) {
+	l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonProgressing, message)
+	l.setCondition(tko.ConditionReady, tko.ConditionUnknown, tko.SourceReasonProgressing, message)
+	l.removeCondition(tko.ConditionStalled)
 }
 
-func (l *look) failed(e *conditionError) {
-	l.say(tko.ConditionFalse, e.reason, e.Error())
+// setFailed sets Ready to False, and Stalled or Reconciling if one applies.
+func (l *reconciliation) setFailed(e *conditionError) {
+	l.setReady(tko.ConditionFalse, e.reason, e.Error())
 	if e.stalled {
-		l.condition(tko.ConditionStalled, tko.ConditionTrue, e.reason, e.Error())
+		l.setCondition(tko.ConditionStalled, tko.ConditionTrue, e.reason, e.Error())
 	} else if e.wait == 0 {
-		l.condition(tko.ConditionReconciling, tko.ConditionTrue, "ProgressingWithRetry", "it is tried again")
+		l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, "ProgressingWithRetry", "reconciliation will be retried")
 	}
 }
 
-func (l *look) condition(typ, status, reason, message string) {
-	separator := "\n" // between what is about different things
+// setCondition sets a condition. Its transition time changes only with its status.
+func (l *reconciliation) setCondition(typ, status, reason, message string) {
+	separator := "\n" // between problems
 	if !strings.Contains(message, separator) {
 		separator = "; "
 	}
@@ -590,12 +586,12 @@ func (l *look) condition(typ, status, reason, message string) {
 	l.status.Conditions[i] = c
 }
 
-func (l *look) remove(typ string) {
+func (l *reconciliation) removeCondition(typ string) {
 	l.status.Conditions = slices.DeleteFunc(l.status.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 }
 
-// List joins as many texts as have no more bytes than a limit, and says how many
-// others there are. Of the first there is always something.
+// List joins as many texts as fit into limit bytes, followed by "and N more" if
+// some are left out. It always holds at least a part of the first one.
 func List(texts []string, separator string, limit int) string {
 	const room = len("and 1234567890 more")
 	length := 0
@@ -619,8 +615,8 @@ func List(texts []string, separator string, limit int) string {
 
 func short(text string) string { return Short(text, maxMessage) }
 
-// Short is as much of a text as has no more bytes than a limit, and says if that
-// isn't all.
+// Short returns the first limit bytes of a text, at most, followed by "…" if that
+// isn't all. It cuts no UTF-8 character.
 func Short(text string, limit int) string {
 	if len(text) <= limit {
 		return text
