@@ -55,7 +55,7 @@ soak: ## kill -9 everything at random moments, 50 rounds, the Kubernetes API und
 	$(GO) test -count=1 -timeout 20m -tags image -run Image -v $(ARGS) ./test/deploy
 
 .PHONY: bench
-bench: build ## measure, beside raw PostgreSQL in the same run (results: docs/performance.md)
+bench: build ## measure TKO and raw PostgreSQL in the same run (results: docs/performance.md)
 	@test/setup/setup.sh
 	@PYTHONPATH=$(CURDIR)/sdk/python/src $(BIN)/tko-bench -python "$$(test/setup/python.sh)" $(ARGS)
 

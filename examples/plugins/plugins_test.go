@@ -23,7 +23,9 @@ func build(t *testing.T, name string) string {
 	return path
 }
 
-func TestNamespacePluginPassesCases(t *testing.T) { plugintest.Run(t, "testdata/namespace", build(t, "namespace")) }
+func TestNamespacePluginPassesCases(t *testing.T) {
+	plugintest.Run(t, "testdata/namespace", build(t, "namespace"))
+}
 
 // The built-in function's plugin is registered in catalog.yaml.
 func TestLabelsFunctionPassesCases(t *testing.T) {
@@ -48,7 +50,9 @@ func registered(t *testing.T, name string) tko.Plugin {
 
 func TestPoolsPluginPassesCases(t *testing.T) { plugintest.Run(t, "testdata/pools", build(t, "pools")) }
 
-func TestAddressesPluginPassesCases(t *testing.T) { plugintest.Run(t, "testdata/addresses", "addresses/addresses.py") }
+func TestAddressesPluginPassesCases(t *testing.T) {
+	plugintest.Run(t, "testdata/addresses", "addresses/addresses.py")
+}
 
 // The schedule plugin's output has no details, so its file is checked.
 func TestInventoryPluginWritesFile(t *testing.T) {

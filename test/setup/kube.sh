@@ -14,7 +14,19 @@ build() { # the folder of a tools module, the output, ldflags, packages...
 	(cd "$tools/$1" && GOWORK=off CGO_ENABLED=0 GOFLAGS= nice go build -trimpath -o "$2" -ldflags "-s -w $3" "${@:4}")
 }
 
-sum=$(cat "$tools"/{kubernetes,etcd,kwok}/go.{mod,sum} "$0" | cksum | tr ' ' -)
+recipe() { # the folder that the programs are written to
+	version=$(awk '$2 == "k8s.io/kubernetes" { print $3 } $1 == "k8s.io/kubernetes" { print $2 }' "$tools/kubernetes/go.mod")
+	minor=${version#v1.}
+	v=k8s.io/component-base/version # kubectl and the API server report these
+	build kubernetes "$1/" "-X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=${minor%%.*} -X $v.gitTreeState=clean" \
+		k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl} &&
+		build etcd "$1/etcd" '' go.etcd.io/etcd/server/v3 &&
+		build kwok "$1/" '' sigs.k8s.io/kwok/cmd/kwok &&
+		stages=$(GOWORK=off GOFLAGS= go -C "$tools/kwok" list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage &&
+		for stage in "$stages"/{node/fast,node/heartbeat-with-lease,pod/fast}/[!k]*.yaml; do echo --- && cat "$stage"; done >"$1/kwok-stages.yaml"
+}
+
+sum=$({ cat "$tools"/{kubernetes,etcd,kwok}/go.{mod,sum} && declare -f build recipe; } | cksum | tr ' ' -)
 dir=${XDG_CACHE_HOME:-$HOME/.cache}/tko/kubernetes-$sum
 if [ ! -d "$dir" ]; then
 	command -v go >/dev/null || need 'Go 1.26 or later' 'the Kubernetes of the tests is built with it'
@@ -27,19 +39,10 @@ if [ ! -d "$dir" ]; then
 	log=$new.log
 	trap 'rm -rf "$new" "$log"' EXIT
 	echo 'make test: building the Kubernetes of the tests, once: this takes some minutes' >&2
-	version=$(awk '$2 == "k8s.io/kubernetes" { print $3 } $1 == "k8s.io/kubernetes" { print $2 }' "$tools/kubernetes/go.mod")
-	minor=${version#v1.}
-	v=k8s.io/component-base/version # without these, kubectl and the API server don't know what they are
-	{
-		build kubernetes "$new/" "-X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=${minor%%.*} -X $v.gitTreeState=clean" \
-			k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl} &&
-			build etcd "$new/etcd" '' go.etcd.io/etcd/server/v3 &&
-			build kwok "$new/" '' sigs.k8s.io/kwok/cmd/kwok &&
-			stages=$(GOWORK=off GOFLAGS= go -C "$tools/kwok" list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage &&
-			for stage in "$stages"/{node/fast,node/heartbeat-with-lease,pod/fast}/[!k]*.yaml; do echo --- && cat "$stage"; done >"$new/kwok-stages.yaml"
-	} 2>"$log" || need 'what tools/kubernetes, tools/etcd and tools/kwok name, with access to a Go module proxy and 2 GB of free disk' "$(tail -n 1 "$log")"
+	recipe "$new" 2>"$log" ||
+		need 'what tools/kubernetes, tools/etcd and tools/kwok name, with access to a Go module proxy and 2 GB of free disk' "$(tail -n 1 "$log")"
 	chmod 755 "$new"
-	mv -T "$new" "$dir" 2>/dev/null || [ -d "$dir" ] # somebody else may have been faster
+	mv -T "$new" "$dir" 2>/dev/null || [ -d "$dir" ] # another process may have been faster
 	rm -f "$dir.lock"
 fi
 echo "$dir"
