@@ -10,9 +10,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A resource that is for a plugin, and that no plugin handles, doesn't keep the
-// deployment from being prepared, but a condition says that nothing was done
-// for it, until a plugin is there.
+// A resource that no plugin handles doesn't prevent that the deployment is prepared.
+// A condition reports it until a plugin is registered.
 func TestUnhandledResourceOfAPluginIsReported(t *testing.T) {
 	m := newMemory()
 	id := m.deploy(t, `
@@ -37,13 +36,13 @@ func TestUnhandledResourceOfAPluginIsReported(t *testing.T) {
 	if r := look(t, p, id); r.Outcome != tko.WorkLater || m.commits != commits || m.condition(id, tko.ConditionHandled) != says {
 		t.Errorf("a second look changed something: %+v", r)
 	}
-	m.register("two", "Other") // of the same group: it may be that one's configuration
+	m.register("two", "Other") // of the same group, so the resource may be its configuration
 	if r := look(t, p, id); r.Outcome != tko.WorkDone || !strings.HasPrefix(m.condition(id, tko.ConditionHandled), "True Handled: ") {
 		t.Errorf("with a plugin of the group: %+v, %q", r, m.condition(id, tko.ConditionHandled))
 	}
 }
 
-// A plugin that comes too late is not passed over without a word.
+// A condition reports a plugin that was registered too late.
 func TestPluginThatComesTooLateIsReported(t *testing.T) {
 	m := newMemory()
 	id := m.deploy(t, `
@@ -60,8 +59,8 @@ func TestPluginThatComesTooLateIsReported(t *testing.T) {
 	}
 }
 
-// A Sites resource that matches no site makes no children; a condition says so,
-// and no longer once a placement that is evaluated again finds one.
+// A Sites resource that matches no site leads to no children. A condition reports
+// that until a review of the placement finds a site.
 func TestSelectorWithoutAMatchIsReported(t *testing.T) {
 	for update, after := range map[string]string{"Apply": "True Matched: ", "Once": "False SelectMatchedNothing: "} {
 		t.Run(update, func(t *testing.T) {
@@ -84,7 +83,7 @@ func TestSelectorWithoutAMatchIsReported(t *testing.T) {
 			}
 			look(t, p, id)
 			m.sites["north-1"] = nil
-			for deadline := time.Now().Add(time.Minute); ; { // reviews pause between each other
+			for deadline := time.Now().Add(time.Minute); ; { // reviews have a pause in between
 				look(t, p, id)
 				if strings.HasPrefix(m.condition(id, tko.ConditionMatched), after) || time.Now().After(deadline) {
 					break
@@ -97,7 +96,7 @@ func TestSelectorWithoutAMatchIsReported(t *testing.T) {
 	}
 }
 
-// Without a bound, every site is selected only if that is said.
+// Only spec.select.all selects every site.
 func TestEmptySelectorPlacesNothing(t *testing.T) {
 	m := newMemory()
 	m.templates["leaf"] = krm.Package{}

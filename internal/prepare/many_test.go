@@ -13,9 +13,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/prepare"
 )
 
-// TestManySites places a template at 10,000 sites. The calls that create
-// children break off again and again, some before they did it and some after.
-func TestManySites(t *testing.T) {
+// TestPlacementAtManySitesSurvivesInterruptions places a template at 10,000
+// sites. Calls that create children fail repeatedly, some before they take effect and
+// some after.
+func TestPlacementAtManySitesSurvivesInterruptions(t *testing.T) {
 	const sites = 10_000
 	m := newMemory()
 	m.templates["leaf"] = pkg(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: leaf}}`)
@@ -25,7 +26,7 @@ func TestManySites(t *testing.T) {
 		m.sites[tko.SiteID(site)] = nil
 		want = append(want, "leaf at "+site)
 	}
-	id := m.deploy(t, living("update: Once"))
+	id := m.deploy(t, updating("update: Once"))
 	var calls atomic.Int64
 	broken := errors.New("the connection broke")
 	m.beforeEach = func(call string) error {
@@ -58,12 +59,12 @@ func TestManySites(t *testing.T) {
 	}
 }
 
-// TestSitesAreReadCompletely breaks the list of sites off: what came until then
-// is not the selection.
-func TestSitesAreReadCompletely(t *testing.T) {
+// TestPartialListOfSitesIsNoSelection breaks the list of sites off. The part before
+// is not used as the selection.
+func TestPartialListOfSitesIsNoSelection(t *testing.T) {
 	m, _, id := placedAt(t, "update: Apply, budget: {delete: 100}", "north-1", "north-2", "north-3")
 	m.siteFails = 2
-	other := m.deploy(t, living("update: Once"))
+	other := m.deploy(t, updating("update: Once"))
 	p := prepare.New(m, runner{}, prepare.Options{})
 	for _, d := range []tko.DeploymentID{id, other} {
 		if r := look(t, p, d); r.Outcome != tko.WorkFailed || r.Err == nil {

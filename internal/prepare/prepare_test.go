@@ -26,8 +26,7 @@ func look(t *testing.T, p *prepare.Preparer, id tko.DeploymentID) work.Result {
 	return p.Prepare(t.Context(), tko.WorkItem{Queue: tko.QueuePrepare, Key: string(id), Claim: "c"})
 }
 
-// settle looks at whatever is unprepared until everything is prepared, or
-// nothing happens any more.
+// settle reconciles unprepared deployments until all are prepared or nothing changes.
 func settle(t *testing.T, m *memory, p *prepare.Preparer) {
 	t.Helper()
 	for range 100 {
@@ -66,7 +65,7 @@ func TestPlainDeploymentTakesOneCommit(t *testing.T) {
 	}
 }
 
-func TestApproval(t *testing.T) {
+func TestApprovalFollowsPolicy(t *testing.T) {
 	tests := map[string]struct {
 		why        string
 		annotation string
@@ -102,9 +101,9 @@ func TestApproval(t *testing.T) {
 	}
 }
 
-// That a deployment waits for its approval again is still said when it is
-// prepared again: its site keeps what was approved because of that.
-func TestWithdrawnApprovalIsStillSaid(t *testing.T) {
+// A withdrawn approval stays reported after the deployment is prepared again, because
+// the site keeps what was approved.
+func TestWithdrawnApprovalStaysReported(t *testing.T) {
 	m := newMemory()
 	id := m.deploy(t, `{apiVersion: DEPLOYMENT, metadata: {name: deployment, annotations: {nephio.org/approve: Manual}}}`)
 	m.deployments[id].Stamp.Conditions = []tko.Condition{{Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: tko.ReasonApprovalWithdrawn}}
@@ -114,7 +113,7 @@ func TestWithdrawnApprovalIsStillSaid(t *testing.T) {
 	}
 }
 
-func TestPlugins(t *testing.T) {
+func TestPluginsPrepareUntilNothingChanges(t *testing.T) {
 	failing := func(krm.Identity, krm.Package) (bool, krm.Package, error) {
 		return false, nil, errors.New("plugin says no")
 	}
@@ -136,7 +135,7 @@ func TestPlugins(t *testing.T) {
 		says     string   // condition
 		has      []string // resources at the end: "kind name prepared"
 		commits  int
-		manual   bool // it isn't approved
+		manual   bool // wants it not approved
 	}{
 		"marks": {
 			why: "the plugin's commit, and the end", plugins: map[string]string{"p": "One"}, runner: runner{"p": marks}, yaml: one,
@@ -164,7 +163,7 @@ func TestPlugins(t *testing.T) {
 		},
 		"not yet": {
 			why: "asked again later", plugins: map[string]string{"p": "One"}, runner: runner{"p": notYet}, yaml: one,
-			outcome: tko.WorkLater, says: `False Waiting: a.plugin.nephio.org/v1 One "one" waits: plugin "p" says that it is not prepared yet`, has: []string{"One one "},
+			outcome: tko.WorkLater, says: `False Waiting: a.plugin.nephio.org/v1 One "one" waits: plugin "p" reports that it is not prepared yet`, has: []string{"One one "},
 		},
 		"not yet, until another did": {
 			why: "what changed may be what was waited for", plugins: map[string]string{"a": "One", "b": "Two"},
@@ -200,7 +199,7 @@ func TestPlugins(t *testing.T) {
 		"stored but never marked": {
 			why: "marking is the plugin's to do", plugins: map[string]string{"p": "One"}, yaml: one,
 			runner:  runner{"p": func(_ krm.Identity, p krm.Package) (bool, krm.Package, error) { return true, p, nil }},
-			outcome: tko.WorkLater, says: "False Waiting: a.plugin.nephio.org/v1 One \"one\" waits: plugin \"p\" says that it is prepared, but", has: []string{"One one "},
+			outcome: tko.WorkLater, says: "False Waiting: a.plugin.nephio.org/v1 One \"one\" waits: plugin \"p\" reports that it is prepared, but", has: []string{"One one "},
 		},
 		"endless": {
 			why: "the bound", plugins: map[string]string{"p": "One"}, yaml: one,
@@ -294,7 +293,7 @@ func TestPlugins(t *testing.T) {
 			}
 			commits, statuses := m.commits, m.statuses
 			if test.outcome == tko.WorkFailed {
-				statuses++ // which says when it is tried next, unless that is the same second
+				statuses++ // with the next try, unless that is in the same second
 			}
 			look(t, p, id)
 			if m.commits != commits || m.statuses > statuses {
@@ -304,7 +303,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-func TestEndlessLoopGoesOnWhenThePluginIsMended(t *testing.T) {
+func TestEndlessLoopResumesWhenPluginChanges(t *testing.T) {
 	m := newMemory()
 	m.register("p", "One")
 	r := runner{"p": func(target krm.Identity, p krm.Package) (bool, krm.Package, error) {
@@ -355,7 +354,7 @@ func TestDoublingIsBounded(t *testing.T) {
 	}
 }
 
-func TestAPluginForTheDeploymentResource(t *testing.T) {
+func TestPluginMayPrepareDeploymentResource(t *testing.T) {
 	m := newMemory()
 	m.plugins = []tko.Plugin{{Type: tko.PluginPrepare, Name: "p", Triggers: []krm.GVK{krm.DeploymentGVK}}}
 	runs := 0
@@ -372,7 +371,7 @@ func TestAPluginForTheDeploymentResource(t *testing.T) {
 	}
 }
 
-func TestAPluginWorksAtOnce(t *testing.T) {
+func TestNewPluginIsUsedAtOnce(t *testing.T) {
 	m := newMemory()
 	p := prepare.New(m, runner{"p": func(krm.Identity, krm.Package) (bool, krm.Package, error) { return false, nil, nil }}, prepare.Options{})
 	id := m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
@@ -391,7 +390,7 @@ func TestAPluginWorksAtOnce(t *testing.T) {
 	}
 	lists := m.lists
 	settle(t, m, p)
-	if m.lists-lists > 120 { // settle looks at the waiting one 100 times more
+	if m.lists-lists > 120 { // settle reconciles the waiting deployment 100 times
 		t.Errorf("%d lists of plugins for 100 deployments", m.lists-lists)
 	}
 }
@@ -496,7 +495,7 @@ func checkTopology(t *testing.T, m *memory, id tko.DeploymentID) {
 	}
 }
 
-func TestTopology(t *testing.T) {
+func TestTopologyCreatesChildren(t *testing.T) {
 	m := world(t)
 	id := m.deploy(t, topologyYAML)
 	p := prepare.New(m, runner{"one": marks}, prepare.Options{})
@@ -535,9 +534,9 @@ func TestPreparingAgainCreatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestInterrupted has every write fail in every way, one after the other, and
-// at random; what comes out must be the same.
-func TestInterrupted(t *testing.T) {
+// TestPreparationSurvivesFailureOfEveryWrite lets each write fail in each way,
+// one after the other and at random. The result must be the same.
+func TestPreparationSurvivesFailureOfEveryWrite(t *testing.T) {
 	kinds := map[string]error{"conflict": tko.ErrConflict, "busy": tko.ErrBusy, "fault": errors.New("connection reset"), "not found": tko.ErrNotFound}
 	for name, failure := range kinds {
 		for _, lost := range []bool{false, true} {
@@ -565,7 +564,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-func TestTwoPreparersAtOnce(t *testing.T) {
+func TestTwoPreparersShareOneDeployment(t *testing.T) {
 	for range 20 {
 		m := world(t)
 		id := m.deploy(t, topologyYAML)
@@ -585,7 +584,7 @@ func TestTwoPreparersAtOnce(t *testing.T) {
 	}
 }
 
-func TestSomebodyElseChangesTheDeployment(t *testing.T) {
+func TestConcurrentChangeIsNotOverwritten(t *testing.T) {
 	m := newMemory()
 	m.register("p", "One")
 	id := m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
@@ -625,7 +624,7 @@ func TestStopIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestErrorsNameWhatIsWrong(t *testing.T) {
+func TestErrorsNameResourceAndCause(t *testing.T) {
 	m := world(t)
 	id := m.deploy(t, strings.ReplaceAll(topologyYAML, "south/1", "typo"))
 	p := prepare.New(m, runner{"one": marks}, prepare.Options{})

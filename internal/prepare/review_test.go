@@ -19,8 +19,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// living is a topology at all sites of the north, with a spec.update and so on.
-func living(update string) string {
+// updating returns a topology at all sites of the north, with spec.update and others.
+func updating(update string) string {
 	return `
 apiVersion: TOPOLOGY
 kind: Placement
@@ -33,7 +33,7 @@ spec: {templates: [{template: leaf, sites: [all]}], ` + update + `}
 `
 }
 
-// placedAt prepares a living topology at sites, and its children.
+// placedAt prepares an updating topology at sites, and its children.
 func placedAt(t *testing.T, update string, sites ...string) (*memory, *prepare.Preparer, tko.DeploymentID) {
 	t.Helper()
 	m := newMemory()
@@ -41,7 +41,7 @@ func placedAt(t *testing.T, update string, sites ...string) (*memory, *prepare.P
 	for _, site := range sites {
 		m.sites[tko.SiteID(site)] = nil
 	}
-	id := m.deploy(t, living(update))
+	id := m.deploy(t, updating(update))
 	p := prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Nanosecond})
 	settle(t, m, p)
 	if got := m.children(id); len(got) != len(sites) {
@@ -50,7 +50,7 @@ func placedAt(t *testing.T, update string, sites ...string) (*memory, *prepare.P
 	return m, p, id
 }
 
-// approve does to a deployment what the data controller does.
+// approve approves a proposal, as the data controller does.
 func (m *memory) approve(id tko.DeploymentID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,7 +63,7 @@ func (m *memory) approve(id tko.DeploymentID) {
 	}
 }
 
-// loseSite does what the data controller does when a site is deleted.
+// loseSite deletes a site, as the data controller does.
 func loseSite(site tko.SiteID) func(*memory, tko.DeploymentID) {
 	return func(m *memory, _ tko.DeploymentID) {
 		delete(m.sites, site)
@@ -90,14 +90,14 @@ func at(sites ...string) []string {
 	return all
 }
 
-func TestPlacementAgain(t *testing.T) {
+func TestReviewChangesChildrenAsUpdateAllows(t *testing.T) {
 	type step struct {
 		add, remove []string
 		approve     bool
 		settle      bool // prepares the children
 		edit        func(*memory, tko.DeploymentID)
-		want        []string // sites of children, after one look
-		says        string   // how the Placed condition begins
+		want        []string // sites of children, after one review
+		says        string   // prefix of the Placed condition
 	}
 	tests := map[string]struct {
 		why    string
@@ -120,7 +120,7 @@ func TestPlacementAgain(t *testing.T) {
 			steps: []step{
 				{
 					add: []string{"north-3"}, remove: []string{"north-1"}, want: []string{"north-1", "north-2", "north-3"},
-					says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and what they run at their sites: deployment-00002 (leaf at north-1); approve it`,
+					says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and remove them from their sites: deployment-00002 (leaf at north-1); approve it`,
 				},
 				{approve: true, want: []string{"north-2", "north-3"}, says: "True UpToDate"},
 			},
@@ -196,7 +196,7 @@ func TestPlacementAgain(t *testing.T) {
 							d.Stamp.Who = "ann@laptop"
 						}
 					}
-				}, remove: []string{"north-1"}, want: []string{"north-1", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and what they run at their sites: deployment-00002 (leaf at north-1, last written by ann@laptop)`},
+				}, remove: []string{"north-1"}, want: []string{"north-1", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and remove them from their sites: deployment-00002 (leaf at north-1, last written by ann@laptop)`},
 				{approve: true, want: []string{"north-2"}, says: "True UpToDate"},
 			},
 		},
@@ -215,7 +215,7 @@ func TestPlacementAgain(t *testing.T) {
 		"its site comes back": {
 			why: "what runs nowhere is not as the placement says", update: "update: Apply, budget: {create: 1}",
 			steps: []step{
-				{edit: loseSite("north-1"), want: []string{"", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and what they run at their sites: deployment-00002 (leaf at a site that is gone)`},
+				{edit: loseSite("north-1"), want: []string{"", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and remove them from their sites: deployment-00002 (leaf at a site that is gone)`},
 				{add: []string{"north-1"}, want: []string{"north-1", "north-2"}, says: "True UpToDate"},
 			},
 		},
@@ -285,7 +285,7 @@ func TestPlacementAgain(t *testing.T) {
 				if s.settle {
 					settle(t, m, p)
 				}
-				p := prepare.New(m, runner{}, prepare.Options{}) // that remembers no review
+				p := prepare.New(m, runner{}, prepare.Options{}) // a new preparer has no reviews
 				result := look(t, p, id)
 				if result.Err != nil {
 					t.Fatalf("step %d: %v", i, result.Err)
@@ -305,8 +305,7 @@ func TestPlacementAgain(t *testing.T) {
 	}
 }
 
-// TestPlacementAgainIsOnTheDeployment looks at what a user sees.
-func TestPlacementAgainIsOnTheDeployment(t *testing.T) {
+func TestReviewSetsPlacedConditionAndStatus(t *testing.T) {
 	m, p, id := placedAt(t, "update: Propose", "north-1")
 	for i := range 30 {
 		m.sites[tko.SiteID(fmt.Sprintf("north-x-%02d", i))] = nil
@@ -332,8 +331,8 @@ func TestPlacementAgainIsOnTheDeployment(t *testing.T) {
 	}
 }
 
-// TestPlacementAgainKeepsItsTemplate lets a better match for the Template come.
-func TestPlacementAgainKeepsItsTemplate(t *testing.T) {
+// TestReviewKeepsSelectedTemplate registers a better match for the Template resource.
+func TestReviewKeepsSelectedTemplate(t *testing.T) {
 	m, p, id := placedAt(t, "update: Apply, budget: {delete: 10}", "north-1")
 	d := m.deployments[id]
 	i := slices.IndexFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind == "Template" })
@@ -346,9 +345,9 @@ func TestPlacementAgainKeepsItsTemplate(t *testing.T) {
 	}
 }
 
-// TestPlacementAgainSurvives fails each write of a large change in turn, before
-// it is made and after, as a crash would.
-func TestPlacementAgainSurvives(t *testing.T) {
+// TestReviewSurvivesFailureOfEveryWrite lets each write of a large change fail,
+// before it takes effect and after, as a crash would.
+func TestReviewSurvivesFailureOfEveryWrite(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		m, p, id := placedAt(t, "update: Propose", "north-1", "north-2", "north-3")
 		delete(m.sites, "north-1")
@@ -381,7 +380,7 @@ func TestPlacementAgainSurvives(t *testing.T) {
 			if n > 20 {
 				t.Fatalf("after %v: it doesn't end: %s", seen, m.condition(id, tko.ConditionPlaced))
 			}
-			// Each look is another preparer's: nothing is remembered.
+			// Each review is by a new preparer without state.
 			p = prepare.New(m, runner{}, prepare.Options{})
 			look(t, p, id)
 		}
@@ -394,7 +393,7 @@ func TestPlacementAgainSurvives(t *testing.T) {
 	}
 }
 
-// TestReviewsArePaused has many sites come one after the other.
+// TestReviewsArePaused registers many sites one after the other.
 func TestReviewsArePaused(t *testing.T) {
 	m, _, id := placedAt(t, "update: Apply", "north-1")
 	p := prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Hour})
@@ -410,13 +409,13 @@ func TestReviewsArePaused(t *testing.T) {
 	}
 }
 
-// TestSystemPlacesAgain has sites come and go at a real data controller, with
-// preparers that are stopped at random.
-func TestSystemPlacesAgain(t *testing.T) {
+// TestSystemFollowsChangesOfSites registers and deletes sites at a real data
+// controller, with preparers that are stopped at random.
+func TestSystemFollowsChangesOfSites(t *testing.T) {
 	data := newSystem(t)
 	register(t, data, map[string]string{"leaf": realLeaf}, map[string]string{"site/000": "north", "site/001": "north", "other": "south"})
 	create := func(update string) tko.DeploymentID {
-		id, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Merge: pkg(t, living(update))})
+		id, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Merge: pkg(t, updating(update))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -460,7 +459,7 @@ func TestSystemPlacesAgain(t *testing.T) {
 		t.Errorf("approved %d once more: %v", n, err)
 	}
 
-	// One site goes, the metadata of another no longer match.
+	// One site is deleted, and the metadata of another no longer match.
 	if _, err := data.DeleteSite(t.Context(), "site/000"); err != nil {
 		t.Fatal(err)
 	}
@@ -485,9 +484,9 @@ func TestSystemPlacesAgain(t *testing.T) {
 	}
 }
 
-// TestReviewsArePausedWhenHeld has somebody hold the deployment: looking again
-// and again would not make that end.
-func TestReviewsArePausedWhenHeld(t *testing.T) {
+// TestReviewsArePausedWhileDeploymentIsHeld reviews a deployment with a
+// modification token: frequent reviews would not help.
+func TestReviewsArePausedWhileDeploymentIsHeld(t *testing.T) {
 	m, _, id := placedAt(t, "update: Propose", "north-1")
 	m.sites["north-2"] = nil
 	m.beforeEach = func(call string) error {
@@ -505,12 +504,12 @@ func TestReviewsArePausedWhenHeld(t *testing.T) {
 	}
 }
 
-// TestSystemGivesSitesBack deletes a site that has a child, and registers it
-// again.
-func TestSystemGivesSitesBack(t *testing.T) {
+// TestSystemGivesReturnedSiteBackToChild deletes a site that has a child, and
+// registers it again.
+func TestSystemGivesReturnedSiteBackToChild(t *testing.T) {
 	data := newSystem(t)
 	register(t, data, map[string]string{"leaf": realLeaf}, map[string]string{"a": "north", "b": "north"})
-	id, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Merge: pkg(t, living("update: Apply"))})
+	id, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Merge: pkg(t, updating("update: Apply"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -527,7 +526,7 @@ func TestSystemGivesSitesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, data, d.ID, tko.ConditionTrue) // it may be so later
+		waitFor(t, data, d.ID, tko.ConditionTrue) // it becomes true later
 		sites[d.Site] = true
 	}
 	if diff := cmp.Diff(map[tko.SiteID]bool{"a": true, "b": true}, sites); diff != "" {
@@ -535,8 +534,9 @@ func TestSystemGivesSitesBack(t *testing.T) {
 	}
 }
 
-// TestSitesComeBackTheOthersFirst has somebody hold one of two children.
-func TestSitesComeBackTheOthersFirst(t *testing.T) {
+// TestHeldChildDoesNotDelayReturnOfOtherSites starts a modification of one of
+// two children.
+func TestHeldChildDoesNotDelayReturnOfOtherSites(t *testing.T) {
 	m, _, id := placedAt(t, "update: Apply", "north-1", "north-2")
 	loseSite("north-1")(m, id)
 	loseSite("north-2")(m, id)

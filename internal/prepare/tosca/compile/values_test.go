@@ -13,8 +13,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// types are those of a service template whose node "it" is a Template, with a
-// property v that goes to a ConfigMap.
+// types are the types of a service template whose node "it" is a Template with a
+// property v for a ConfigMap.
 const types = version + `
 namespace: nephio
 capability_types:
@@ -43,7 +43,7 @@ node_types:
     properties: {p: {type: string, default: {get_artifact: [SELF, a]}}}
 `
 
-// doubling are inputs, each of which is twice the one before.
+// doubling returns inputs, each of which is twice the one before.
 var doubling = func() string {
 	var lines []string
 	for i := range 20 {
@@ -52,8 +52,8 @@ var doubling = func() string {
 	return strings.Join(lines, "\n")
 }()
 
-// compiled writes a service template whose node "it" has the value v, of the
-// type, and answers what v becomes, and at which sites "it" is.
+// compiled compiles a service template whose node "it" has the value v of the type,
+// and returns the result of v and the sites of "it".
 func compiled(t *testing.T, typ, node string) (v any, sites []any, err error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "s.yaml")
@@ -94,14 +94,14 @@ topology_template:
 
 const host = "      requirements: [{host: north}]\n"
 
-func TestValues(t *testing.T) {
+func TestValuesAreEvaluatedOrRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string
 		typ  string // string if empty
 		v    string
 		want any
-		says string // the error, if there is one
+		says string // the wanted error, if any
 	}{
 		"get_input":             {v: "{get_input: name}", want: "lagos"},
 		"within an input":       {v: "{get_input: [deep, a]}", want: "b"},
@@ -186,7 +186,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestRequirements(t *testing.T) {
+func TestRequirementsSelectSites(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why, node string
