@@ -21,7 +21,7 @@ func TestPlacementReportsDeletionThatMustBeConfirmed(t *testing.T) {
 		return nil
 	}
 	delete(m.sites, "north-1")
-	look(t, p, id)
+	reconcile(t, p, id)
 	if got := m.children(id); len(got) != 2 {
 		t.Errorf("the children are %v", got)
 	}
@@ -32,7 +32,7 @@ func TestPlacementReportsDeletionThatMustBeConfirmed(t *testing.T) {
 		}
 	}
 	refused = false
-	look(t, prepare.New(m, runner{}, prepare.Options{}), id) // a new preparer doesn't wait for the next review
+	reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id) // a new preparer doesn't wait for the next review
 	if got := m.children(id); !slices.Equal(got, at("north-2")) || !strings.HasPrefix(m.condition(id, tko.ConditionPlaced), "True") {
 		t.Errorf("once it may, the children are %v, and it says %s", got, m.condition(id, tko.ConditionPlaced))
 	}

@@ -44,18 +44,18 @@ func TestPlacementAtManySitesSurvivesInterruptions(t *testing.T) {
 		}
 		return nil
 	}
-	looks := 0
-	for ; !m.get(id).Prepared; looks++ {
-		if looks == 100 {
+	rounds := 0
+	for ; !m.get(id).Prepared; rounds++ {
+		if rounds == 100 {
 			t.Fatalf("not prepared: %s", m.condition(id, tko.ConditionPrepared))
 		}
-		look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+		reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 	}
 	if diff := cmp.Diff(want, m.children(id)); diff != "" {
-		t.Errorf("after %d looks: %s", looks, diff)
+		t.Errorf("after %d reconciliations: %s", rounds, diff)
 	}
-	if most := slices.Max(m.batches); most > 1000 || looks < 2 {
-		t.Errorf("%d looks, and a batch of %d children", looks, most)
+	if most := slices.Max(m.batches); most > 1000 || rounds < 2 {
+		t.Errorf("%d reconciliations, and a batch of %d children", rounds, most)
 	}
 }
 
@@ -67,8 +67,8 @@ func TestPartialListOfSitesIsNoSelection(t *testing.T) {
 	other := m.deploy(t, updating("update: Once"))
 	p := prepare.New(m, runner{}, prepare.Options{})
 	for _, d := range []tko.DeploymentID{id, other} {
-		if r := look(t, p, d); r.Outcome != tko.WorkFailed || r.Err == nil {
-			t.Errorf("%+v", r)
+		if r := reconcile(t, p, d); r.Outcome != tko.WorkFailed || r.Err == nil {
+			t.Errorf("result %+v: want failed work with an error", r)
 		}
 	}
 	if got := m.children(id); len(got) != 3 {
@@ -78,7 +78,7 @@ func TestPartialListOfSitesIsNoSelection(t *testing.T) {
 		t.Errorf("placed at a part of the sites: %v", got)
 	}
 	m.siteFails = 0
-	look(t, p, other)
+	reconcile(t, p, other)
 	if got := m.children(other); len(got) != 3 {
 		t.Errorf("placed at %v", got)
 	}

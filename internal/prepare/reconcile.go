@@ -96,7 +96,7 @@ func (rc *reconciliation) converge(ctx context.Context) (endless *problem, err e
 	}
 	return &problem{
 		reason: ReasonTooManyIterations,
-		message: fmt.Sprintf("%s is still not prepared after %d iterations and %d steps: its preparation keeps adding what needs preparing, or never marks it prepared; mend the plugin or the resource",
+		message: fmt.Sprintf("%s is still not prepared after %d iterations and %d steps: its preparation keeps adding what needs preparing, or never marks it prepared; change the plugin or the resource",
 			left[0], rc.p.options.MaxIterations, rc.stepCount),
 	}, nil
 }

@@ -46,7 +46,7 @@ func everything(t *testing.T, m *memory) {
 	ids := slices.Sorted(maps.Keys(m.deployments))
 	m.mu.Unlock()
 	for _, id := range ids {
-		look(t, prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Nanosecond}), id) // a new preparer has no state
+		reconcile(t, prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Nanosecond}), id) // a new preparer has no state
 	}
 }
 
@@ -128,7 +128,7 @@ func TestUnwantedChildIsDeletedOnlyIfItHasReplacedNothing(t *testing.T) {
 	m, p, id := placedAt(t, "update: Apply", "north-1")
 	m.templates["leaf:v2"], m.templates["leaf:v3"] = krm.Package{}, krm.Package{}
 	m.name(id, "leaf:v2")
-	look(t, p, id)
+	reconcile(t, p, id)
 	waiting := m.unprepared()
 	if len(waiting) != 1 {
 		t.Fatalf("unprepared: %v", waiting)
@@ -138,11 +138,11 @@ func TestUnwantedChildIsDeletedOnlyIfItHasReplacedNothing(t *testing.T) {
 	m.beforeEach = func(call string) error {
 		if once && call == "delete" {
 			once = false
-			look(t, p, waiting[0])
+			reconcile(t, p, waiting[0])
 		}
 		return nil
 	}
-	look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+	reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 	if diff := cmp.Diff(map[tko.SiteID][]string{"north-1": {"leaf:v2"}}, m.running()); diff != "" || once {
 		t.Fatalf("it went although it had replaced the old one: -want +got:\n%s", diff)
 	}
@@ -166,7 +166,7 @@ func TestExchangeCountsAsDeletion(t *testing.T) {
 		d.Package[0].Set([]any{map[string]any{"template": "another", "sites": []any{"all"}}}, "spec", "templates")
 		i := slices.IndexFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind == "Template" })
 		d.Package[i]["metadata"], d.Package[i]["spec"] = map[string]any{"name": "another"}, map[string]any{"templateId": "other"}
-		look(t, p, id)
+		reconcile(t, p, id)
 		for range 3 {
 			everything(t, m)
 		}
@@ -195,7 +195,7 @@ func TestEditOfMergedResourcesReportsUnchangedChildren(t *testing.T) {
 		i := slices.IndexFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind == "ConfigMap" })
 		d.Package[i].Set(mtu, "data", "mtu")
 		d.Stamp.Revision++
-		look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+		reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 		return m.condition(id, tko.ConditionPlaced)
 	}
 	if got := edit("1400"); !strings.HasPrefix(got, "True UpToDate") {

@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // updating returns a topology at all sites of the north, with spec.update and others.
@@ -126,7 +127,7 @@ func TestReviewChangesChildrenAsUpdateAllows(t *testing.T) {
 			},
 		},
 		"apply deletes within the budget": {
-			why: "it was told to", update: "update: Apply, budget: {delete: 1}",
+			why: "spec.update permits it", update: "update: Apply, budget: {delete: 1}",
 			steps: []step{{remove: []string{"north-1"}, want: []string{"north-2"}, says: "True UpToDate"}},
 		},
 		"apply deletes nothing beyond the budget": {
@@ -153,7 +154,7 @@ func TestReviewChangesChildrenAsUpdateAllows(t *testing.T) {
 			},
 		},
 		"propose": {
-			why: "nothing happens before somebody has seen it", update: "update: Propose, budget: {delete: 100}",
+			why: "no change before a user has seen the proposal", update: "update: Propose, budget: {delete: 100}",
 			steps: []step{
 				{
 					add: []string{"north-3"}, remove: []string{"north-1"}, want: []string{"north-1", "north-2"},
@@ -260,7 +261,7 @@ func TestReviewChangesChildrenAsUpdateAllows(t *testing.T) {
 			},
 		},
 		"no longer again": {
-			why: "nobody looks any more, and that is said", update: "update: Apply",
+			why: "no more reviews, and the condition reports that", update: "update: Apply",
 			steps: []step{{edit: func(m *memory, id tko.DeploymentID) {
 				m.deployments[id].Package[0].Set("Once", "spec", "update")
 			}, add: []string{"north-3"}, want: []string{"north-1", "north-2"}, says: "Unknown EvaluatedOnce"}},
@@ -286,7 +287,7 @@ func TestReviewChangesChildrenAsUpdateAllows(t *testing.T) {
 					settle(t, m, p)
 				}
 				p := prepare.New(m, runner{}, prepare.Options{}) // a new preparer has no reviews
-				result := look(t, p, id)
+				result := reconcile(t, p, id)
 				if result.Err != nil {
 					t.Fatalf("step %d: %v", i, result.Err)
 				}
@@ -297,8 +298,8 @@ func TestReviewChangesChildrenAsUpdateAllows(t *testing.T) {
 					t.Errorf("%s: step %d: says %q", test.why, i, got)
 				}
 				commits, statuses := m.commits, m.statuses
-				if look(t, prepare.New(m, runner{}, prepare.Options{}), id); m.commits != commits || m.statuses != statuses {
-					t.Errorf("step %d: a second look wrote something", i)
+				if reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id); m.commits != commits || m.statuses != statuses {
+					t.Errorf("step %d: a second reconciliation wrote something", i)
 				}
 			}
 		})
@@ -310,7 +311,7 @@ func TestReviewSetsPlacedConditionAndStatus(t *testing.T) {
 	for i := range 30 {
 		m.sites[tko.SiteID(fmt.Sprintf("north-x-%02d", i))] = nil
 	}
-	look(t, p, id)
+	reconcile(t, p, id)
 	status := func() map[string]any {
 		value, _ := m.get(id).Package[0].Get("status")
 		s, _ := value.(map[string]any)
@@ -323,7 +324,7 @@ func TestReviewSetsPlacedConditionAndStatus(t *testing.T) {
 		t.Errorf("the proposal: %v", proposal)
 	}
 	m.approve(id)
-	look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+	reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 	merged, _ := status()["merged"].(map[string]any)
 	want := map[string]any{"deployments": int64(31), "templates": map[string]any{"leaf": "leaf"}, "merged": map[string]any{"digest": merged["digest"]}}
 	if diff := cmp.Diff(want, status()); diff != "" {
@@ -339,7 +340,7 @@ func TestReviewKeepsSelectedTemplate(t *testing.T) {
 	d.Package[i]["spec"] = map[string]any{"select": map[string]any{"all": true}}
 	m.templates["a-new-leaf"] = krm.Package{}
 	m.sites["north-2"] = nil
-	look(t, p, id)
+	reconcile(t, p, id)
 	if diff := cmp.Diff(at("north-1", "north-2"), m.children(id)); diff != "" {
 		t.Error(diff)
 	}
@@ -358,7 +359,7 @@ func TestReviewSurvivesFailureOfEveryWrite(t *testing.T) {
 			m.sites[tko.SiteID(site)] = nil
 			want = append(want, "leaf at "+site)
 		}
-		look(t, p, id)
+		reconcile(t, p, id)
 		m.approve(id)
 		crash := errors.New("crash")
 		seen := map[string]int{}
@@ -382,7 +383,7 @@ func TestReviewSurvivesFailureOfEveryWrite(t *testing.T) {
 			}
 			// Each review is by a new preparer without state.
 			p = prepare.New(m, runner{}, prepare.Options{})
-			look(t, p, id)
+			reconcile(t, p, id)
 		}
 		if diff := cmp.Diff(want, m.children(id)); diff != "" {
 			t.Error(diff)
@@ -397,14 +398,14 @@ func TestReviewSurvivesFailureOfEveryWrite(t *testing.T) {
 func TestReviewsArePaused(t *testing.T) {
 	m, _, id := placedAt(t, "update: Apply", "north-1")
 	p := prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Hour})
-	look(t, p, id)
+	reconcile(t, p, id)
 	m.sites["north-2"] = nil
-	r := look(t, p, id)
+	r := reconcile(t, p, id)
 	if len(m.children(id)) != 1 || r.Outcome != tko.WorkLater || r.Retry > time.Hour || r.Retry < 50*time.Minute {
 		t.Errorf("within the pause: %+v, %v", r, m.children(id))
 	}
 	m.approve(id) // any change of the deployment itself
-	if look(t, p, id); len(m.children(id)) != 2 {
+	if reconcile(t, p, id); len(m.children(id)) != 2 {
 		t.Errorf("a change of the deployment isn't seen at once: %v", m.children(id))
 	}
 }
@@ -496,10 +497,10 @@ func TestReviewsArePausedWhileDeploymentIsHeld(t *testing.T) {
 		return nil
 	}
 	p := prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Hour})
-	if r := look(t, p, id); r.Outcome != tko.WorkLater || r.Retry > time.Second {
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkLater || r.Retry > time.Second {
 		t.Errorf("held: %+v", r)
 	}
-	if r := look(t, p, id); r.Outcome != tko.WorkLater || r.Retry < 50*time.Minute {
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkLater || r.Retry < 50*time.Minute {
 		t.Errorf("held still: %+v", r)
 	}
 }
@@ -550,9 +551,9 @@ func TestHeldChildDoesNotDelayReturnOfOtherSites(t *testing.T) {
 		return nil
 	}
 	for i, want := range [][]string{at("", "north-2"), at("north-1", "north-2")} {
-		r := look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+		r := reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 		if diff := cmp.Diff(want, m.children(id)); diff != "" || r.Outcome != tko.WorkLater {
-			t.Errorf("look %d: %+v %s", i, r, diff)
+			t.Errorf("reconciliation %d: %+v %s", i, r, diff)
 		}
 	}
 	if got := m.condition(id, tko.ConditionPlaced); !strings.HasPrefix(got, "True UpToDate") {
@@ -562,31 +563,26 @@ func TestHeldChildDoesNotDelayReturnOfOtherSites(t *testing.T) {
 
 func waitPlaced(t *testing.T, data *client.Client, id tko.DeploymentID, status, says string) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
+	eventually.NoError(t, fmt.Sprintf("the condition Placed of %s is %s %q", id, status, says), func() error {
 		d, err := data.Deployment(t.Context(), id, 0)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		for _, c := range d.Stamp.Conditions {
 			if c.Type == tko.ConditionPlaced && c.Status == status && strings.Contains(c.Message, says) {
-				return
+				return nil
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("Placed never became %s %q: %+v", status, says, d.Stamp.Conditions)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+		return fmt.Errorf("conditions: %+v", d.Stamp.Conditions)
+	})
 }
 
 func childrenBecome(t *testing.T, data *client.Client, id tko.DeploymentID, want int) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for n := -1; n != want; n = count(t, data, tko.DeploymentSelect{Parent: id}) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d children, never %d", n, want)
+	eventually.NoError(t, fmt.Sprintf("%s has %d children", id, want), func() error {
+		if n := count(t, data, tko.DeploymentSelect{Parent: id}); n != want {
+			return fmt.Errorf("it has %d", n)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // newSystem starts a real data controller and returns a client of it.
@@ -282,7 +283,7 @@ func TestSystemReportsWhyNotPrepared(t *testing.T) {
 		mend func() error
 	}{
 		"no such site": {
-			why:  "the work is stirred up when the site comes",
+			why:  "the work becomes due when the site is registered",
 			yaml: `{apiVersion: TOPOLOGY, kind: Site, metadata: {name: a}, spec: {siteId: typo}}`,
 			says: `SiteMissing: topology.nephio.org/v1alpha1 Site "a": the site "typo" does not exist`,
 			mend: func() error {
@@ -327,22 +328,21 @@ func TestSystemReportsWhyNotPrepared(t *testing.T) {
 // waitFor waits until the deployment's Prepared condition has a status.
 func waitFor(t *testing.T, data *client.Client, id tko.DeploymentID, status string) tko.Condition {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
+	var found tko.Condition
+	eventually.NoError(t, fmt.Sprintf("the condition Prepared of %s is %s", id, status), func() error {
 		d, err := data.Deployment(t.Context(), id, 0)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		for _, c := range d.Stamp.Conditions {
 			if c.Type == tko.ConditionPrepared && c.Status == status {
-				return c
+				found = c
+				return nil
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("Prepared never became %s: %+v", status, d.Stamp.Conditions)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+		return fmt.Errorf("conditions: %+v", d.Stamp.Conditions)
+	})
+	return found
 }
 
 func allPrepared(t testing.TB, data *client.Client) bool {

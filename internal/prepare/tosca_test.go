@@ -32,11 +32,11 @@ func TestTOSCAResourceBecomesTopology(t *testing.T) {
 	id := m.deploy(t, toscaYAML+"\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: mine}}\n---\n{apiVersion: PLUGIN, kind: One, metadata: {name: here}, spec: {old: true}}")
 	c := &compiler{made: pkg(t, topologyYAML)}
 	p := prepare.New(m, runner{"one": marks}, prepare.Options{TOSCA: c})
-	if r := look(t, p, id); r.Outcome != tko.WorkDone {
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkDone {
 		t.Fatalf("%+v: %s", r, m.condition(id, tko.ConditionPrepared))
 	}
 	twin := m.deploy(t, topologyYAML)
-	look(t, p, twin)
+	reconcile(t, p, twin)
 	places := func(id tko.DeploymentID) []string {
 		all := m.children(id)
 		for i, child := range all {
@@ -85,7 +85,7 @@ func TestTOSCAFailureIsReported(t *testing.T) {
 			m := world(t)
 			id := m.deploy(t, test.yaml)
 			p := prepare.New(m, runner{}, prepare.Options{TOSCA: &compiler{made: pkg(t, topologyYAML), err: test.err}})
-			if r := look(t, p, id); r.Outcome != tko.WorkFailed {
+			if r := reconcile(t, p, id); r.Outcome != tko.WorkFailed {
 				t.Errorf("%s: %+v", test.why, r)
 			}
 			if got := m.condition(id, tko.ConditionPrepared); !strings.HasPrefix(got, test.says) {

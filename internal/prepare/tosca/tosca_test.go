@@ -130,7 +130,7 @@ spec:
 			},
 			wantErr: `node template "b" has the resource v1 ConfigMap "c", which another node template has`,
 		},
-		"at no site":     {why: "nobody would notice", nodes: []Node{site, template("a", nil)}, wantErr: `node template "a" is at no site`},
+		"at no site":     {why: "it would have no effect", nodes: []Node{site, template("a", nil)}, wantErr: `node template "a" is at no site`},
 		"at no node":     {why: "Puccini leaves it open", nodes: []Node{template("a", []Requirement{host("")})}, wantErr: `"host" names no node template`},
 		"at a template":  {why: "a template is no place", nodes: []Node{template("a", []Requirement{host("a")})}, wantErr: `is fulfilled by "a", which is derived from neither`},
 		"nothing":        {why: "nothing to do is a mistake", nodes: []Node{site}, wantErr: "nothing to place"},

@@ -18,8 +18,8 @@ import (
 // of its last transition and the revision that was observed. Words that come
 // often are one letter, others their length, a colon and themselves; numbers
 // end with a semicolon. What was written before is JSON, and so are the few to
-// which something is attached or that have an attempt: servers of before read
-// them, too.
+// which something is attached or that have an attempt: earlier versions read
+// JSON, too.
 
 const conditionsMark = '!'
 

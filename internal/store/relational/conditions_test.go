@@ -35,7 +35,7 @@ func TestConditionsAreReadAsWritten(t *testing.T) {
 		"managed by others": {why: "what a transport attached is kept", conditions: []tko.Condition{
 			prepared, {Type: "T", LastTransition: moment, Attached: `[{"manager":"a"}]`},
 		}, most: 400},
-		"tried again": {why: "it is found again, and servers of before can read it", conditions: []tko.Condition{
+		"tried again": {why: "it is JSON, which earlier versions read", conditions: []tko.Condition{
 			prepared, {Type: "T", Message: "m", LastTransition: moment, Attempt: 3, NextTry: moment.Add(time.Minute)},
 		}, most: 400},
 		"tried for the last time": {why: "only a change helps", conditions: []tko.Condition{{Type: "T", Attempt: 1}}, most: 200},

@@ -101,7 +101,7 @@ def test_deployments_are_created_modified_listed_and_deleted(client: tko.Client)
     assert client.get_deployment(parent).get_package()[tko.Identifier(resource=NRF)]["data"] == {"answer": "off"}
     with pytest.raises(ZeroDivisionError), client.modify_deployment(parent):
         raise ZeroDivisionError
-    client.cancel_deployment_modification(client.start_deployment_modification(parent))  # its modification was cancelled
+    client.cancel_deployment_modification(client.start_deployment_modification(parent))  # cancelled
     deleted = client.delete_deployment(parent)
     assert (deleted.count, deleted.descendants) == (2, 1)
     assert client.purge_deployments(prepared=False).count == 0

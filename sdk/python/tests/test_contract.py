@@ -57,7 +57,9 @@ def test_an_exception_becomes_the_error(request_document: dict[str, Any]) -> Non
         ({"m": 1}, False, "spec has the unknown key 'm'"),
     ],
 )
-def test_validate_returns_the_cause(request_document: dict[str, Any], spec: Any, complete: bool, error: str | None) -> None:
+def test_validate_returns_the_cause(
+    request_document: dict[str, Any], spec: Any, complete: bool, error: str | None
+) -> None:
     package = request_document.pop("deploymentPackage")
     package[0]["spec"] = spec
     answer = run("validate", {**request_document, "package": package, "complete": complete})

@@ -8,7 +8,9 @@ import pytest
 
 import tko
 
-CASES = json.loads((Path(__file__).parents[3] / "internal/schedule/kubernetes/expression/testdata/cases.json").read_text())
+CASES = json.loads(
+    (Path(__file__).parents[3] / "internal/schedule/kubernetes/expression/testdata/cases.json").read_text()
+)
 PACKAGE = tko.Package(CASES["package"])
 
 

@@ -337,7 +337,9 @@ def test_plugins_see_input_and_output(plugin: Callable[..., Any]) -> None:
     assert plugin("validate") == {} and plugin("schedule") == {}
 
 
-def test_tools_call_their_programs(program: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_call_their_programs(
+    program: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     log = program("kind", 'echo "$@" >>$LOG; [ "$1" = get ] && echo old; exit 0')
     kind = tko.tools.kind

@@ -91,7 +91,7 @@ func problems(c *parser.Context, err error) error {
 		texts = append(texts, text)
 	}
 	if len(texts) == 0 {
-		return fmt.Errorf("%w: is it TOSCA, and does it say which by a tosca_definitions_version that is known?", err)
+		return fmt.Errorf("%w: is it TOSCA, with a supported tosca_definitions_version?", err)
 	}
 	return fmt.Errorf("%s", strings.Join(texts, "; "))
 }
@@ -132,7 +132,7 @@ func (r *reader) node(t *normal.NodeTemplate) (tosca.Node, error) {
 		return node, nil
 	}
 	if i := slices.IndexFunc(t.Directives, func(d string) bool { return d == "substitute" || d == "select" }); i >= 0 {
-		return node, fmt.Errorf("its directive %q would have another service template stand for it, and that isn't done here: write what it stands for", t.Directives[i])
+		return node, fmt.Errorf("its directive %q is not supported: write the node templates that would replace it", t.Directives[i])
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Properties)) {
 		property, err := r.property(scope{self: t}, name, t.Properties[name])

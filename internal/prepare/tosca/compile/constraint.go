@@ -65,7 +65,7 @@ func (r *reader) meets(in scope, value any, constraints normal.FunctionCalls, de
 			return fmt.Errorf("its constraint %s can't be checked: %w", name, err)
 		}
 		if !ok {
-			return fmt.Errorf("%s is not what its constraint asks for: %s %s", shorten(value), name, shorten(args))
+			return fmt.Errorf("%s violates its constraint: %s %s", shorten(value), name, shorten(args))
 		}
 	}
 	return nil

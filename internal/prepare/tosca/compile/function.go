@@ -39,7 +39,7 @@ func (r *reader) call(in scope, v *normal.FunctionCall, depth int) (any, error) 
 	case "token":
 		out, err = token(args)
 	case "get_operation_output", "get_artifact":
-		return nil, fmt.Errorf("the function %s needs something that runs, and nothing does when it is placed: write the value", name)
+		return nil, fmt.Errorf("the function %s has a value only at run time: write the value", name)
 	default:
 		return nil, fmt.Errorf("the function %s can't be evaluated here: use get_input, get_property, get_attribute, get_nodes_of_type, concat, join or token, or write the value", name)
 	}
@@ -88,7 +88,7 @@ func (r *reader) getInput(args []any, depth int) (any, error) {
 // or of the relationship or target of one of its requirements.
 func (r *reader) getProperty(in scope, args []any, depth int, attribute bool) (any, error) {
 	if len(args) < 2 {
-		return nil, errors.New("it needs a node and the name of what is asked for")
+		return nil, errors.New("it needs a node and the name of a property or attribute")
 	}
 	node, err := r.entity(in, args[0])
 	if err != nil {
@@ -155,7 +155,7 @@ func (r *reader) named(in scope, properties, attributes normal.Values, path []an
 		return nil, fmt.Errorf("the %s %q of %q: %w", what, name, in.self.Name, err)
 	}
 	if read == nil && attribute {
-		return nil, fmt.Errorf("the attribute %q of %q has no value before something runs: give it a default, or write the value", name, in.self.Name)
+		return nil, fmt.Errorf("the attribute %q of %q has no value before run time: give it a default, or write the value", name, in.self.Name)
 	}
 	return within(read, path[1:])
 }

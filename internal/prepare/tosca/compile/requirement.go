@@ -53,13 +53,13 @@ func (r *reader) target(in *normal.Requirement) (*normal.NodeTemplate, error) {
 	case len(found) == 0 && in.Optional:
 		return nil, nil //nolint:nilnil // it is optional
 	case len(found) == 0:
-		return nil, errors.New("no node template is what it asks for: name one, or change its node type or node_filter")
+		return nil, errors.New("no node template fits: name one, or change its node type or node_filter")
 	}
 	var names []string
 	for _, node := range found[:min(len(found), 5)] {
 		names = append(names, strconv.Quote(node.Name))
 	}
-	return nil, fmt.Errorf("%d node templates are what it asks for (%s): name one, or narrow its node_filter", len(found), strings.Join(names, ", "))
+	return nil, fmt.Errorf("%d node templates fit (%s): name one, or narrow its node_filter", len(found), strings.Join(names, ", "))
 }
 
 // fits reports whether a node fulfils a requirement.

@@ -494,7 +494,7 @@ def _replace(s: str, old: str, new: str) -> str:
     return s.replace(old, new)
 
 
-_METHODS: dict[str, tuple[int, int, Callable[..., Any]]] = {  # minimum and maximum number of arguments, which are strings
+_METHODS: dict[str, tuple[int, int, Callable[..., Any]]] = {  # least and most arguments: strings
     "upper": (0, 0, lambda s: s.translate(_UPPER)),
     "lower": (0, 0, lambda s: s.translate(_LOWER)),
     "strip": (0, 1, _strip),

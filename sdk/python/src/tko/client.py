@@ -264,13 +264,13 @@ class Client:
     environment, or this machine.
 
     ``tls`` is True for the certificates that this machine trusts, or the path of a file of certificates to trust.
-    ``certificate`` and ``key`` are paths of the client's own. ``token`` authenticates the client; it is sent over
-    TLS or to this machine, and refused otherwise. ``timeout`` bounds each call, in seconds; lists only between two results.
-    ``who`` and ``why`` are recorded with changes.
+    ``certificate`` and ``key`` are paths of the client's own. ``token`` authenticates the client; it is sent over TLS
+    or to this machine, and refused otherwise. ``timeout`` bounds each call, in seconds; of lists, the time between two
+    results. ``who`` and ``why`` are recorded with changes.
 
     The server refuses to delete very much (more than 100 entities that are more than half of their kind, unless it is
-    set otherwise) if ``confirm`` isn't the number of deleted entities, children included: ``dry_run`` counts them. With
-    ``confirm``, it refuses any other number.
+    configured otherwise) if ``confirm`` isn't the number of deleted entities, children included: ``dry_run`` counts
+    them. With ``confirm``, it refuses any other number.
 
     Calls raise RequestError. The documentation of ``tko`` describes IDs and patterns.
     """

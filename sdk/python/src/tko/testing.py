@@ -30,8 +30,8 @@ def cases(folder: str | os.PathLike[str]) -> Iterator[Path]:
 def check(plugin: Plugin | Sequence[str], case: str | os.PathLike[str], update: bool | None = None) -> None:
     """Gives a plugin the request in ``in.yaml`` of a case, and compares its response with ``want.yaml``.
 
-    The plugin is a ``Plugin`` or a command. It runs twice, the second time with the package of the first
-    response, and must return an equal response, because a server may repeat requests. With ``update``, or TKO_UPDATE=1 in the
+    The plugin is a ``Plugin`` or a command. It runs twice, the second time with the package of the first response,
+    and must return an equal response, because a server may repeat requests. With ``update``, or TKO_UPDATE=1 in the
     environment, want.yaml is written instead of compared.
     """
     case = Path(case)
