@@ -15,7 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestModification(t *testing.T) {
+func TestModificationReplacesThePackage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{ModificationTime: time.Hour})
 	w.template("t", thing("a", "")+facts("version: one"), "vendor", "t", "tier", "t")
@@ -49,7 +49,7 @@ func TestModification(t *testing.T) {
 	}
 	d := w.deployment(id)
 	if d.Template != "u" || d.Site != "s" || !d.Prepared || d.Approved || named(d.Package, "a") != nil {
-		t.Errorf("%+v: want what the package says", d)
+		t.Errorf("%+v: want the state of the package", d)
 	}
 	want := map[string]string{"vendor": "u", "tier": "mine", "NF.version": "two"}
 	if diff := cmp.Diff(want, d.Metadata); diff != "" {
@@ -71,7 +71,7 @@ func TestModification(t *testing.T) {
 	}
 }
 
-func TestModificationEndsWithoutAChange(t *testing.T) {
+func TestModificationWithoutAChangeWritesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	id := w.create(tko.NewDeployment{Merge: pkg(t, thing("a", ""))})
@@ -101,7 +101,7 @@ func TestModificationEndsWithoutAChange(t *testing.T) {
 	wantError(t, err, tko.ErrNotFound, unknownID)
 }
 
-func TestModificationRunsOut(t *testing.T) {
+func TestModificationTokenExpires(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{ModificationTime: time.Millisecond})
 	id := w.create(tko.NewDeployment{})
@@ -109,14 +109,14 @@ func TestModificationRunsOut(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); ; {
 		m, err := w.StartModification(w.ctx, id)
 		if err == nil {
-			wantError(t, func() error { _, _, err := w.EndModification(w.ctx, late.Token, pkg(t, thing("late", ""))); return err }(), tko.ErrBusy, "run out")
+			wantError(t, func() error { _, _, err := w.EndModification(w.ctx, late.Token, pkg(t, thing("late", ""))); return err }(), tko.ErrBusy, "has expired")
 			if m.Token == late.Token {
 				t.Error("a new token must be new")
 			}
 			break
 		}
 		if !errors.Is(err, tko.ErrBusy) || time.Now().After(deadline) {
-			t.Fatalf("%v: want the token to run out", err)
+			t.Fatalf("%v: want the token to expire", err)
 		}
 	}
 	if d := w.deployment(id); named(d.Package, "late") != nil {
@@ -124,7 +124,7 @@ func TestModificationRunsOut(t *testing.T) {
 	}
 }
 
-func TestModificationCanAlwaysEnd(t *testing.T) {
+func TestModificationEndsAfterItsSiteAndTemplateAreDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{ModificationTime: time.Hour})
 	w.template("t", "")
@@ -138,10 +138,10 @@ func TestModificationCanAlwaysEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := w.EndModification(w.ctx, m.Token, append(m.Package, pkg(t, thing("new", ""))...)); err != nil {
-		t.Fatalf("%v: what was deleted meanwhile must not keep it from ending", err)
+		t.Fatalf("%v: want the modification to end although its site and template were deleted", err)
 	}
 	if d := w.deployment(id); d.Site != "" || d.Template != "" || named(d.Package, "new") == nil {
-		t.Errorf("%+v: want the new package, and nothing that names what isn't there", d)
+		t.Errorf("%+v: want the new package, without references to deleted entities", d)
 	}
 	m = w.start(id)
 	if _, err := w.DeleteDeployment(w.ctx, id); err != nil {
@@ -151,7 +151,7 @@ func TestModificationCanAlwaysEnd(t *testing.T) {
 	wantError(t, err, tko.ErrNotFound)
 }
 
-func TestCommitDeployment(t *testing.T) {
+func TestCommitRequiresTheRevision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	id := w.create(tko.NewDeployment{Merge: pkg(t, thing("a", ""))})
@@ -264,7 +264,7 @@ func TestConditionsKeepAttemptAndNextTry(t *testing.T) {
 	}
 }
 
-func TestSetConditions(t *testing.T) {
+func TestSetConditionsReplacesThemByType(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.site("s", "")
@@ -300,7 +300,7 @@ func TestSetConditions(t *testing.T) {
 	wantError(t, set(many...), tko.ErrInvalid, "64")
 }
 
-func TestHistory(t *testing.T) {
+func TestEarlierRevisionsCanBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.site("s", "")

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,9 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// What targets keep for sites is written with the claim of the site's work,
-// and is no source that people see.
-func TestSiteSource(t *testing.T) {
+func TestSourcesAndTargetStatesAreSavedOnlyWithTheClaimOfTheirOwnWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	if err := w.EnqueueSources(w.ctx, []string{"repo"}, false, ""); err != nil {
@@ -28,27 +27,55 @@ func TestSiteSource(t *testing.T) {
 		}
 		claims = append(claims, items[0])
 	}
-	mine, other := tko.SiteSource("lagos", "main"), tko.SiteSource("lag", "main")
-	for _, c := range []struct {
-		name  string
+	save := func(name string) func(tko.WorkItem) error {
+		return func(claim tko.WorkItem) error {
+			_, err := w.SaveSource(w.ctx, tko.Source{Name: name, State: []byte("x")}, claim)
+			return err
+		}
+	}
+	saveState := func(site tko.SiteID, name string) func(tko.WorkItem) error {
+		return func(claim tko.WorkItem) error {
+			_, err := w.SaveTargetState(w.ctx, tko.TargetState{Site: site, Name: name, State: []byte("x")}, claim)
+			return err
+		}
+	}
+	for name, c := range map[string]struct {
+		save  func(tko.WorkItem) error
 		claim tko.WorkItem
 		ok    bool
-	}{{"repo", claims[0], true}, {mine, claims[1], true}, {mine, claims[0], false}, {other, claims[1], false}, {"repo", claims[1], false}} {
-		_, err := w.SaveSource(w.ctx, tko.Source{Name: c.name, State: []byte("x")}, c.claim)
+	}{
+		"a source with its claim":             {save("repo"), claims[0], true},
+		"a source with the claim of a site":   {save("repo"), claims[1], false},
+		"a state with the claim of its site":  {saveState("lagos", "main"), claims[1], true},
+		"a state with the claim of a source":  {saveState("lagos", "main"), claims[0], false},
+		"a state with another site's claim":   {saveState("lag", "main"), claims[1], false},
+		"a state without a name":              {saveState("lagos", ""), claims[1], false},
+		"a state with a name of two lines":    {saveState("lagos", "a\nb"), claims[1], false},
+		"a state with a name of 254 bytes":    {saveState("lagos", strings.Repeat("x", 254)), claims[1], false},
+		"a state of a site without a name":    {saveState("", "main"), claims[1], false},
+		"a state of a site that is not an ID": {saveState("la gos", "main"), claims[1], false},
+	} {
+		err := c.save(c.claim)
 		if c.ok != (err == nil) || err != nil && !errors.Is(err, tko.ErrInvalid) {
-			t.Errorf("saving %q with a claim of %s %q: %v", c.name, c.claim.Queue, c.claim.Key, err)
+			t.Errorf("%s: error %v, want success: %t, else an ErrInvalid", name, err, c.ok)
 		}
 	}
 	all, err := w.Sources(w.ctx)
 	if err != nil || len(all) != 1 || all[0].Name != "repo" {
 		t.Errorf("listed: %v %v", all, err)
 	}
-	if s, err := w.Source(w.ctx, mine); err != nil || string(s.State) != "x" {
-		t.Errorf("read: %+v %v", s, err)
+	if s, err := w.TargetState(w.ctx, "lagos", "main"); err != nil || string(s.State) != "x" {
+		t.Errorf("state of target main: %+v %v, want x", s, err)
+	}
+	if s, err := w.TargetState(w.ctx, "lagos", "other"); !errors.Is(err, tko.ErrNotFound) {
+		t.Errorf("state of a target that saved none: %+v %v, want an ErrNotFound", s, err)
+	}
+	if _, err := w.TargetState(w.ctx, "lagos", ""); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("state of a target without a name: error %v, want an ErrInvalid", err)
 	}
 }
 
-func TestCallSites(t *testing.T) {
+func TestSitesAreEnqueued(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "lagos"}); err != nil {

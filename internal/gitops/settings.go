@@ -107,9 +107,6 @@ func (s Settings) Spec(dir string) (Spec, error) {
 	if s.Name == "" || strings.ContainsFunc(s.Name, func(c rune) bool { return c <= ' ' || c > '~' }) || len(s.Name) > 253 {
 		return fail("use a name of 1 to 253 visible ASCII characters")
 	}
-	if tko.IsSiteSource(s.Name) {
-		return fail("names with that beginning are for targets of sites: use another")
-	}
 	if s.Git.URL == "" {
 		return fail("git.url is missing")
 	}

@@ -2,6 +2,7 @@ package grpcapi
 
 import (
 	"context"
+	"errors"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -11,7 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// claimed makes what is done depend on a claim, if there is one.
+// claimed returns a context whose changes depend on a claim, if there is one.
 func claimed(ctx context.Context, m *tkopb.WorkItem) context.Context {
 	if m == nil {
 		return ctx
@@ -55,6 +56,9 @@ func (d *data) CallSources(ctx context.Context, m *tkopb.CallSources) (*emptypb.
 
 func (d *data) GetSource(ctx context.Context, m *tkopb.GetSource) (*tkopb.Source, error) {
 	source, err := d.backend.Source(ctx, m.GetName())
+	if errors.Is(err, tko.ErrNotFound) {
+		source, err = d.formerTargetSource(ctx, m.GetName(), err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +82,12 @@ func (d *data) ListSources(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.
 }
 
 func (d *data) SaveSource(ctx context.Context, m *tkopb.SaveSource) (*tkopb.SaveSourceResponse, error) {
-	version, err := d.backend.SaveSource(ctx, wire.Source(m.GetSource()), wire.Claim(m.GetClaim()))
+	source, claim := wire.Source(m.GetSource()), wire.Claim(m.GetClaim())
+	save := d.backend.SaveSource
+	if claim.Queue == tko.QueueSchedule {
+		save = d.saveFormerTargetSource
+	}
+	version, err := save(ctx, source, claim)
 	if err != nil {
 		return nil, err
 	}

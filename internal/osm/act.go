@@ -21,10 +21,10 @@ import (
 
 func now() time.Time { return time.Now().UTC() }
 
-// concludeOperations notes how operations ended.
+// concludeOperations records the results of ended operations.
 func (w *run) concludeOperations(ctx context.Context) error {
 	var changed []string
-	for name, st := range w.book.state().Instances {
+	for name, st := range w.ledger.state().Instances {
 		if st.Pending == nil {
 			continue
 		}
@@ -36,9 +36,9 @@ func (w *run) concludeOperations(ctx context.Context) error {
 			if !found.Done() && found.ID == "" && time.Since(st.Pending.Since) < w.policy.Settle {
 				continue
 			}
-			w.book.change(name, func(s *InstanceState) {
+			w.ledger.change(name, func(s *InstanceState) {
 				if found.ID == "" {
-					s.Pending = nil // it was never begun
+					s.Pending = nil // OSM never began it
 				} else {
 					s.Pending.ID = found.ID
 				}
@@ -48,14 +48,14 @@ func (w *run) concludeOperations(ctx context.Context) error {
 				continue
 			}
 			w.seen.ops[found.ID] = found
-			st = w.book.instance(name)
+			st = w.ledger.instance(name)
 		}
 		op, known := w.seen.ops[st.Pending.ID]
 		rec, there := w.seen.byID[st.ID]
-		if !known && there { // that a list lacks it says little
+		if !known && there { // lists may be incomplete
 			var err error
 			if op, err = w.Client.Operation(ctx, st.Pending.ID); err != nil && !errors.Is(err, tko.ErrNotFound) {
-				return fmt.Errorf("looking at operation %s: %w", st.Pending.ID, err)
+				return fmt.Errorf("reading operation %s: %w", st.Pending.ID, err)
 			}
 			known = err == nil
 		}
@@ -70,20 +70,20 @@ func (w *run) concludeOperations(ctx context.Context) error {
 				continue
 			}
 		case ends && !op.Failed() && (rec.Busy() || time.Since(latest(st.Pending.Since, epoch(op.Entered))) < w.policy.Settle):
-			continue // about to be gone
-		case ends && !op.Failed(): // OSM terminated it, and forgot to remove it
-			w.book.change(name, func(s *InstanceState) { s.Pending = nil })
+			continue // OSM is about to remove it
+		case ends && !op.Failed(): // OSM terminated it, and did not remove it
+			w.ledger.change(name, func(s *InstanceState) { s.Pending = nil })
 			changed = append(changed, "instance/"+name)
 			continue
 		}
-		w.book.change(name, func(s *InstanceState) { w.conclude(name, s, op, known, rec) })
+		w.ledger.change(name, func(s *InstanceState) { w.conclude(name, s, op, known, rec) })
 		changed = append(changed, "instance/"+name)
 	}
 	if len(changed) == 0 {
 		return nil
 	}
 	slices.Sort(changed)
-	return w.book.keep(ctx, changed...)
+	return w.ledger.save(ctx, changed...)
 }
 
 func latest(a, b time.Time) time.Time {
@@ -93,8 +93,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// gone says whether OSM doesn't have an instance any more. That a list lacks it
-// isn't enough to forget it, or to make another one.
+// gone reports whether OSM no longer has an instance. Lists may be incomplete, so
+// their result is not enough to remove it from the state, or to recreate it.
 func (w *run) gone(ctx context.Context, id string) (bool, error) {
 	switch _, err := w.Client.Instance(ctx, id); {
 	case err == nil:
@@ -102,11 +102,12 @@ func (w *run) gone(ctx context.Context, id string) (bool, error) {
 	case errors.Is(err, tko.ErrNotFound):
 		return true, nil
 	default:
-		return false, fmt.Errorf("looking whether instance %s is gone: %w", id, err)
+		return false, fmt.Errorf("reading instance %s: %w", id, err)
 	}
 }
 
-// conclude notes how an operation ended.
+// conclude records the result of an operation. known is false if OSM has no record of
+// it; rec is zero if the instance is gone.
 func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known bool, rec InstanceRecord) {
 	p := *s.Pending
 	o := OperationState{ID: p.ID, Kind: p.Kind, KDU: p.KDU, State: op.State, Message: op.Message(), Started: p.Since, Ended: now().Truncate(time.Second)}
@@ -114,7 +115,7 @@ func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known 
 		o.Ended = epoch(op.Entered)
 	}
 	switch {
-	case rec.ID == "": // with it went its operations
+	case rec.ID == "": // its operations are gone, too
 		s.Pending = nil
 		if p.Kind == Terminate {
 			o.State = "COMPLETED"
@@ -151,7 +152,7 @@ func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known 
 			s.KDUs[k] = applied
 		}
 		if p.Kind == Instantiate {
-			s.Adopted = p.Digest == "" // somebody else began it
+			s.Adopted = p.Digest == "" // another client began it
 		}
 		s.Failed = nil
 		s.Digest = ""
@@ -181,7 +182,8 @@ func (w wanted) applied(s *InstanceState) bool {
 	return s.NSD == w.instance.NSD && s.VIM == w.instance.VIM
 }
 
-// findOperation looks for the operation that was begun right before somebody died.
+// findOperation finds the operation whose ID wasn't recorded because a process died
+// after it began it; the zero record if there is none.
 func (w *run) findOperation(ctx context.Context, st *InstanceState) (OperationRecord, error) {
 	types := map[string]string{Instantiate: "instantiate", Upgrade: "action", Terminate: "terminate"}
 	all, err := w.Client.Operations(ctx, url.Values{"nsInstanceId": {st.ID}})
@@ -192,7 +194,7 @@ func (w *run) findOperation(ctx context.Context, st *InstanceState) (OperationRe
 	var newest OperationRecord
 	for _, o := range all {
 		known := slices.ContainsFunc(st.Operations, func(other OperationState) bool { return other.ID == o.ID })
-		// clocks differ: what is much older isn't it
+		// clocks differ, but not by more than that
 		if !known && o.Type == types[st.Pending.Kind] && epoch(o.Start).After(st.Pending.Since.Add(-5*time.Minute)) && o.Start >= newest.Start {
 			newest = o
 		}
@@ -200,18 +202,19 @@ func (w *run) findOperation(ctx context.Context, st *InstanceState) (OperationRe
 	return newest, nil
 }
 
-// approve looks whether more is to be removed than the budget allows.
+// approve checks the removals against the budget. If they exceed it and aren't
+// approved, it sets w.approval, and the instances stay.
 func (w *run) approve(ctx context.Context, all []decision) error {
 	w.approval = nil
 	var names []string
 	total := 0
-	for _, st := range w.book.state().Instances {
+	for _, st := range w.ledger.state().Instances {
 		if st.ID != "" {
 			total++
 		}
 	}
 	for _, d := range all {
-		if d.verb == terminate && !d.free && !w.book.instance(d.name).Removing {
+		if d.verb == terminate && !d.free && !w.ledger.instance(d.name).Removing {
 			names = append(names, d.name)
 		}
 	}
@@ -223,15 +226,15 @@ func (w *run) approve(ctx context.Context, all []decision) error {
 	if w.policy.Approve == a.Key {
 		changed := make([]string, len(names))
 		for i, name := range names {
-			w.book.change(name, func(s *InstanceState) { s.Removing = true })
+			w.ledger.change(name, func(s *InstanceState) { s.Removing = true })
 			changed[i] = "instance/" + name
 		}
-		return w.book.keep(ctx, changed...)
+		return w.ledger.save(ctx, changed...)
 	}
 	w.approval = a
 	for i := range all {
 		if d := &all[i]; slices.Contains(names, d.name) {
-			*d = d.as(PhaseKept, fmt.Sprintf("%d of %d instances would be removed, more than the budget allows: approve %s, if that is meant", len(names), total, a.Key))
+			*d = d.as(PhaseKept, fmt.Sprintf("%d of %d instances would be removed, more than the budget allows: approve %s if that is intended", len(names), total, a.Key))
 		}
 	}
 	return nil
@@ -242,10 +245,10 @@ func approvalKey(names []string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// act does what was decided. What is wrong with one doesn't stop the others.
+// act carries out decisions. A failure of one instance doesn't stop the others.
 func (w *run) act(ctx context.Context, all []decision) error {
 	free := w.policy.InFlight
-	for _, st := range w.book.state().Instances {
+	for _, st := range w.ledger.state().Instances {
 		if st.Pending != nil {
 			free--
 		}
@@ -253,7 +256,7 @@ func (w *run) act(ctx context.Context, all []decision) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for _, d := range all {
-		st := w.book.instance(d.name)
+		st := w.ledger.instance(d.name)
 		switch {
 		case d.verb == nothing:
 			w.status(d.name, d.phase, st, d.message)
@@ -270,7 +273,7 @@ func (w *run) act(ctx context.Context, all []decision) error {
 		}
 		g.Go(func() error {
 			err := w.do(gctx, d)
-			switch st := w.book.instance(d.name); {
+			switch st := w.ledger.instance(d.name); {
 			case err == nil:
 			case fatal(err):
 				w.status(d.name, PhaseFailed, st, err.Error())
@@ -286,9 +289,9 @@ func (w *run) act(ctx context.Context, all []decision) error {
 		})
 	}
 	err := g.Wait()
-	w.keepStatuses("it wasn't looked at")
+	w.fillStatuses("it was not reconciled")
 	if err == nil {
-		for name, st := range w.book.state().Instances {
+		for name, st := range w.ledger.state().Instances {
 			if st.Failed != nil && (w.statuses[name].Phase == PhaseStalled || w.statuses[name].Phase == PhaseFailed) {
 				w.soon(w.policy.Retry, true)
 			}
@@ -297,14 +300,14 @@ func (w *run) act(ctx context.Context, all []decision) error {
 	return err
 }
 
-// healed forgets failures of one that is as it should be.
+// healed removes the failures of an instance that is ready.
 func (w *run) healed(name string, st *InstanceState) {
-	if st != nil && (st.Failed != nil || st.Removing) { // it is kept with the next thing that is
-		w.book.change(name, func(s *InstanceState) { s.Failed, s.Removing, s.Recreated = nil, false, 0 })
+	if st != nil && (st.Failed != nil || st.Removing) { // saved with the next change
+		w.ledger.change(name, func(s *InstanceState) { s.Failed, s.Removing, s.Recreated = nil, false, 0 })
 	}
 }
 
-// do does what was decided for an instance.
+// do carries out the decision for an instance, and records the change.
 func (w *run) do(ctx context.Context, d decision) error {
 	if d.action == "" {
 		return w.perform(ctx, d)
@@ -330,7 +333,7 @@ func (w *run) perform(ctx context.Context, d decision) error {
 	case terminate:
 		return w.terminate(ctx, d)
 	case forget:
-		if st := w.book.instance(d.name); st.ID != "" { // somebody else removed it, or so it seems
+		if st := w.ledger.instance(d.name); st.ID != "" { // another client may have removed it
 			gone, err := w.gone(ctx, st.ID)
 			if err != nil {
 				return err
@@ -345,7 +348,7 @@ func (w *run) perform(ctx context.Context, d decision) error {
 		w.removed = append(w.removed, d.name)
 		w.retryPackages(d.name)
 		w.mu.Unlock()
-		return w.book.forget(ctx, d.name)
+		return w.ledger.forget(ctx, d.name)
 	default:
 		return nil
 	}
@@ -353,30 +356,30 @@ func (w *run) perform(ctx context.Context, d decision) error {
 
 const unlisted = "OSM has it, and doesn't list it"
 
-// refuse notes that OSM, or we, said no.
+// refuse records that a step was refused, by OSM or by a check here, and returns err.
 func (w *run) refuse(ctx context.Context, name string, err error) error {
 	if fatal(err) {
 		return err
 	}
 	digest := w.wanted[name].digest
-	if keepErr := w.book.set(ctx, name, func(s *InstanceState) {
+	if saveErr := w.ledger.set(ctx, name, func(s *InstanceState) {
 		s.Creating = nil
 		s.fail(digest, err.Error(), !errors.Is(err, tko.ErrUnavailable))
-	}); keepErr != nil {
-		return keepErr
+	}); saveErr != nil {
+		return saveErr
 	}
 	return err
 }
 
-// request is what the instance is made from, after everything that it names
-// was found.
+// request returns the request that creates an instance, with the IDs of the NSD and
+// the VIM account.
 func (w *run) request(ctx context.Context, want wanted) (InstanceRequest, error) {
 	i := want.instance
 	nsd, err := w.lookups.nsd(ctx, i.NSD)
 	if err != nil {
 		if k := key(KindNS, i.NSD); errors.Is(err, tko.ErrNotFound) && w.local.contents[k].digest != "" {
-			// somebody removed it: it is sent again
-			if err := w.book.setPackage(ctx, k, &PackageState{}); err != nil {
+			// another client removed it: it is sent again
+			if err := w.ledger.setPackage(ctx, k, &PackageState{}); err != nil {
 				return InstanceRequest{}, err
 			}
 		}
@@ -408,7 +411,7 @@ func (w *run) request(ctx context.Context, want wanted) (InstanceRequest, error)
 			}
 		}
 		charts := w.local.contents[key(KindVNF, m.VNFD)].charts
-		for _, kdu := range slices.Sorted(maps.Keys(charts)) { // v19 takes no versions in descriptors
+		for _, kdu := range slices.Sorted(maps.Keys(charts)) { // v19 refuses versions in descriptors
 			if !names[m.Index+"/"+kdu] {
 				v.KDUs = append(v.KDUs, KDUParams{Name: kdu, Model: charts[kdu]})
 			}
@@ -420,7 +423,7 @@ func (w *run) request(ctx context.Context, want wanted) (InstanceRequest, error)
 	return r, nil
 }
 
-// pinned says whether a chart's name says which one it is.
+// pinned reports whether the name of a chart specifies its version.
 func pinned(model string) bool {
 	return versionOf(model) != "" || strings.Contains(model, "://") && strings.HasSuffix(model, ".tgz")
 }
@@ -432,11 +435,12 @@ func pinnedOnly(model string) string {
 	return ""
 }
 
-// create makes the record of an instance, and instantiates it. It is kept
-// before that it is asked for: whoever comes after us looks for it.
+// create creates the record of an instance in OSM, and instantiates it. The state
+// records the attempt before the request, so that after a crash the next process
+// searches for the instance by name.
 func (w *run) create(ctx context.Context, d decision) error {
 	want := w.wanted[d.name]
-	if st := w.book.instance(d.name); st != nil && st.ID != "" { // it was removed: is there another one of its name?
+	if st := w.ledger.instance(d.name); st != nil && st.ID != "" { // it was removed; another one may have its name
 		gone, err := w.gone(ctx, st.ID)
 		if err != nil {
 			return err
@@ -445,11 +449,11 @@ func (w *run) create(ctx context.Context, d decision) error {
 			w.status(d.name, PhaseProgressing, st, unlisted)
 			return nil
 		}
-		err = w.book.set(ctx, d.name, func(s *InstanceState) {
+		err = w.ledger.set(ctx, d.name, func(s *InstanceState) {
 			*s = InstanceState{NSD: s.NSD, VIM: s.VIM, Failed: s.Failed, Recreated: s.Recreated, Operations: s.Operations}
 		})
 		if err != nil || w.seen.byNSD {
-			w.status(d.name, PhaseProgressing, w.book.instance(d.name), "it is made next")
+			w.status(d.name, PhaseProgressing, w.ledger.instance(d.name), "it is created next")
 			return err
 		}
 	}
@@ -457,7 +461,7 @@ func (w *run) create(ctx context.Context, d decision) error {
 	if err != nil {
 		return w.refuse(ctx, d.name, err)
 	}
-	err = w.book.set(ctx, d.name, func(s *InstanceState) {
+	err = w.ledger.set(ctx, d.name, func(s *InstanceState) {
 		t := now()
 		*s = InstanceState{NSD: want.instance.NSD, VIM: want.instance.VIM, Creating: &t, Failed: s.Failed, Recreated: s.Recreated, Operations: s.Operations}
 	})
@@ -473,17 +477,17 @@ func (w *run) create(ctx context.Context, d decision) error {
 		if fatal(err) {
 			return err
 		}
-		if keepErr := w.book.set(ctx, d.name, func(s *InstanceState) { s.fail(want.digest, err.Error(), false) }); keepErr != nil {
-			return keepErr
+		if saveErr := w.ledger.set(ctx, d.name, func(s *InstanceState) { s.fail(want.digest, err.Error(), false) }); saveErr != nil {
+			return saveErr
 		}
-		return err // it may have been made all the same
+		return err // OSM may have created it
 	}
-	w.book.change(d.name, func(s *InstanceState) { s.ID, s.Creating = id, nil })
+	w.ledger.change(d.name, func(s *InstanceState) { s.ID, s.Creating = id, nil })
 	return w.begin(ctx, d.name, id, r)
 }
 
-// instantiate instantiates an instance of which there is only the record. If
-// somebody else has asked for that, and OSM hasn't begun, it is followed.
+// instantiate instantiates an instance that has only a record in OSM. If another
+// client has requested that already, it follows that operation.
 func (w *run) instantiate(ctx context.Context, d decision) error {
 	all, err := w.Client.Operations(ctx, url.Values{"nsInstanceId": {d.record.ID}})
 	if err != nil {
@@ -493,8 +497,8 @@ func (w *run) instantiate(ctx context.Context, d decision) error {
 		if o.Instance != d.record.ID || o.Type != "instantiate" || o.Done() {
 			continue
 		}
-		err := w.book.set(ctx, d.name, func(s *InstanceState) { s.Pending = &Pending{Kind: Instantiate, ID: o.ID, Since: now()} })
-		st := w.book.instance(d.name)
+		err := w.ledger.set(ctx, d.name, func(s *InstanceState) { s.Pending = &Pending{Kind: Instantiate, ID: o.ID, Since: now()} })
+		st := w.ledger.instance(d.name)
 		w.status(d.name, PhaseProgressing, st, inFlight(decision{}, st).message)
 		return err
 	}
@@ -511,38 +515,38 @@ func (w *run) begin(ctx context.Context, name, id string, r InstanceRequest) err
 	return w.operate(ctx, name, pending, func() (string, error) { return w.Client.Instantiate(ctx, id, r) })
 }
 
-// operate begins an operation: what is about to be done is kept before, and
-// what came of it afterwards.
+// operate begins an operation. The state records the attempt before the request, and
+// the result after it.
 func (w *run) operate(ctx context.Context, name string, p Pending, start func() (string, error)) error {
-	if err := w.book.set(ctx, name, func(s *InstanceState) { s.Pending = &p }); err != nil {
+	if err := w.ledger.set(ctx, name, func(s *InstanceState) { s.Pending = &p }); err != nil {
 		return err
 	}
 	id, err := start()
-	var said *Error
+	var response *Error
 	switch {
 	case err == nil:
-		err = w.book.set(ctx, name, func(s *InstanceState) { s.Pending.ID = id })
+		err = w.ledger.set(ctx, name, func(s *InstanceState) { s.Pending.ID = id })
 		if err != nil {
 			return err
 		}
-		st := w.book.instance(name)
+		st := w.ledger.instance(name)
 		d := inFlight(decision{}, st)
 		if p.Kind == Terminate {
 			d.phase = PhaseRemoving
 		}
 		w.status(name, d.phase, st, d.message)
 		return nil
-	case !errors.As(err, &said):
-		return err // it isn't known whether it was begun
+	case !errors.As(err, &response):
+		return err // OSM may have begun it
 	}
 	digest := p.Digest
 	if p.Kind == Terminate {
 		digest = terminating
 	}
 	err = fmt.Errorf("to %s the instance: %w", p.Kind, err)
-	keepErr := w.book.set(ctx, name, func(s *InstanceState) {
+	saveErr := w.ledger.set(ctx, name, func(s *InstanceState) {
 		switch {
-		case errors.Is(err, tko.ErrUnavailable): // it may have been begun all the same
+		case errors.Is(err, tko.ErrUnavailable): // OSM may have begun it
 			s.fail(digest, err.Error(), false)
 		case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrNotFound):
 			s.Pending = nil
@@ -553,13 +557,13 @@ func (w *run) operate(ctx context.Context, name string, p Pending, start func() 
 			s.fail(digest, err.Error(), true)
 		}
 	})
-	if keepErr != nil {
-		return keepErr
+	if saveErr != nil {
+		return saveErr
 	}
 	return err
 }
 
-// adopt takes over an instance, and does at once what comes next.
+// adopt takes over an instance, and carries out the decision that follows.
 func (w *run) adopt(ctx context.Context, d decision) error {
 	want, desired := w.wanted[d.name]
 	vim := d.record.VIM
@@ -572,7 +576,7 @@ func (w *run) adopt(ctx context.Context, d decision) error {
 			vim = want.instance.VIM
 		}
 	}
-	err := w.book.set(ctx, d.name, func(s *InstanceState) {
+	err := w.ledger.set(ctx, d.name, func(s *InstanceState) {
 		ours := s.Creating != nil
 		*s = InstanceState{ID: d.record.ID, NSD: d.record.NSD, VIM: vim, Adopted: !ours, Failed: s.Failed, Recreated: s.Recreated, Operations: s.Operations}
 		if d.record.Instantiated() {
@@ -580,25 +584,26 @@ func (w *run) adopt(ctx context.Context, d decision) error {
 		}
 	})
 	if err != nil || !desired {
-		w.status(d.name, PhaseRemoving, w.book.instance(d.name), "it is removed next")
+		w.status(d.name, PhaseRemoving, w.ledger.instance(d.name), "it is removed next")
 		return err
 	}
 	w.mu.Lock()
 	w.seen.byID[d.record.ID] = d.record
 	w.mu.Unlock()
-	next := w.hold(w.decideOn(d.name, w.book.instance(d.name)))
+	next := w.hold(w.decideOn(d.name, w.ledger.instance(d.name)))
 	switch next.verb {
 	case instantiate, upgrade:
 		return w.do(ctx, next)
 	case nothing:
-		w.status(d.name, next.phase, w.book.instance(d.name), next.message)
-	default: // in the next look, within the budget
-		w.status(d.name, PhaseProgressing, w.book.instance(d.name), next.reason)
+		w.status(d.name, next.phase, w.ledger.instance(d.name), next.message)
+	default: // in the next pass, within the budget
+		w.status(d.name, PhaseProgressing, w.ledger.instance(d.name), next.reason)
 	}
 	return nil
 }
 
-// deployed are the KDUs that have what is wanted already, as far as OSM says so.
+// deployed returns the KDUs whose values in OSM are the desired ones, as far as OSM
+// shows them.
 func (w wanted) deployed(rec InstanceRecord) map[string]KDUState {
 	all := map[string]KDUState{}
 	for _, k := range rec.Admin.Deployed.K8s {
@@ -612,11 +617,11 @@ func (w wanted) deployed(rec InstanceRecord) map[string]KDUState {
 	return all
 }
 
-// upgrade makes a KDU what is wanted: always with all values, and with a chart
-// in the version that is there.
+// upgrade upgrades a KDU to the desired values. It always sends all values, and the
+// chart in the deployed version.
 func (w *run) upgrade(ctx context.Context, d decision) error {
 	want := w.wanted[d.name]
-	one, st := want.kdus[d.kdu], w.book.instance(d.name)
+	one, st := want.kdus[d.kdu], w.ledger.instance(d.name)
 	if err := w.checkAgain(ctx, want); err != nil {
 		return w.refuse(ctx, d.name, err)
 	}
@@ -624,7 +629,7 @@ func (w *run) upgrade(ctx context.Context, d decision) error {
 	if params == nil {
 		params = map[string]any{}
 	}
-	if one.atomic != nil && !w.policy.NoReset { // who doesn't know the one doesn't know the other
+	if one.atomic != nil && !w.policy.NoReset { // releases without kdu_reset_values have no kdu_atomic_upgrade, either
 		params[keyAtomic] = one.atomic
 		if b, ok := one.atomic.(bool); ok { // OSM wants a string
 			params[keyAtomic] = strconv.FormatBool(b)
@@ -641,13 +646,13 @@ func (w *run) upgrade(ctx context.Context, d decision) error {
 	removed := have.removed(one.state)
 	switch {
 	case len(removed) == 0 && !st.Adopted && !d.reset:
-	case w.policy.NoReset && len(removed) == 0: // nobody knows
+	case w.policy.NoReset && len(removed) == 0: // other values may stay, which aren't known
 	case w.policy.NoReset:
-		w.warn(Problem{whatInstance, d.name, want.instance.Source, fmt.Errorf("values that left stay in %s, as this OSM can't remove them: %s", d.kdu, strings.Join(removed, ", "))})
+		w.warn(Problem{whatInstance, d.name, want.instance.Source, fmt.Errorf("values that are no longer desired stay in %s, as this OSM can't remove them: %s", d.kdu, strings.Join(removed, ", "))})
 	default:
 		params[keyReset] = "true" // OSM wants a string
 	}
-	if len(params) == 0 { // OSM would accept that, and fail
+	if len(params) == 0 { // OSM accepts that, and the operation fails
 		return w.refuse(ctx, d.name, tko.Errorf(tko.ErrInvalid, "%s has no values any more, and this OSM can't remove them: write one, or kdu_model", d.kdu))
 	}
 	pending := Pending{Kind: Upgrade, Digest: want.digest, KDU: d.kdu, KDUs: map[string]KDUState{d.kdu: one.state}, Since: now()}
@@ -656,11 +661,11 @@ func (w *run) upgrade(ctx context.Context, d decision) error {
 	})
 }
 
-// checkAgain checks members and KDUs against the descriptors in OSM, if they
-// aren't here.
+// checkAgain checks members and KDUs against the descriptors in OSM, if the NSD isn't
+// a desired package.
 func (w *run) checkAgain(ctx context.Context, want wanted) error {
 	if _, here := w.local.contents[key(KindNS, want.instance.NSD)]; here {
-		return nil // it was checked with everything else
+		return nil // checked before
 	}
 	nsd, err := w.lookups.nsd(ctx, want.instance.NSD)
 	if err != nil {
@@ -673,8 +678,8 @@ func (w *run) checkAgain(ctx context.Context, want wanted) error {
 	return want.instance.checkMembers(nsd.Descriptor, func(id string) (Descriptor, bool) { d, ok := vnfds[id]; return d, ok })
 }
 
-// explicit is the chart that a KDU is to have, with its version if that can be
-// known: what is wanted, or else what is deployed.
+// explicit returns the chart for an upgrade of a KDU: the desired one, or else the
+// deployed one. It has a version if that is known.
 func explicit(one wantedKDU, rec InstanceRecord) string {
 	model := one.state.Model
 	if pinned(model) {
@@ -693,7 +698,8 @@ func explicit(one wantedKDU, rec InstanceRecord) string {
 	return model
 }
 
-// labelled is the version of a chart that is named in a label of what it made.
+// labelled returns the version of a chart in the labels of its objects; empty if there
+// is none.
 func labelled(model, status string) string {
 	chart := regexp.QuoteMeta(model[strings.LastIndexByte(model, '/')+1:])
 	re, err := regexp.Compile(`helm\.sh/chart['"]?:\s*['"]?` + chart + `-([0-9][0-9A-Za-z.+_-]*)`)
@@ -706,10 +712,10 @@ func labelled(model, status string) string {
 	return ""
 }
 
-// terminate removes an instance.
+// terminate terminates and removes an instance.
 func (w *run) terminate(ctx context.Context, d decision) error {
 	if d.again {
-		w.book.change(d.name, func(s *InstanceState) {
+		w.ledger.change(d.name, func(s *InstanceState) {
 			if d.record.Broken() {
 				s.Recreated++
 			}
@@ -725,14 +731,14 @@ func (w *run) terminate(ctx context.Context, d decision) error {
 	if d.again {
 		phase = PhaseProgressing
 	}
-	if st := w.book.instance(d.name); st.Pending != nil && st.Pending.ID == "" { // gone at once, as it was never instantiated
+	if st := w.ledger.instance(d.name); st.Pending != nil && st.Pending.ID == "" { // removed at once, as it was never instantiated
 		gone, goneErr := w.gone(ctx, d.record.ID)
 		if err = goneErr; gone {
-			err = w.book.set(ctx, d.name, func(s *InstanceState) {
+			err = w.ledger.set(ctx, d.name, func(s *InstanceState) {
 				*s = InstanceState{Recreated: s.Recreated, Operations: s.Operations}
 			})
 		}
 	}
-	w.status(d.name, phase, w.book.instance(d.name), "it is being removed: "+d.reason)
+	w.status(d.name, phase, w.ledger.instance(d.name), "it is being removed: "+d.reason)
 	return err
 }

@@ -4,7 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/md5" //nolint:gosec // what checksums.txt holds
+	"crypto/md5" //nolint:gosec // the format of checksums.txt
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -29,20 +29,21 @@ const (
 	maxPackageFile = 20000     // files
 )
 
-// An Archive is a package as OSM takes it: the same files make the same bytes.
+// An Archive is a package in the form that OSM accepts. The same files make the same
+// bytes.
 type Archive struct {
 	Name string // upf_knf.tar.gz
 	Data []byte
 }
 
-// content is what is in a package.
+// content is the content of a package.
 type content struct {
 	files      map[string]file
 	name       string // of the descriptor's file
 	digest     string // of the files
 	descriptor Descriptor
-	tree       map[string]any    // the descriptor's, without its envelope
-	charts     map[string]string // charts that name a version, by KDU
+	tree       map[string]any    // of the descriptor, without its envelope
+	charts     map[string]string // charts with a version, by KDU
 }
 
 type file struct {
@@ -50,7 +51,7 @@ type file struct {
 	executable bool
 }
 
-// load reads a package, and checks what can be checked here.
+// load reads a package and checks its descriptor.
 func (p Package) load() (content, error) {
 	files, err := p.read()
 	if err != nil {
@@ -81,8 +82,8 @@ func (p Package) load() (content, error) {
 	return c, nil
 }
 
-// pack makes the archive of a package, without the versions of charts in the
-// descriptor if that is asked for.
+// pack makes the archive of a package. If withoutVersions is true, it removes the
+// versions of charts from the descriptor.
 func (p Package) pack(c content, withoutVersions bool) (Archive, error) {
 	files := c.files
 	if withoutVersions && len(c.charts) > 0 {
@@ -112,7 +113,7 @@ func (p Package) where() string {
 	return fmt.Sprintf("%s package %q", p.Kind, p.ID)
 }
 
-// read reads the files, but for a checksums.txt in the root: ours takes its place.
+// read reads the files except a checksums.txt in the root, which pack writes anew.
 func (p Package) read() (map[string]file, error) {
 	files := map[string]file{}
 	total := 0
@@ -121,7 +122,7 @@ func (p Package) read() (map[string]file, error) {
 		case err != nil:
 			return err
 		case !e.Type().IsRegular() || name == checksums:
-			return nil // OSM Ops has left out links, too
+			return nil // links are left out, as OSM Ops does
 		case len(files) == maxPackageFile:
 			return p.invalid("it has more than %d files", maxPackageFile)
 		}
@@ -161,7 +162,8 @@ func readBounded(fsys fs.FS, name string, limit int) ([]byte, error) {
 	return data, err
 }
 
-// descriptorFile is the one file in the root that can be the descriptor.
+// descriptorFile returns the name of the descriptor: the only YAML or JSON file in
+// the root.
 func (p Package) descriptorFile(files map[string]file) (string, error) {
 	var found []string
 	for name := range files {
@@ -176,7 +178,7 @@ func (p Package) descriptorFile(files map[string]file) (string, error) {
 	case 1:
 		return found[0], nil
 	default:
-		return "", p.invalid("%s could all be the descriptor: OSM takes one YAML or JSON file in the package's own folder, and any number below", strings.Join(found, ", "))
+		return "", p.invalid("%s could all be the descriptor: OSM accepts one YAML or JSON file in the package's own folder, and any number below", strings.Join(found, ", "))
 	}
 }
 
@@ -189,7 +191,8 @@ func digestOf(files map[string]file) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// archive makes the archive: sorted, without times and owners, with checksums.txt at its end.
+// archive makes an archive: sorted, without times and owners, with checksums.txt as
+// the last file.
 func archive(id string, files map[string]file) ([]byte, error) {
 	var out, sums bytes.Buffer
 	zip, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
@@ -209,7 +212,7 @@ func archive(id string, files map[string]file) ([]byte, error) {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		sum := md5.Sum(files[name].data) //nolint:gosec // what checksums.txt holds
+		sum := md5.Sum(files[name].data) //nolint:gosec // the format of checksums.txt
 		fmt.Fprintf(&sums, "%x\t%s/%s\n", sum, id, name)
 		if err := add(name, files[name]); err != nil {
 			return nil, fmt.Errorf("packing %s/%s: %w", id, name, err)
@@ -224,7 +227,7 @@ func archive(id string, files map[string]file) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// stripJSON is [stripVersions] for a descriptor in JSON, which it stays.
+// stripJSON is [stripVersions] for a descriptor in JSON.
 func stripJSON(data []byte, charts map[string]string) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -236,7 +239,7 @@ func stripJSON(data []byte, charts map[string]string) ([]byte, error) {
 	return json.Marshal(tree)
 }
 
-// stripTree takes the versions of charts out of a tree.
+// stripTree removes the versions of charts from a tree.
 func stripTree(v any, charts map[string]string) {
 	switch t := v.(type) {
 	case map[string]any:
@@ -253,8 +256,8 @@ func stripTree(v any, charts map[string]string) {
 	}
 }
 
-// stripVersions takes the versions of charts out of a descriptor, and leaves
-// everything else as it is.
+// stripVersions removes the versions of charts from a descriptor in YAML, and changes
+// nothing else.
 func stripVersions(data []byte, charts map[string]string) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(data, &root); err != nil {

@@ -14,20 +14,20 @@ const (
 	maxName      = 255
 )
 
-// Check says what is wrong with what is desired in itself, without asking OSM:
-// names, descriptions, duplicates, members and KDUs that the descriptors don't
-// have, packages that can't be read. All of it is [tko.ErrInvalid].
+// Check returns the problems that can be found without OSM: invalid names and
+// descriptions, duplicates, members and KDUs that the descriptors don't have,
+// packages that can't be read. All are [tko.ErrInvalid].
 func (d Desired) Check() []Problem {
 	_, problems := d.read()
 	return problems
 }
 
-// local is what is known of the packages that are desired.
+// local has the contents of the desired packages.
 type local struct {
 	contents map[string]content // by "vnf/ID"
 }
 
-// read reads the packages, and checks everything.
+// read reads the packages, and checks packages and instances.
 func (d Desired) read() (local, []Problem) {
 	l := local{contents: map[string]content{}}
 	var problems []Problem
@@ -53,7 +53,7 @@ func (d Desired) read() (local, []Problem) {
 	for _, i := range d.Instances {
 		add := func(err error) { problems = append(problems, Problem{whatInstance, i.Name, i.Source, err}) }
 		if all := sources[i.Name]; len(all) > 1 {
-			add(tko.Errorf(tko.ErrInvalid, "the name %q is given to %d instances, in %s: OSM would make them all, and nobody could tell them apart; give each its own", i.Name, len(all), strings.Join(all, ", ")))
+			add(tko.Errorf(tko.ErrInvalid, "the name %q is given to %d instances, in %s: OSM would create them all, and they could not be told apart; give each its own", i.Name, len(all), strings.Join(all, ", ")))
 			continue
 		}
 		if err := i.check(); err != nil {
@@ -69,13 +69,13 @@ func (d Desired) read() (local, []Problem) {
 	return l, problems
 }
 
-// vnfd is a VNFD that is desired.
+// vnfd returns the VNFD of a desired package.
 func (l local) vnfd(id string) (Descriptor, bool) {
 	c, ok := l.contents[key(KindVNF, id)]
 	return c.descriptor, ok
 }
 
-// chart is what a desired VNFD says of the version of a chart.
+// chart returns the chart of a KDU in a desired VNFD; empty if it has no version.
 func (l local) chart(nsd, member, kdu string) string {
 	c, ok := l.contents[key(KindNS, nsd)]
 	if !ok {
@@ -100,22 +100,22 @@ func (i Instance) where() string {
 	return fmt.Sprintf("instance %q", i.Name)
 }
 
-// check checks an instance against OSM's own limits.
+// check checks an instance against OSM's limits.
 func (i Instance) check() error {
 	invalid := func(format string, args ...any) error {
 		return tko.Errorf(tko.ErrInvalid, "%s: "+format, append([]any{i.where()}, args...)...)
 	}
 	switch {
 	case i.Name == "" || utf8.RuneCountInString(i.Name) > maxName || strings.ContainsAny(i.Name, `,;()'"`) || strings.TrimSpace(i.Name) == "":
-		return invalid("name: %.300q is none that OSM takes: use 1 to 255 characters, and none of , ; ( ) ' \"", i.Name)
+		return invalid("name: %.300q is refused by OSM: use 1 to 255 characters, and none of , ; ( ) ' \"", i.Name)
 	case utf8.RuneCountInString(i.Description) > maxName || strings.ContainsAny(i.Description, `'"`):
-		return invalid("description: OSM takes at most 255 characters, and neither ' nor \"")
+		return invalid("description: OSM accepts at most 255 characters, and neither ' nor \"")
 	case i.NSD == "":
 		return invalid("the NSD is missing: write its id")
 	case i.VIM == "":
 		return invalid("the VIM account is missing: write its name")
 	case i.Broken != "" && i.Broken != BrokenKeep && i.Broken != BrokenRecreate:
-		return invalid("%q is nothing to do with a broken instance: use Keep or Recreate", i.Broken)
+		return invalid("%q is no action for a broken instance: use Keep or Recreate", i.Broken)
 	}
 	seen := map[string]bool{}
 	for _, v := range i.VNFs {
@@ -129,7 +129,7 @@ func (i Instance) check() error {
 			}
 			for name := range k.Params {
 				if strings.Contains(name, "$") {
-					return invalid("the parameter %q has a $: OSM doesn't take it", name)
+					return invalid("the parameter %q has a $, which OSM refuses: rename it", name)
 				}
 			}
 			if model, ok := k.Params[keyModel]; ok {
@@ -142,8 +142,8 @@ func (i Instance) check() error {
 	return nil
 }
 
-// checkMembers checks members and KDUs against descriptors. OSM doesn't: it
-// loses the parameters of what it doesn't find.
+// checkMembers checks members and KDUs against descriptors. OSM doesn't: it drops the
+// parameters of unknown ones.
 func (i Instance) checkMembers(nsd Descriptor, vnfd func(id string) (Descriptor, bool)) error {
 	members := map[string]string{}
 	var indexes []string

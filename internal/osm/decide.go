@@ -8,45 +8,45 @@ import (
 	"time"
 )
 
-// verb is what is to be done with an instance next.
+// A verb is the next step of an instance.
 type verb int
 
 const (
 	nothing     verb = iota
-	create           // make its record, and instantiate it
-	adopt            // take over a record of its name, and look again
-	instantiate      // of which there is only the record
-	upgrade          // one KDU
-	terminate        // and remove it
-	forget           // what isn't there
+	create           // create its record in OSM, and instantiate it
+	adopt            // take over a record of its name, and decide again
+	instantiate      // instantiate a record
+	upgrade          // upgrade one KDU
+	terminate        // terminate and remove it
+	forget           // remove it from the state: OSM doesn't have it
 )
 
-// decision is what is to be done with an instance, and how it is until then.
+// A decision is the next step of an instance, and its status until then.
 type decision struct {
 	name   string
 	verb   verb
-	action string // for people; none if it is a step on the way
+	action string // for users; empty for an intermediate step
 	reason string
 	paths  []string
 	record InstanceRecord
 	kdu    string // "member/KDU" of an upgrade
-	reset  bool   // of an upgrade: nothing that is there stays
-	again  bool   // a removal, after which it is made anew
-	free   bool   // a removal that costs no budget: nothing runs
+	reset  bool   // of an upgrade: remove all other values
+	again  bool   // of a removal: recreate it afterwards
+	free   bool   // of a removal: outside the budget, as nothing runs
 
 	phase   string
 	message string
-	later   time.Duration // when to look again; never if 0
+	later   time.Duration // until the next reconciliation; 0 if none is needed
 }
 
-// terminating is what stands for the digest of what was desired, if that was
-// to be gone.
+// terminating takes the place of the digest in failures of removals.
 const terminating = "terminate"
 
-// decide says what is to be done with each instance.
+// decide returns the decisions for all instances, or only for these if only is not
+// nil.
 func (w *run) decide(only map[string]bool) []decision {
 	var all []decision
-	state := w.book.state()
+	state := w.ledger.state()
 	done := map[string]bool{}
 	for _, i := range w.desired.Instances {
 		if done[i.Name] || only != nil && !only[i.Name] {
@@ -67,7 +67,7 @@ func (w *run) decide(only map[string]bool) []decision {
 	return all
 }
 
-// decideOn says what is to be done with one that is desired.
+// decideOn returns the decision for a desired instance.
 func (w *run) decideOn(name string, st *InstanceState) decision {
 	want := w.wanted[name]
 	d := decision{name: name}
@@ -81,7 +81,7 @@ func (w *run) decideOn(name string, st *InstanceState) decision {
 	case st.Pending != nil:
 		return inFlight(d, st)
 	case rec.State == stateTerminating:
-		return d.wait("somebody else terminates it")
+		return d.wait("another client terminates it")
 	case rec.Busy():
 		return d.wait(fmt.Sprintf("OSM is at work on it (%s)", rec.CurrentOperation))
 	}
@@ -112,14 +112,14 @@ func (w *run) decideOn(name string, st *InstanceState) decision {
 	for _, k := range slices.Sorted(maps.Keys(want.kdus)) {
 		have := st.KDUs[k]
 		if _, shown := rec.values(k); have.Shown && shown && !rec.shows(k, have.Values) {
-			d.verb, d.action, d.kdu, d.reset, d.reason = upgrade, ActionUpgrade, k, true, "somebody else changed its values in OSM"
+			d.verb, d.action, d.kdu, d.reset, d.reason = upgrade, ActionUpgrade, k, true, "another client changed its values in OSM"
 			return d.held(st, want.digest, w.policy)
 		}
 	}
 	return d.as(PhaseReady, "")
 }
 
-// moves is what can't be changed in an instance, and did.
+// moves describes the changes that OSM can't make to an instance.
 func moves(want wanted, st *InstanceState) []string {
 	var all []string
 	if st.NSD != want.instance.NSD {
@@ -131,14 +131,15 @@ func moves(want wanted, st *InstanceState) []string {
 	return all
 }
 
-// decideMissing says what is to be done with one that isn't known to be there.
+// decideMissing returns the decision for a desired instance that OSM isn't known to
+// have.
 func (w *run) decideMissing(d decision, want wanted, st *InstanceState) decision {
 	if st.ID != "" && w.seen.foreign {
 		return d.as(PhaseStalled, fmt.Sprintf("it is known as %s in OSM %q, and not in %q: it isn't made there as long as that isn't cleared. Change the connection back, or begin with a new source",
-			st.ID, w.book.state().Target, w.Client.Target()))
+			st.ID, w.ledger.state().Target, w.Client.Target()))
 	}
 	matches := w.seen.byName[d.name]
-	if st.ID != "" { // it was removed: others that have its name aren't it
+	if st.ID != "" { // it was removed: others of its name are different instances
 		d.reason = "it was removed from OSM"
 	}
 	switch {
@@ -159,7 +160,7 @@ func (w *run) decideMissing(d decision, want wanted, st *InstanceState) decision
 	if st.Creating != nil {
 		if left := time.Until(st.Creating.Add(w.policy.Settle)); left > 0 {
 			d.later = left
-			return d.wait("it was asked for, and it isn't known whether OSM did it")
+			return d.wait("it was requested, and it isn't known whether OSM created it")
 		}
 	}
 	d.verb, d.action = create, ActionCreate
@@ -169,7 +170,7 @@ func (w *run) decideMissing(d decision, want wanted, st *InstanceState) decision
 	return d.held(st, want.digest, w.policy)
 }
 
-// decideBroken says what is to be done with one that is broken.
+// decideBroken returns the decision for a desired instance that is broken.
 func (w *run) decideBroken(d decision, want wanted, st *InstanceState) decision {
 	policy := want.instance.Broken
 	if policy == "" {
@@ -181,15 +182,15 @@ func (w *run) decideBroken(d decision, want wanted, st *InstanceState) decision 
 	}
 	switch {
 	case policy != BrokenRecreate:
-		return d.as(PhaseStalled, "it is broken: "+trouble+". Terminate it, or let the policy make broken instances anew")
+		return d.as(PhaseStalled, "it is broken: "+trouble+". Terminate it, or let the policy recreate broken instances")
 	case st.Recreated >= maxRecreated && (st.Failed == nil || st.Failed.Digest == want.digest):
-		return d.as(PhaseStalled, fmt.Sprintf("it is broken, and was made anew %d times already: %s", st.Recreated, trouble))
+		return d.as(PhaseStalled, fmt.Sprintf("it is broken, and was recreated %d times already: %s", st.Recreated, trouble))
 	}
 	d.verb, d.action, d.again, d.reason = terminate, ActionRecreate, true, "it is broken: "+trouble
 	return d.held(st, want.digest, w.policy)
 }
 
-// decideRemoval says what is to be done with one that isn't desired.
+// decideRemoval returns the decision for an instance that isn't desired.
 func (w *run) decideRemoval(name string, st *InstanceState) decision {
 	d := decision{name: name}
 	rec, there := w.seen.byID[st.ID]
@@ -200,7 +201,7 @@ func (w *run) decideRemoval(name string, st *InstanceState) decision {
 		}
 		if left := time.Until(st.Creating.Add(w.policy.Settle)); left > 0 {
 			d.later = left
-			return d.as(PhaseRemoving, "it was asked for, and it isn't known whether OSM did it")
+			return d.as(PhaseRemoving, "it was requested, and it isn't known whether OSM created it")
 		}
 	}
 	switch {
@@ -208,7 +209,7 @@ func (w *run) decideRemoval(name string, st *InstanceState) decision {
 		d.verb, d.phase = forget, PhaseRemoving
 		return d
 	case !there:
-		return d.as(PhaseKept, "it is in another OSM: "+w.book.state().Target)
+		return d.as(PhaseKept, "it is in another OSM: "+w.ledger.state().Target)
 	case st.Pending != nil && st.Pending.Kind != Terminate:
 		d = inFlight(d, st)
 		d.phase = PhaseRemoving
@@ -216,15 +217,15 @@ func (w *run) decideRemoval(name string, st *InstanceState) decision {
 	case st.Pending != nil:
 		return d.as(PhaseRemoving, "it is being terminated")
 	case rec.State == stateTerminating:
-		return d.as(PhaseRemoving, "somebody else terminates it")
+		return d.as(PhaseRemoving, "another client terminates it")
 	case w.desired.keeps(whatInstance + "/" + name):
 		return d.as(PhaseKept, "it is left as it is for now")
 	case !w.policy.Prune:
-		return d.as(PhaseKept, "nobody wants it any more, and the policy is not to prune")
+		return d.as(PhaseKept, "it is no longer desired, and the policy is not to prune")
 	case rec.Busy():
 		return d.as(PhaseRemoving, fmt.Sprintf("OSM is at work on it (%s)", rec.CurrentOperation))
 	}
-	d.record, d.verb, d.action, d.reason, d.free = rec, terminate, ActionDelete, "nobody wants it any more", !rec.Instantiated()
+	d.record, d.verb, d.action, d.reason, d.free = rec, terminate, ActionDelete, "it is no longer desired", !rec.Instantiated()
 	return d.held(st, terminating, w.policy)
 }
 
@@ -234,7 +235,7 @@ func inFlight(d decision, st *InstanceState) decision {
 	}
 	since := ""
 	if age := time.Since(st.Pending.Since); age > 3*time.Hour {
-		since = fmt.Sprintf(" for %s, which is too long: look at operation %s in OSM", age.Round(time.Minute), st.Pending.ID)
+		since = fmt.Sprintf(" for %s, which is too long: check operation %s in OSM", age.Round(time.Minute), st.Pending.ID)
 	}
 	if st.Pending.Kind == Upgrade {
 		return d.wait("OSM upgrades " + st.Pending.KDU + since)
@@ -249,7 +250,8 @@ func (d decision) as(phase, message string) decision {
 	return d
 }
 
-// held lets something wait that didn't work the last time.
+// held returns d, or a decision to wait if the step failed with the same digest and
+// its pause isn't over.
 func (d decision) held(st *InstanceState, digest string, p Policy) decision {
 	if st.Failed == nil || st.Failed.Digest != digest {
 		return d

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Desired is all that one source wants of one OSM.
+// Desired is the desired state of one OSM, from one source.
 type Desired struct {
 	Packages  []Package
 	Instances []Instance
-	// Keep names what is left as it is though it isn't wanted here:
-	// "instance/NAME", "vnf/ID" and "ns/ID", or KeepAll. It is for what can't be
-	// read for now.
+	// Keep names instances and packages that are not removed although they aren't
+	// desired: "instance/NAME", "vnf/ID" and "ns/ID", or KeepAll. It is for those
+	// whose files or resources can't be read for now.
 	Keep []string
 }
 
@@ -36,48 +36,48 @@ type Package struct {
 	Kind Kind
 	// ID is the descriptor's id. It must be the one that the descriptor has.
 	ID string
-	// Files are what is in the package, at any depth; one YAML or JSON file in
-	// its root is the descriptor. It is read when it is needed, and has to stay
-	// the same until then.
+	// Files are the files of the package, at any depth; one YAML or JSON file in
+	// the root is the descriptor. They are read when they are needed, and must not
+	// change until then.
 	Files fs.FS
-	// Source says where it is from, in messages: a path, mostly.
+	// Source names the origin of the package in messages, such as a path.
 	Source string
 }
 
 // An Instance is a network service that should run.
 type Instance struct {
-	Name        string // names it among all that the source wants
+	Name        string // unique in the source
 	Description string // may be empty
 	NSD         string // the descriptor's id
 	VIM         string // name (or _id) of the VIM account
-	VNFs        []VNF  // those that are given parameters
-	// Broken says what to do when it is broken; what the policy says if empty.
+	VNFs        []VNF  // those with parameters
+	// Broken is the action for a broken instance; that of the policy if empty.
 	Broken Broken
-	Source string // where it is from, in messages
+	Source string // origin of the instance, in messages
 }
 
-// A VNF is a member of a network service.
+// A VNF is a member of a network service, with parameters.
 type VNF struct {
 	Member string // its index: the id of a vnf-profile in the NSD
 	KDUs   []KDU
 }
 
-// A KDU is what is deployed in Kubernetes for a VNF: a Helm chart, mostly.
+// A KDU is a unit of a VNF that is deployed in Kubernetes, usually a Helm chart.
 type KDU struct {
 	Name string // as in the VNFD
-	// Params are the chart's values: all of them, JSON types. One that is called
-	// kdu_model is the Model, if that is empty.
+	// Params are all values of the chart, of JSON types. The parameter kdu_model is
+	// the Model, if that is empty.
 	Params map[string]any
-	// Model is the chart, with its version: repository/chart:version. If empty,
-	// it is what the VNFD says, in the version that is deployed.
+	// Model is the chart with its version: repository/chart:version. If empty, it
+	// is the chart of the VNFD, in the deployed version.
 	Model string
 }
 
-// Broken is what to do with an instance that is broken.
+// Broken is an action for a broken instance.
 type Broken string
 
-// What can be done with a broken instance.
+// The actions for a broken instance.
 const (
-	BrokenKeep     Broken = "Keep"     // leave it to people
-	BrokenRecreate Broken = "Recreate" // terminate it and make it anew, a limited number of times
+	BrokenKeep     Broken = "Keep"     // none: users repair it
+	BrokenRecreate Broken = "Recreate" // terminate and recreate it, a limited number of times
 )

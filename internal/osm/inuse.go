@@ -128,10 +128,10 @@ func (w *run) predict(s *packageStep) error {
 // retryPackages has packages sent again that were refused and that no instance
 // uses any more when one of them has gone.
 func (w *run) retryPackages(gone string) {
-	for _, k := range w.book.refusedPackages() {
+	for _, k := range w.ledger.refusedPackages() {
 		kind, id, _ := strings.Cut(k, "/")
 		if !w.uses(Package{Kind: Kind(kind), ID: id}, gone) {
-			w.book.retryPackage(k)
+			w.ledger.retryPackage(k)
 			w.packagesLater = sooner(w.packagesLater, w.policy.Poll)
 		}
 	}
@@ -139,7 +139,7 @@ func (w *run) retryPackages(gone string) {
 
 // uses reports whether an instance that is known uses a package, beside one.
 func (w *run) uses(p Package, beside string) bool {
-	for name, st := range w.book.state().Instances {
+	for name, st := range w.ledger.state().Instances {
 		if st.ID == "" || name == beside {
 			continue
 		}
@@ -167,7 +167,7 @@ func (w *run) merge(ctx context.Context, s *packageStep, refused error) (*Packag
 	if unknown != nil && (fatal(unknown) || errors.Is(unknown, tko.ErrUnavailable)) {
 		return nil, unknown
 	}
-	known := slices.Concat(w.book.pkg(s.key()).Keys, keysOf(old.tree))
+	known := slices.Concat(w.ledger.pkg(s.key()).Keys, keysOf(old.tree))
 	gone := slices.DeleteFunc(known, func(k string) bool { return slices.Contains(keys, k) })
 	if err := w.mergeDescriptor(ctx, s, gone); err != nil {
 		return nil, fmt.Errorf("%w; nor does it merge the descriptor: %w", refused, err)

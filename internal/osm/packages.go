@@ -43,7 +43,7 @@ type packageStep struct {
 // comparePackages says what is to be done with packages. OSM is asked only if
 // there is something.
 func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
-	state := w.book.state().Packages
+	state := w.ledger.state().Packages
 	var steps []packageStep
 	same := true
 	ids := map[Kind][]string{}
@@ -134,7 +134,7 @@ func (w *run) ensurePackages(ctx context.Context) error {
 			status.Phase, status.Message = phaseOf(f), f.Message
 			w.packagesLater = sooner(w.packagesLater, w.pauseOf(f))
 		}
-		if note := w.book.pkg(s.key()).Note; note != "" {
+		if note := w.ledger.pkg(s.key()).Note; note != "" {
 			w.warn(Problem{string(s.Kind), s.ID, s.Source, errors.New(note)})
 		}
 		if status.Phase != PhaseReady {
@@ -217,13 +217,13 @@ func (w *run) packageProblem(p Package) error {
 
 // refusePackage notes that a package could not be made as it should be.
 func (w *run) refusePackage(ctx context.Context, s *packageStep, err error) (*Failure, error) {
-	was := w.book.pkg(s.key())
+	was := w.ledger.pkg(s.key())
 	f := Failure{Digest: s.content.digest, Message: err.Error(), Refused: !errors.Is(err, tko.ErrUnavailable), Count: 1, At: now().Truncate(time.Millisecond)}
 	if was.Failed != nil && was.Failed.Digest == f.Digest {
 		f.Count = was.Failed.Count + 1
 	}
 	was.Failed = &f
-	return &f, w.book.setPackage(ctx, s.key(), &was)
+	return &f, w.ledger.setPackage(ctx, s.key(), &was)
 }
 
 // ensure makes or updates a package.
@@ -235,7 +235,7 @@ func (w *run) ensure(ctx context.Context, s *packageStep) error {
 		failed(err)
 		return err
 	}
-	return w.book.setPackage(ctx, s.key(), next)
+	return w.ledger.setPackage(ctx, s.key(), next)
 }
 
 // bring has OSM take a package, and returns what is there then.
@@ -273,7 +273,7 @@ func refusedAs(err error, status int) bool {
 // a server doesn't take that is no reason to stop.
 func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err error) {
 	there = keysOf(s.content.tree)
-	gone := slices.DeleteFunc(slices.Clone(w.book.pkg(s.key()).Keys), func(k string) bool { return slices.Contains(there, k) })
+	gone := slices.DeleteFunc(slices.Clone(w.ledger.pkg(s.key()).Keys), func(k string) bool { return slices.Contains(there, k) })
 	if s.action != ActionUpdate || len(gone) == 0 {
 		return there, nil
 	}
@@ -312,7 +312,7 @@ func (w *run) send(ctx context.Context, s *packageStep, a Archive) error {
 // prunePackages removes packages that nobody wants any more: NS packages first,
 // and none that an instance needs.
 func (w *run) prunePackages(ctx context.Context) error {
-	state := w.book.state()
+	state := w.ledger.state()
 	wanted := map[string]bool{}
 	for _, p := range w.desired.Packages {
 		wanted[p.key()] = true
@@ -371,7 +371,7 @@ func (w *run) removePackage(ctx context.Context, kind Kind, id string, p Package
 		}
 		w.changing(Change{Action: ActionDelete, What: string(kind), Name: id, Reason: "nobody wants it any more"})
 	}
-	return w.book.setPackage(ctx, key(kind, id), nil)
+	return w.ledger.setPackage(ctx, key(kind, id), nil)
 }
 
 // plan says what a pass would do.
@@ -407,7 +407,7 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 	if err := w.observe(ctx, nil); err != nil {
 		return err
 	}
-	w.book.save = nil
+	w.ledger.write = nil
 	decisions := w.decide(nil)
 	w.policy.Approve = ""
 	if err := w.approve(ctx, decisions); err != nil {
@@ -435,7 +435,7 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 			plan.Changes = append(plan.Changes, Change{Action: d.action, What: whatInstance, Name: d.name, Source: source, Reason: d.reason, Paths: d.paths})
 		}
 	}
-	state := w.book.state()
+	state := w.ledger.state()
 	for _, k := range slices.Sorted(maps.Keys(state.Packages)) {
 		if kind, id, _ := strings.Cut(k, "/"); w.policy.Prune && !w.desired.keeps(k) && !slices.ContainsFunc(w.desired.Packages, func(p Package) bool { return p.key() == k }) {
 			plan.Changes = append(plan.Changes, Change{Action: ActionDelete, What: kind, Name: id, Reason: "nobody wants it any more"})

@@ -8,48 +8,48 @@ import (
 	"time"
 )
 
-// A Reconciler makes an OSM hold what is desired. One may be used for one
-// source at a time.
+// A Reconciler reconciles an OSM with the desired state of a source. It must not be
+// used concurrently.
 type Reconciler struct {
 	Client *Client
-	// Keep keeps the state, before and after each step; an error ends the call.
-	// Steps of several instances share a call. It must not hold on to the state
-	// after it returned. What changed names instances ("instance/NAME") and
-	// packages ("vnf/ID"), for those who keep them apart.
+	// Keep saves the state, before and after each step; an error ends the
+	// reconciliation. Concurrent steps share a call. It must not retain the state
+	// after it returns. changed names the changed instances ("instance/NAME") and
+	// packages ("vnf/ID"), for callers that save them separately.
 	Keep func(ctx context.Context, s State, changed []string) error
-	Log  *slog.Logger // nowhere if nil
+	Log  *slog.Logger // discarded if nil
 }
 
-// Policy is what may be done. The zero value is careful: nothing is removed.
+// A Policy limits a reconciliation. With the zero value, nothing is removed.
 type Policy struct {
-	// Prune removes what was made for the source and it doesn't want any more.
+	// Prune removes instances and packages that were made for the source and are no
+	// longer desired.
 	Prune bool
-	// Budget is how many instances may be removed or made anew without being
-	// asked for: more of them wait for Approve.
+	// Budget is the limit of instances that are removed or recreated without
+	// approval.
 	Budget Budget
-	// Approve is the key of the removals that somebody approved: that of
-	// [Report.Approval].
+	// Approve is the key of the approved removals, from [Report.Approval].
 	Approve string
-	// Broken says what to do with broken instances: keep them, if empty.
+	// Broken is the action for broken instances; BrokenKeep if empty.
 	Broken Broken
-	// Replace makes instances anew whose NSD or VIM account changed. Otherwise
-	// that is refused, as OSM can't change them.
+	// Replace recreates instances whose NSD or VIM account changed. Otherwise such a
+	// change is refused, as OSM can't change them.
 	Replace bool
-	// NoReset is for servers of releases that don't know kdu_reset_values: values
-	// that left are not removed there, with a warning.
+	// NoReset is for releases of OSM without kdu_reset_values: values that are no
+	// longer desired stay there, with a warning.
 	NoReset bool
-	// Wait is how long operations are followed before Apply returns: it doesn't
-	// wait if 0.
+	// Wait is the time for which Apply follows operations before it returns; none
+	// if 0.
 	Wait time.Duration
-	// Poll is how often operations are looked at; 5 s if 0.
+	// Poll is the interval between reads of the state of operations; 5 s if 0.
 	Poll time.Duration
-	// Retry is how soon what failed is tried again, doubled each time, up to 64
-	// times that; 1 min if 0.
+	// Retry is the pause before a failed step is tried again, doubled each time, up
+	// to 64 times as long; 1 min if 0.
 	Retry time.Duration
-	// Settle is how long it may take until what a process that died has asked
-	// for shows up; 10 s if 0.
+	// Settle is the time after which OSM must show the result of a request whose
+	// response was not received; 10 s if 0.
 	Settle time.Duration
-	// InFlight is how many instances may be in an operation at once; 64 if 0.
+	// InFlight is the limit of instances with an operation in flight; 64 if 0.
 	InFlight int
 }
 
@@ -57,53 +57,53 @@ type Policy struct {
 // zero value allows none.
 type Budget struct {
 	Instances int
-	Percent   int // of those that there are; 100 is no limit
+	Percent   int // of the instances of the source; 100 is no limit
 }
 
-// DefaultBudget is one that doesn't get in the way, and stops what can't be meant.
+// DefaultBudget allows usual removals, and stops those that are likely a mistake.
 var DefaultBudget = Budget{Instances: 10, Percent: 20}
 
 func (b Budget) over(n, total int) bool { return n > b.Instances && n*100 > b.Percent*total }
 
-// What is done about a package or an instance.
+// The actions on packages and instances.
 const (
 	ActionCreate   = "create"
-	ActionAdopt    = "adopt" // it is there already, and ours from now on
+	ActionAdopt    = "adopt" // take over an existing one
 	ActionUpdate   = "update"
 	ActionUpgrade  = "upgrade"
 	ActionRecreate = "recreate"
 	ActionDelete   = "delete"
 )
 
-// A Change is something that is to be done, or was.
+// A Change is a planned or tried change of a package or an instance.
 type Change struct {
 	Action string
-	What   string   // "vnf", "ns" or "instance"
-	Name   string   // the descriptor's id, or the instance's name
-	Source string   // where that is from, if it is desired
-	Reason string   // why
+	What   string // "vnf", "ns" or "instance"
+	Name   string // the descriptor's id, or the instance's name
+	Source string // origin, if it is desired
+	Reason string
 	Paths  []string // of values that change: "member/KDU: replicaCount"
-	Err    error    // why it could not be made, or begun
+	Err    error    // set if it could not be made or begun
 }
 
-// A Plan is what Apply would do, in its order.
+// A Plan has the changes that Apply would make, in order.
 type Plan struct {
 	Changes []Change
-	// Refused is what can't be done.
+	// Refused are changes that can't be made.
 	Refused []Problem
-	// Warnings are what is done and may not be what was meant.
+	// Warnings are of changes that may not be intended.
 	Warnings []Problem
-	// Approval is what Apply would ask for.
+	// Approval is the approval that Apply would need; nil if none.
 	Approval *Approval
 }
 
-// A Problem is about one package or instance.
+// A Problem is an error of one package or instance.
 type Problem struct {
 	What, Name, Source string
 	Err                error
 }
 
-// Join makes one error of problems; nil of none.
+// Join joins the errors of problems; nil if there are none.
 func Join(problems []Problem) error {
 	all := make([]error, len(problems))
 	for i, p := range problems {
@@ -112,44 +112,44 @@ func Join(problems []Problem) error {
 	return errors.Join(all...)
 }
 
-// An Approval is what is needed for removals beyond the budget.
+// An Approval is a request to approve removals that exceed the budget.
 type Approval struct {
-	Key       string   // to be given as Policy.Approve
-	Instances []string // that would be removed or made anew, sorted
+	Key       string   // for Policy.Approve
+	Instances []string // to be removed or recreated, sorted
 }
 
 // The phases of packages and instances.
 const (
-	PhaseReady       = "Ready"       // it is as it should be
-	PhaseProgressing = "Progressing" // an operation is in flight, or waits for another
-	PhaseFailed      = "Failed"      // it is tried again
-	PhaseStalled     = "Stalled"     // a change of what is desired, or of OSM, helps
-	PhaseRemoving    = "Removing"    // it is on its way out
-	PhaseKept        = "Kept"        // nobody wants it, and it isn't removed: see the message
+	PhaseReady       = "Ready"       // as desired
+	PhaseProgressing = "Progressing" // an operation is in flight, or waits for another one
+	PhaseFailed      = "Failed"      // a step failed and is tried again
+	PhaseStalled     = "Stalled"     // the desired state, or OSM, must change
+	PhaseRemoving    = "Removing"    // it is being removed
+	PhaseKept        = "Kept"        // not desired, and not removed, for the reason in the message
 )
 
-// A Status is how one package or instance is.
+// A Status is the status of one package or instance.
 type Status struct {
 	Phase     string
 	Message   string // empty if it is ready
-	Source    string // where it is from, if it is desired
+	Source    string // origin, if it is desired
 	ID        string // OSM's
-	Broken    bool   // an instance that OSM calls broken
-	Operation string // that is in flight: Instantiate, Upgrade or Terminate
+	Broken    bool   // OSM reports the instance as broken
+	Operation string // in flight: Instantiate, Upgrade or Terminate
 }
 
-// A Report is what came of an Apply.
+// A Report is the result of Apply.
 type Report struct {
-	State     State             // what was kept last
-	Changes   []Change          // that were begun, or tried, in order
+	State     State             // as it was last saved
+	Changes   []Change          // begun or tried, in order
 	Packages  map[string]Status // by "vnf/ID" and "ns/ID"
 	Instances map[string]Status // by name
-	Removed   []string          // instances that are gone since, sorted
-	Ended     []Ended           // operations that ended since, in order
+	Removed   []string          // instances whose removal ended, sorted
+	Ended     []Ended           // operations that ended, in order
 	Warnings  []Problem
-	Approval  *Approval // that is waited for
-	// Again is when to call again though nothing changed, for operations in flight
-	// and for what is tried again; never if 0.
+	Approval  *Approval // needed to continue; nil if none
+	// Again is the time until Apply must be called again if nothing changes, for
+	// operations in flight and failed steps; 0 if it need not be.
 	Again time.Duration
 }
 
@@ -157,10 +157,10 @@ type Report struct {
 type Ended struct {
 	Name string // of the instance
 	OperationState
-	Failure string // what OSM says is wrong; empty if nothing is
+	Failure string // OSM's message; empty if the operation succeeded
 }
 
-// Settled says whether nothing is in flight and everything is as it should be.
+// Settled reports whether everything is as desired, and nothing is in flight.
 func (r Report) Settled() bool {
 	for _, all := range []map[string]Status{r.Packages, r.Instances} {
 		for _, s := range all {
@@ -172,7 +172,7 @@ func (r Report) Settled() bool {
 	return r.Approval == nil
 }
 
-// Following reports whether all that isn't as it should be is under way: see
+// Following reports whether everything that isn't as desired is in flight: see
 // [Reconciler.Follow].
 func (r Report) Following() bool {
 	if r.Approval != nil {
@@ -196,7 +196,8 @@ func (r Report) Following() bool {
 	return some
 }
 
-// Plan says what Apply would do, without changing anything, in OSM or here.
+// Plan returns the changes that Apply would make. It changes nothing, neither in OSM
+// nor in the state.
 func (r *Reconciler) Plan(ctx context.Context, d Desired, s State, p Policy) (Plan, error) {
 	w := newRun(r, d, s, p)
 	var plan Plan
@@ -204,25 +205,24 @@ func (r *Reconciler) Plan(ctx context.Context, d Desired, s State, p Policy) (Pl
 	return plan, err
 }
 
-// Apply does what is needed so that OSM holds what is desired, and follows the
-// operations that were begun, for as long as the policy says. What is wrong
-// with one instance is in the report, and doesn't stop the others. A package
-// that is refused is in the report, too: only what needs it waits, and stays as
-// it is. An error is what concerns all: a server that doesn't respond, say. The
-// report counts also if there is an error.
-// [tko.ErrInvalid] says that what is desired has to change. Doing it again
-// changes nothing.
+// Apply changes OSM to the desired state, and follows the operations that it begins
+// for the time that the policy allows. A failure of one instance is in the report
+// and doesn't stop the others. A refused package is in the report, too: only the
+// packages and instances that need it wait, and stay unchanged. An error concerns
+// the whole reconciliation, such as a server that doesn't respond. The report is
+// valid also if there is an error. [tko.ErrInvalid] means that the desired state
+// must change. Apply is idempotent.
 //
-// If nothing is to be done, that costs one request: a list of instances.
+// If everything is as desired, Apply makes one request: a list of instances.
 func (r *Reconciler) Apply(ctx context.Context, d Desired, s State, p Policy) (Report, error) {
 	w := newRun(r, d, s, p)
 	err := w.apply(ctx, nil)
 	return w.report(), err
 }
 
-// Follow goes on with what was under way after a call for the same, whose report
-// it was: see [Report.Following]. It looks only at the instances that aren't as
-// they should be, so that it costs no list of all of them.
+// Follow continues after Apply returned the report last for the same desired state,
+// if last.Following is true. It reads only the instances with operations in flight,
+// not a list of all.
 func (r *Reconciler) Follow(ctx context.Context, d Desired, s State, p Policy, last Report) (Report, error) {
 	w := newRun(r, d, s, p)
 	maps.Copy(w.packages, last.Packages)

@@ -18,14 +18,14 @@ import (
 
 const (
 	parallel     = 8    // requests at once
-	maxQuery     = 3500 // bytes of a query: proxies don't take any length
+	maxQuery     = 3500 // bytes of a query: proxies refuse longer ones
 	maxRecreated = 3
 	maxHistory   = 5
-	keepTime     = 30 * time.Second // to keep what was done when we have to stop
+	saveTimeout  = 30 * time.Second // of a save, also when the process stops
 	maxPoll      = time.Minute
 )
 
-// run is one Apply or Plan.
+// A run is one call of Apply, Follow or Plan.
 type run struct {
 	*Reconciler
 	policy   Policy
@@ -33,12 +33,12 @@ type run struct {
 	local    local
 	problems []Problem
 	wanted   map[string]wanted // by name
-	refused  map[string]error  // instances that are wrong in themselves
-	blocked  map[string]string // packages that aren't as they should be, by "vnf/ID", and where they are from
-	waiting  map[string]string // instances that need one of those, and why they wait
+	refused  map[string]error  // invalid instances, by name
+	blocked  map[string]string // origins of packages that aren't ready, by "vnf/ID"
+	waiting  map[string]string // reasons of instances that need one of those, by name
 	log      *slog.Logger
 
-	book    *book
+	ledger  *ledger
 	seen    observation
 	lookups lookups
 
@@ -49,11 +49,11 @@ type run struct {
 	removed  []string
 	ended    []Ended
 	warnings []Problem
-	warned   map[string]bool // what is in warnings
+	warned   map[string]bool // keys of warnings
 	approval *Approval
 	again    time.Duration
 
-	packagesLater time.Duration // when packages are to be looked at again; never if 0
+	packagesLater time.Duration // until refused packages are sent again; 0 if there are none
 }
 
 func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
@@ -64,7 +64,7 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 	p.Broken = cmp.Or(p.Broken, BrokenKeep)
 	w := &run{
 		Reconciler: r, policy: p, desired: d, wanted: map[string]wanted{}, refused: map[string]error{}, blocked: map[string]string{}, warned: map[string]bool{}, log: r.Log,
-		book: newBook(s, r.Keep), statuses: map[string]Status{}, packages: map[string]Status{},
+		ledger: newLedger(s, r.Keep), statuses: map[string]Status{}, packages: map[string]Status{},
 	}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
@@ -82,8 +82,8 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 	return w
 }
 
-// apply makes passes until nothing is in flight any more, or it has taken long
-// enough. The first looks only at these instances, unless it is nil.
+// apply makes passes until nothing is in flight, or the policy's Wait is over. The
+// first pass reconciles only these instances, unless only is nil.
 func (w *run) apply(ctx context.Context, only map[string]bool) error {
 	deadline := time.Now().Add(w.policy.Wait)
 	for {
@@ -102,7 +102,7 @@ func (w *run) apply(ctx context.Context, only map[string]bool) error {
 	}
 }
 
-// unsettled are the instances that are in an operation, or wait for one.
+// unsettled returns the instances with an operation in flight, or waiting for one.
 func (w *run) unsettled() map[string]bool {
 	only := map[string]bool{}
 	for name, s := range w.statuses {
@@ -113,10 +113,11 @@ func (w *run) unsettled() map[string]bool {
 	return only
 }
 
-// pause is how long to wait before the next look: longer for what takes long.
+// pause returns the time until the next pass. It grows with the duration of the
+// operations in flight.
 func (w *run) pause() time.Duration {
 	pause := maxPoll
-	for _, st := range w.book.state().Instances {
+	for _, st := range w.ledger.state().Instances {
 		switch {
 		case st.Pending != nil:
 			pause = min(pause, max(w.policy.Poll, time.Since(st.Pending.Since)/20))
@@ -139,24 +140,24 @@ func (w *run) soon(d time.Duration, wanted bool) {
 
 // pass observes, decides and acts once.
 func (w *run) pass(ctx context.Context, only map[string]bool) error {
-	var refused error // packages can't be looked at: operations are followed all the same
+	var refused error // packages can't be read: operations are followed nevertheless
 	if only == nil {
 		if refused = w.ensurePackages(ctx); fatal(refused) {
-			w.keepStatuses("it wasn't looked at")
+			w.fillStatuses("it was not reconciled")
 			return refused
 		}
 	}
 	if err := w.observe(ctx, only); err != nil {
-		w.keepStatuses("it wasn't looked at")
+		w.fillStatuses("it was not reconciled")
 		return errors.Join(refused, err)
 	}
 	if err := w.concludeOperations(ctx); err != nil || refused != nil {
-		w.keepStatuses("it waits for the packages")
+		w.fillStatuses("it waits for the packages")
 		return errors.Join(refused, err)
 	}
 	w.again = 0
 	if err := w.holdBack(ctx); err != nil {
-		w.keepStatuses("it wasn't looked at")
+		w.fillStatuses("it was not reconciled")
 		return err
 	}
 	decisions := w.decide(only)
@@ -171,12 +172,13 @@ func (w *run) pass(ctx context.Context, only map[string]bool) error {
 		return err
 	}
 	w.soon(w.packagesLater, w.packagesLater > 0)
-	return w.book.setTarget(ctx, w.Client.Target(), w.seen.foreign)
+	return w.ledger.setTarget(ctx, w.Client.Target(), w.seen.foreign)
 }
 
-// keepStatuses says of instances that nobody looked at what is known.
-func (w *run) keepStatuses(why string) {
-	for name, st := range w.book.state().Instances {
+// fillStatuses sets the status of the instances that have none yet, with why as the
+// message.
+func (w *run) fillStatuses(why string) {
+	for name, st := range w.ledger.state().Instances {
 		if _, ok := w.statuses[name]; !ok {
 			w.status(name, PhaseProgressing, st, why)
 		}
@@ -196,7 +198,7 @@ func (w *run) status(name, phase string, st *InstanceState, message string) {
 		s.Source = v.instance.Source
 	}
 	if st == nil {
-		st = w.book.instance(name)
+		st = w.ledger.instance(name)
 	}
 	if st != nil {
 		s.ID = st.ID
@@ -212,7 +214,7 @@ func (w *run) status(name, phase string, st *InstanceState, message string) {
 	w.statuses[name] = s
 }
 
-// changing notes a change, and returns how to note that it could not be made.
+// changing records a change, and returns a function that records its failure.
 func (w *run) changing(c Change) (failed func(error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -226,11 +228,11 @@ func (w *run) changing(c Change) (failed func(error)) {
 	}
 }
 
-// warnOfCharts warns of charts that OSM moves to their newest version with each
-// upgrade.
+// warnOfCharts warns of charts without a version: OSM installs their newest version
+// with each upgrade.
 func (w *run) warnOfCharts() {
 	for name, want := range w.wanted {
-		st := w.book.instance(name)
+		st := w.ledger.instance(name)
 		if st == nil || st.Pending != nil || w.refused[name] != nil {
 			continue
 		}
@@ -262,23 +264,24 @@ func (w *run) warn(p Problem) {
 func (w *run) report() Report {
 	slices.Sort(w.removed)
 	return Report{
-		State: w.book.state(), Changes: w.changes, Packages: w.packages, Instances: w.statuses,
+		State: w.ledger.state(), Changes: w.changes, Packages: w.packages, Instances: w.statuses,
 		Removed: w.removed, Ended: w.ended, Warnings: w.warnings, Approval: w.approval, Again: w.again,
 	}
 }
 
-// observation is what OSM says.
+// An observation has the records that OSM returned.
 type observation struct {
 	byID    map[string]InstanceRecord
 	byName  map[string][]InstanceRecord
-	ops     map[string]OperationRecord // that were asked for
-	byNSD   bool                       // the instances that are known were not asked for by name
-	foreign bool                       // instances that the state knows are missing, and it is another OSM
+	ops     map[string]OperationRecord // those of the state, by _id
+	byNSD   bool                       // recorded instances were listed by NSD, not by name
+	foreign bool                       // recorded instances are missing, and the state is of another OSM
 }
 
-// observe lists the instances of interest, and the operations in flight.
+// observe lists the operations in flight, and the instances; only these, if only is
+// not nil.
 func (w *run) observe(ctx context.Context, only map[string]bool) error {
-	state := w.book.state()
+	state := w.ledger.state()
 	w.seen = observation{byID: map[string]InstanceRecord{}, byName: map[string][]InstanceRecord{}, ops: map[string]OperationRecord{}}
 	var known, unknown, ops []string
 	nsds := map[string]bool{}
@@ -301,7 +304,7 @@ func (w *run) observe(ctx context.Context, only map[string]bool) error {
 			unknown = append(unknown, name)
 		}
 	}
-	for _, q := range split("id", ops) { // first: what has ended shows in the instances, too, then
+	for _, q := range split("id", ops) { // first, so that the instances show the results of ended operations
 		records, err := w.Client.Operations(ctx, q)
 		if err != nil {
 			return fmt.Errorf("listing the operations: %w", err)
@@ -332,9 +335,9 @@ func (w *run) observe(ctx context.Context, only map[string]bool) error {
 	return nil
 }
 
-// instanceQueries are the filters of as few lists as will do: by name, as long
-// as that is short, otherwise by the NSDs of those that are known. Names that
-// aren't known have to be looked for among all.
+// instanceQueries returns the filters of as few lists as necessary: by name if that
+// is one short query, otherwise recorded instances by NSD. Other instances can be
+// found only by name.
 func instanceQueries(known, unknown, nsds []string) []url.Values {
 	slices.Sort(known)
 	slices.Sort(unknown)
@@ -345,7 +348,7 @@ func instanceQueries(known, unknown, nsds []string) []url.Values {
 	return split("name", slices.Concat(known, unknown))
 }
 
-// split makes filters for any of some values, none of them too long.
+// split returns filters that select any of these values, each of bounded length.
 func split(attribute string, values []string) []url.Values {
 	var all []url.Values
 	for len(values) > 0 {
@@ -360,18 +363,18 @@ func split(attribute string, values []string) []url.Values {
 	return all
 }
 
-// lookups are what is asked when something is to be made or changed, once in
-// an Apply.
+// lookups cache what OSM returned about descriptors and VIM accounts in a run.
 type lookups struct {
 	run   *run
 	mu    sync.Mutex
 	nsds  map[string]PackageRecord
 	vnfds map[string]Descriptor
 	vims  map[string]string
-	noVIM map[string]error // why there is no VIM account of a name
+	noVIM map[string]error // of names without a VIM account
 }
 
-// nsd is an NSD as OSM has it, whose _id is needed.
+// nsd returns the record of an NSD. ErrNotFound if OSM has none of this id,
+// ErrConflict if it has several.
 func (l *lookups) nsd(ctx context.Context, id string) (PackageRecord, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -398,7 +401,7 @@ func (l *lookups) nsd(ctx context.Context, id string) (PackageRecord, error) {
 	return found[0], nil
 }
 
-// members answers the VNFDs of an NSD.
+// members returns the VNFDs of an NSD by id, desired ones before those in OSM.
 func (l *lookups) members(ctx context.Context, nsd Descriptor) (map[string]Descriptor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -429,7 +432,8 @@ func (l *lookups) members(ctx context.Context, nsd Descriptor) (map[string]Descr
 	return all, nil
 }
 
-// vim is the _id of a VIM account.
+// vim returns the _id of a VIM account. ErrNotFound if there is none of this name or
+// _id, ErrConflict if there are several.
 func (l *lookups) vim(ctx context.Context, name string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -443,10 +447,10 @@ func (l *lookups) vim(ctx context.Context, name string) (string, error) {
 	var err error
 	for _, attribute := range []string{"name", "_id"} {
 		found, err = l.run.Client.VIMs(ctx, url.Values{attribute: {name}})
-		if err != nil && !errors.Is(err, tko.ErrNotFound) { // that is what release 19 says of a filter that selects none
+		if err != nil && !errors.Is(err, tko.ErrNotFound) { // release 19 returns that for a filter that selects none
 			return "", fmt.Errorf("looking for VIM account %q: %w", name, err)
 		}
-		found = slices.DeleteFunc(found, func(r VIMRecord) bool { return r.Name != name && r.ID != name }) // a comma is an or
+		found = slices.DeleteFunc(found, func(r VIMRecord) bool { return r.Name != name && r.ID != name }) // OSM treats a comma as an or
 		if len(found) > 0 {
 			break
 		}
@@ -472,7 +476,8 @@ func (l *lookups) vim(ctx context.Context, name string) (string, error) {
 	return found[0].ID, nil
 }
 
-// namesOf are the names of VIM accounts, as many as people read.
+// namesOf returns the first ten names of VIM accounts, and the number of the others,
+// as a text.
 func namesOf(all []VIMRecord) string {
 	const most = 10
 	var names []string
@@ -487,13 +492,13 @@ func namesOf(all []VIMRecord) string {
 	return text
 }
 
-// fatal says whether an error concerns everything, not just what was asked
-// for: no answer, a login that is refused. What the server answers concerns what
-// it was asked.
+// fatal reports whether an error concerns all instances and packages: no response, a
+// refused login, a failed save. An error response concerns only the object of its
+// request.
 func fatal(err error) bool {
-	if _, answered := errors.AsType[*Error](err); answered && !errors.Is(err, errKeep) {
+	if _, response := errors.AsType[*Error](err); response && !errors.Is(err, errSave) {
 		return false
 	}
-	return errors.Is(err, tko.ErrUnavailable) || errors.Is(err, tko.ErrDenied) || errors.Is(err, errKeep) ||
+	return errors.Is(err, tko.ErrUnavailable) || errors.Is(err, tko.ErrDenied) || errors.Is(err, errSave) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

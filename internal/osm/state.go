@@ -2,18 +2,18 @@ package osm
 
 import "time"
 
-// State is what is known of what was made for a source, and is the basis of
-// every comparison: it is to be kept, as JSON, from one call to the next. It
-// holds no values of parameters, as those may be secrets, only digests. The
-// zero value is that of a new source.
+// State records what was made for a source. All comparisons are based on it. The
+// caller saves it, as JSON, from one call to the next. Of the values of parameters
+// it has only digests, as the values may be secrets. The zero value is the state of
+// a new source.
 type State struct {
-	// Target is the OSM and project that it is about.
+	// Target names the OSM and the project.
 	Target    string                    `json:"target,omitempty"`
 	Packages  map[string]PackageState   `json:"packages,omitempty"`  // by "vnf/ID" and "ns/ID"
 	Instances map[string]*InstanceState `json:"instances,omitempty"` // by name
 }
 
-// PackageState is what is known of a package.
+// PackageState is the recorded state of a package.
 type PackageState struct {
 	ID     string `json:"_id,omitempty"`    // OSM's; empty if it isn't known to be there
 	Digest string `json:"digest,omitempty"` // of the archive that was sent
@@ -21,78 +21,80 @@ type PackageState struct {
 	// the one that it has. Those of a map in a map are "OUTER/INNER", escaped as in
 	// JSON pointers.
 	Keys []string `json:"keys,omitempty"`
-	// Note is what people are warned of, as long as the package is as it is.
+	// Note is a warning to users, until the package changes.
 	Note string `json:"note,omitempty"`
-	// Failed says what OSM refused, which is not sent again at once.
+	// Failed is the last refusal by OSM; the package is sent again after a pause.
 	Failed *Failure `json:"failed,omitempty"`
 }
 
-// InstanceState is what is known of an instance.
+// InstanceState is the recorded state of an instance.
 type InstanceState struct {
 	ID     string `json:"_id,omitempty"` // OSM's; empty if it isn't known to be there
 	NSD    string `json:"nsd,omitempty"` // the descriptor's id
 	VIM    string `json:"vim,omitempty"`
-	Digest string `json:"digest,omitempty"` // of what was applied; empty if nothing was
-	// KDUs are what was applied, by "member/KDU".
+	Digest string `json:"digest,omitempty"` // of the applied values; empty if none were
+	// KDUs are the applied values, by "member/KDU".
 	KDUs map[string]KDUState `json:"kdus,omitempty"`
-	// Adopted says that somebody else made it: nobody knows with which values.
+	// Adopted is true if another client made the instance, with unknown values.
 	Adopted bool `json:"adopted,omitempty"`
-	// Removing says that its removal was decided, and approved if need be.
+	// Removing is true if the removal was decided, and approved if necessary.
 	Removing bool `json:"removing,omitempty"`
-	// Creating is when it was asked for; until then it isn't known whether that worked.
+	// Creating is the time of the request that created the instance, while its
+	// result isn't known.
 	Creating *time.Time `json:"creating,omitempty"`
-	// Pending is the operation that is in flight: never more than one.
+	// Pending is the operation in flight. There is at most one.
 	Pending *Pending `json:"pending,omitempty"`
-	// Failed is what didn't work, and is not tried again at once.
+	// Failed is the last failure; the step is tried again after a pause.
 	Failed *Failure `json:"failed,omitempty"`
-	// Recreated counts how often it was made anew for being broken, since it
-	// last was as it should be.
+	// Recreated counts the recreations of the broken instance since it was last
+	// ready.
 	Recreated int `json:"recreated,omitempty"`
-	// Operations are the last ones that ended, newest first.
+	// Operations are the last operations that ended, newest first.
 	Operations []OperationState `json:"operations,omitempty"`
 }
 
-// KDUState is what was applied to a KDU.
+// KDUState has the values that were applied to a KDU.
 type KDUState struct {
 	Model  string            `json:"model,omitempty"`
 	Values map[string]string `json:"values,omitempty"` // digests of the values, by their paths
-	// Initial are the paths that were there at instantiation: OSM adds those to
-	// every upgrade.
+	// Initial are the paths of the values at instantiation: OSM adds those values
+	// to every upgrade.
 	Initial []string `json:"initial,omitempty"`
-	// Shown says that OSM showed just these values when they were applied: when
-	// it shows others, somebody changed them.
+	// Shown is true if OSM showed exactly these values after they were applied. If
+	// it shows others later, another client has changed them.
 	Shown bool `json:"shown,omitempty"`
 }
 
-// What operations do.
+// The kinds of operations.
 const (
 	Instantiate = "instantiate"
 	Upgrade     = "upgrade"
 	Terminate   = "terminate"
 )
 
-// Pending is an operation in flight.
+// A Pending operation is an operation in flight.
 type Pending struct {
 	Kind string `json:"kind"`          // Instantiate, Upgrade or Terminate
 	ID   string `json:"_id,omitempty"` // OSM's; empty if it isn't known whether it was accepted
-	// Digest is what was desired, and KDUs what is applied when it is done.
+	// Digest is of the desired instance; KDUs are applied when the operation has
+	// succeeded.
 	Digest string              `json:"digest,omitempty"`
 	KDUs   map[string]KDUState `json:"kdus,omitempty"`
 	KDU    string              `json:"kdu,omitempty"` // "member/KDU" of an upgrade
 	Since  time.Time           `json:"since"`
 }
 
-// Failure is what didn't work.
+// A Failure is a failed step.
 type Failure struct {
-	Digest  string    `json:"digest"` // of what was desired
+	Digest  string    `json:"digest"` // of the desired instance or package
 	Message string    `json:"message"`
-	Refused bool      `json:"refused,omitempty"` // OSM said no
-	Busy    bool      `json:"busy,omitempty"`    // OSM said not now: it is asked again soon
+	Refused bool      `json:"refused,omitempty"` // OSM refused it
+	Busy    bool      `json:"busy,omitempty"`    // OSM refused it for now: it is tried again soon
 	Count   int       `json:"count"`
 	At      time.Time `json:"at"`
 }
 
-// OperationState is an operation that ended.
+// An OperationState is an operation that ended.
 type OperationState struct {
 	ID      string    `json:"_id"`
 	Kind    string    `json:"kind"`

@@ -14,11 +14,11 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// ReasonConflict is of deployments that have the same object at one site.
+// ReasonConflict is the reason of deployments that have an object in common with
+// another deployment at the site.
 const ReasonConflict = "Conflict"
 
-// An object is one that deployments bring to a site, in whatever version it is
-// written.
+// An object identifies an object of a site, without the API version.
 type object struct{ group, kind, namespace, name string }
 
 func (o object) String() string {
@@ -32,24 +32,24 @@ func (o object) String() string {
 	return fmt.Sprintf("%s %q", kind, o.namespace+"/"+o.name)
 }
 
-// shareable says whether an object may be in several deployments, if all of them
-// say the same: they need it, and it is none of theirs alone.
+// shareable reports whether several deployments may have the object if its
+// content is the same in all of them.
 func (o object) shareable() bool {
 	return o.group == "" && o.kind == "Namespace" || o.group == "apiextensions.k8s.io" && o.kind == "CustomResourceDefinition"
 }
 
-// conflicts finds the deployments that have an object in common with another one,
-// and says for each what that is. No target applies one of them before that has
-// ended: it would undo what the other one says. namespace is that of namespaced
-// resources that name none.
+// conflicts finds deployments that have an object in common, and returns a message
+// for each. No target may apply such deployments: each would overwrite the
+// object of the other. namespace is the namespace of namespaced resources that
+// specify none. charts includes HelmCharts.
 func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[tko.DeploymentID]string {
 	type owner struct {
 		id     tko.DeploymentID
-		digest [32]byte // of objects that may be shared
+		digest [32]byte // only of shareable objects
 	}
 	owners := map[object]owner{}
 	found := map[tko.DeploymentID]string{}
-	say := func(id tko.DeploymentID, o object, other tko.DeploymentID) {
+	report := func(id tko.DeploymentID, o object, other tko.DeploymentID) {
 		if found[id] == "" {
 			found[id] = fmt.Sprintf("%s is in deployment %q of this site, too: nothing of the two is applied, and what they have there stays as it is; delete one of them, or give the object another name", o, other)
 		}
@@ -70,7 +70,7 @@ func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[
 					o.namespace = cmp.Or(r.Text("metadata", "namespace"), namespace)
 				}
 				if o.name == "" {
-					continue // the target says what is wrong with it
+					continue // the target reports it
 				}
 				mine := owner{id: d.ID}
 				if o.shareable() {
@@ -82,8 +82,8 @@ func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[
 					owners[o] = mine
 				case first.id == d.ID, o.shareable() && first.digest == mine.digest:
 				default:
-					say(d.ID, o, first.id)
-					say(first.id, o, d.ID)
+					report(d.ID, o, first.id)
+					report(first.id, o, d.ID)
 				}
 			}
 		}
@@ -91,7 +91,8 @@ func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[
 	return found
 }
 
-// plainDigest is of a resource without what only TKO reads.
+// plainDigest returns the digest of a resource without the annotations that only
+// TKO reads.
 func plainDigest(r krm.Resource) [32]byte {
 	r = r.Clone()
 	if metadata, ok := r["metadata"].(map[string]any); ok {
@@ -109,8 +110,8 @@ func plainDigest(r krm.Resource) [32]byte {
 	return digest
 }
 
-// conflictsOf are the conflicts that concern a step. OSM takes nothing but its own
-// resources, and knows itself what is twice in them.
+// conflictsOf returns the conflicts that concern a step. The OSM target finds its
+// own: it applies only resources of its own group.
 func (s step) conflictsOf(deployments []tko.Deployment) map[tko.DeploymentID]string {
 	switch t := s.target.(type) {
 	case nil, gitTarget:
@@ -122,8 +123,8 @@ func (s step) conflictsOf(deployments []tko.Deployment) map[tko.DeploymentID]str
 	}
 }
 
-// withhold parts deployments into those that are applied and those that are left
-// as they are, because of conflicts.
+// withhold separates the deployments to apply from those with conflicts, which the
+// target leaves unchanged.
 func withhold(deployments []tko.Deployment, found map[tko.DeploymentID]string) (apply []tko.Deployment, held []tko.DeploymentID) {
 	if len(found) == 0 {
 		return deployments, nil
@@ -138,9 +139,10 @@ func withhold(deployments []tko.Deployment, found map[tko.DeploymentID]string) (
 	return apply, held
 }
 
-// say puts conflicts into what a step reports: each on its deployments, and all on
-// the site. The others are there, unless something failed.
-func (r *result) say(found map[tko.DeploymentID]string, deployments []tko.Deployment, by step) {
+// reportConflicts adds conflicts to the report of a step: each to its deployment,
+// and a summary to the site. If the step didn't fail, deployments without a
+// conflict are reported as scheduled.
+func (r *result) reportConflicts(found map[tko.DeploymentID]string, deployments []tko.Deployment, by step) {
 	if len(found) == 0 {
 		return
 	}
@@ -159,7 +161,7 @@ func (r *result) say(found map[tko.DeploymentID]string, deployments []tko.Deploy
 		states[d.ID] = state
 	}
 	r.report.Deployments = states
-	if said := r.report.Site.Scheduled; r.err == nil && (said.Status == "" || said.Status == tko.ConditionTrue) {
+	if site := r.report.Site.Scheduled; r.err == nil && (site.Status == "" || site.Status == tko.ConditionTrue) {
 		first := slices.Sorted(maps.Keys(found))[0]
 		r.report.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonConflict, Message: fmt.Sprintf(
 			"%d deployments have the same objects and are left as they are: deployment %q: %s", len(found), first, found[first])}

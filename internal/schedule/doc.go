@@ -1,10 +1,10 @@
-// Package schedule is the meta-scheduler: for every site that needs a look, it
-// hands the site's deployments that are prepared and approved to whatever the
-// resources of the site's package ask for, schedule plugins and built-in
-// targets, and says on the site and on the deployments how that went.
+// Package schedule is the meta-scheduler. It reconciles sites: it hands a site's
+// prepared and approved deployments to the schedule plugins and built-in targets
+// that the resources of the site's package trigger, and reports the results in
+// conditions of the site and of the deployments.
 //
-// It observes (reads a site), decides (what is to be done by whom, and which
-// conditions follow from what came of it; pure functions) and acts. Looking
-// again is always safe. It reads and writes records only through the API of
-// the data controller. Start reading at [Scheduler].
+// A reconciliation observes (reads a site), decides (makes a plan, and conditions
+// from the results of its steps; pure functions) and acts. It is always safe to
+// repeat. The package reads and writes records only through the API of the data
+// controller. Start reading at [Scheduler].
 package schedule

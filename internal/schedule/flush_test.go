@@ -36,7 +36,7 @@ func TestNoticedChangesOutliveTheScheduler(t *testing.T) {
 	t.Parallel()
 	client := &called{}
 	s := New(client, nil, Options{})
-	s.stirs.add("lagos")
+	s.queue.add("lagos")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Run(ctx); err != nil {

@@ -15,31 +15,31 @@ import (
 
 // The reasons of Scheduled conditions.
 const (
-	ReasonScheduled   = "Scheduled"   // all that the site triggers was given the deployments
-	ReasonFailed      = "Failed"      // something was not; it is tried again
-	ReasonInvalid     = "Invalid"     // something can't be; a change of the site's package helps
+	ReasonScheduled   = "Scheduled"   // all steps succeeded
+	ReasonFailed      = "Failed"      // a step failed; it is tried again
+	ReasonInvalid     = "Invalid"     // a step can succeed only after a change of the site's package
 	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
 	ReasonUnscheduled = tko.ReasonUnscheduled
 )
 
-// reasonLeft is of what stays where it was, for ever.
+// reasonLeft is the reason of objects that are orphaned.
 const reasonLeft = kubernetes.ReasonLeft
 
-// snapshot is a site as it was observed.
+// A snapshot is an observed site.
 type snapshot struct {
 	site        tko.Site
 	deployments []tko.Deployment // all at the site, with packages
 	plugins     []tko.Plugin     // of type schedule
 }
 
-// plan is what is to be done for a site.
+// A plan has the steps of the reconciliation of a site.
 type plan struct {
 	steps       []step
-	deployments []tko.Deployment   // that are to be there, of each what may leave, cluster-scoped resources first
-	held        []tko.DeploymentID // approved, and being prepared again, or changed and to be approved again
+	deployments []tko.Deployment   // to apply; their packages have only deployable resources, cluster-scoped ones first
+	held        []tko.DeploymentID // approved and being prepared again, or changed and to be approved again
 }
 
-// step is one trigger and what it triggers: a built-in target or a plugin.
+// A step is a trigger with what it triggers: a built-in target or a plugin.
 type step struct {
 	trigger krm.Resource
 	target  target
@@ -53,28 +53,28 @@ func (s step) String() string {
 	return fmt.Sprintf("plugin %q for %s", s.plugin.ID(), s.trigger.Identity())
 }
 
-// reportsHealth says whether the reports of a step's target have conditions
-// Healthy.
+// reportsHealth reports whether the reports of the step's target have outcomes for
+// the condition Healthy.
 func (s step) reportsHealth() bool {
 	_, commits := s.target.(gitTarget)
 	return s.target != nil && !commits
 }
 
-// result is what came of a step.
+// A result is the result of a step.
 type result struct {
 	report report.Report
 	err    error
 }
 
-// conditionOf is a condition that is to be written.
+// A conditionOf is a condition of a record, to be written.
 type conditionOf struct {
 	kind      tko.Kind
 	id        string
 	condition tko.Condition
 }
 
-// decide says what is to be done: every resource that triggers goes to all
-// that it triggers, in the order of the site's package.
+// decide returns the plan for a site: a step for each pair of a trigger and what it
+// triggers, in the order of the site's package.
 func decide(seen snapshot, targets map[krm.GVK]target) plan {
 	var p plan
 	for _, r := range seen.site.Package {
@@ -100,7 +100,7 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 	return p
 }
 
-// isWithdrawn says whether a deployment was approved, and has changed since.
+// isWithdrawn reports whether a deployment was approved and has changed since.
 func isWithdrawn(d tko.Deployment) bool {
 	c := conditionIn(d.Stamp, tko.ConditionApproved)
 	return !d.Approved && c != nil && c.Reason == tko.ReasonApprovalWithdrawn
@@ -114,11 +114,11 @@ func (p plan) packages() map[tko.DeploymentID]krm.Package {
 	return m
 }
 
-// conclude says which conditions are to be written, after everything was
-// tried: only those that say something new. Those of a record follow each other.
+// conclude returns the conditions to write after all steps have run: only those
+// that have changed. Those of a record are adjacent.
 func conclude(seen snapshot, p plan, results []result) []conditionOf {
 	var all []conditionOf
-	whole := verdict(seen, p, results)
+	whole := siteOutcome(seen, p, results)
 	previous := scheduledOf(seen.site.Stamp)
 	settled := previous != nil && previous.ObservedRevision == seen.site.Stamp.Revision
 	for _, d := range seen.deployments {
@@ -128,9 +128,9 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 			}
 			continue
 		}
-		v, own := verdictOn(d.ID, whole, results)
+		v, own := deploymentOutcome(d.ID, whole, results)
 		was := scheduledOf(d.Stamp)
-		// It may be there as it should be, and what fails is something else.
+		// A failure of another deployment doesn't change that this one is scheduled.
 		trouble := whole.Reason == ReasonFailed || whole.Reason == kubernetes.ReasonWaiting
 		if own || !trouble || !settled || was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != d.Stamp.Revision {
 			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v)...)
@@ -142,7 +142,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 		all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionHealthy, h)...)
 	}
 	if len(p.steps) == 0 && len(p.deployments) == 0 && previous == nil {
-		return all // nothing was ever asked of the site
+		return all // the site never had anything to schedule
 	}
 	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionScheduled, whole)...)
 	h := healthOf(results, func(r report.Report) report.State { return r.Site })
@@ -156,20 +156,21 @@ func isKept(results []result, id tko.DeploymentID) bool {
 	return slices.ContainsFunc(results, func(r result) bool { return slices.Contains(r.report.Kept, id) })
 }
 
-// verdictOn is what is to be said of a deployment: what a target says of it
-// itself, the first that isn't content before the others.
-func verdictOn(id tko.DeploymentID, whole report.Outcome, results []result) (v report.Outcome, own bool) {
+// deploymentOutcome returns the Scheduled outcome of a deployment: the first failure
+// that a target reports for it, or else a success that all targets report, and
+// then own is true; otherwise the outcome of the whole site.
+func deploymentOutcome(id tko.DeploymentID, whole report.Outcome, results []result) (v report.Outcome, own bool) {
 	v = whole
 	all := len(results) > 0
 	for _, r := range results {
-		said := r.report.Deployments[id].Scheduled
+		outcome := r.report.Deployments[id].Scheduled
 		switch {
-		case said.Status == "":
+		case outcome.Status == "":
 			all = false
-		case said.Status != tko.ConditionTrue:
-			return said, true
+		case outcome.Status != tko.ConditionTrue:
+			return outcome, true
 		default:
-			v = said
+			v = outcome
 		}
 	}
 	if all {
@@ -178,7 +179,8 @@ func verdictOn(id tko.DeploymentID, whole report.Outcome, results []result) (v r
 	return whole, false
 }
 
-// healthOf is the worst that targets say: nothing if none says anything.
+// healthOf returns the worst health that targets report; the zero Outcome if none
+// reports any.
 func healthOf(results []result, of func(report.Report) report.State) report.Outcome {
 	var worst report.Outcome
 	rank := map[string]int{tko.ConditionTrue: 1, tko.ConditionUnknown: 2, tko.ConditionFalse: 3}
@@ -190,9 +192,9 @@ func healthOf(results []result, of func(report.Report) report.State) report.Outc
 	return worst
 }
 
-// unobserved is the health of a record on which no target of a site reports,
-// though one did before: unknown. It is empty if no target ever reported on it,
-// and if a target that may report on it failed for now.
+// unobserved returns the health of a record for which no target of a site reports
+// any more: unknown. The outcome is empty if no target ever reported it, or if a
+// target that may report it failed temporarily.
 func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.Outcome {
 	was := conditionIn(s, tko.ConditionHealthy)
 	if was == nil || !slices.Contains([]string{kubernetes.ReasonHealthy, kubernetes.ReasonInProgress, kubernetes.ReasonUnhealthy}, was.Reason) {
@@ -207,8 +209,9 @@ func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.O
 		"no target of site %q reports the health any more: the conditions %s, and the site's %s, tell why", site, tko.ConditionScheduled, tko.ConditionCleanedUp)}
 }
 
-// verdict is what is to be said of the site as a whole.
-func verdict(seen snapshot, p plan, results []result) report.Outcome {
+// siteOutcome returns the Scheduled outcome of the site: the first failure of a
+// step, or a success that names the first step.
+func siteOutcome(seen snapshot, p plan, results []result) report.Outcome {
 	if len(p.steps) == 0 {
 		if len(p.deployments) == 0 {
 			return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "there is nothing to schedule"}
@@ -217,23 +220,23 @@ func verdict(seen snapshot, p plan, results []result) report.Outcome {
 			"no resource of the package of site %q triggers a scheduler: add one, such as a git.plugin.nephio.org/v1alpha1 Repository", seen.site.ID)}
 	}
 	for i, r := range results {
-		said := r.report.Site.Scheduled
-		if r.err == nil && (said.Status == "" || said.Status == tko.ConditionTrue) {
+		outcome := r.report.Site.Scheduled
+		if r.err == nil && (outcome.Status == "" || outcome.Status == tko.ConditionTrue) {
 			continue
 		}
-		if said.Status == "" {
-			said = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: r.err.Error()}
+		if outcome.Status == "" {
+			outcome = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: r.err.Error()}
 			if errors.Is(r.err, tko.ErrInvalid) {
-				said.Reason = ReasonInvalid
+				outcome.Reason = ReasonInvalid
 			}
 		}
 		if p.steps[i].target != nil {
-			said.Message = fmt.Sprintf("%s: %s", p.steps[i], said.Message)
+			outcome.Message = fmt.Sprintf("%s: %s", p.steps[i], outcome.Message)
 		}
 		if failed := countFailed(results); failed > 1 {
-			said.Message += fmt.Sprintf(" (and %d more failed)", failed-1)
+			outcome.Message += fmt.Sprintf(" (and %d more failed)", failed-1)
 		}
-		return said
+		return outcome
 	}
 	message := "by " + p.steps[0].String()
 	if len(p.steps) > 1 {
@@ -252,8 +255,8 @@ func countFailed(results []result) int {
 	return n
 }
 
-// unscheduled are the conditions of a deployment that was taken away, if it had
-// been scheduled.
+// unscheduled returns the conditions of a deployment that was removed from a site;
+// none if it was not scheduled.
 func unscheduled(d tko.Deployment, message string) []conditionOf {
 	was := scheduledOf(d.Stamp)
 	if was == nil || was.Reason == ReasonUnscheduled {
@@ -278,8 +281,8 @@ func conditionIn(s tko.Stamp, name string) *tko.Condition {
 	return nil
 }
 
-// ifNew is a condition, if it says something, and something new. A note that
-// was there stays as long as the rest does.
+// ifNew returns the condition of an outcome, unless the outcome is empty or the
+// record has that condition. A former note doesn't count as a difference.
 func ifNew(kind tko.Kind, id string, s tko.Stamp, name string, v report.Outcome) []conditionOf {
 	if v.Status == "" {
 		return nil

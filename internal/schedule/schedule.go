@@ -20,19 +20,19 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Records is what the meta-scheduler reads and writes.
+// Records are the records that the meta-scheduler reads and writes.
 type Records interface {
-	// Site answers the current site for revision 0, ErrNotFound if there is
-	// none.
+	// Site returns a revision of a site; the current one for revision 0.
+	// ErrNotFound if there is none.
 	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
-	// Deployment answers the current deployment for revision 0, ErrNotFound if
-	// there is none.
+	// Deployment returns a revision of a deployment; the current one for revision
+	// 0. ErrNotFound if there is none.
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
-	// Deployments answers those selected, in the order of their IDs.
+	// Deployments returns the selected deployments, ordered by ID.
 	Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error]
-	// Plugins answers those selected, in the order of their names.
+	// Plugins returns the selected plugins, ordered by name.
 	Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error]
-	// SetConditions replaces conditions by their types.
+	// SetConditions replaces the conditions of the same types.
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 }
 
@@ -41,25 +41,26 @@ type Client interface {
 	Records
 	osm.Records
 	work.Client
-	// EnqueueSites calls for looks at sites.
+	// EnqueueSites makes the work of sites due at once.
 	EnqueueSites(ctx context.Context, ids []tko.SiteID) error
 }
 
 // Runner runs schedule plugins.
 type Runner interface {
-	// Schedule gives a plugin the whole of a site's deployments.
+	// Schedule runs a plugin with all deployments of a site.
 	Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, sitePackage krm.Package, deployments map[tko.DeploymentID]krm.Package) error
 }
 
-// target is a way to schedule that is built in.
+// A target is a built-in scheduling target.
 type target interface {
-	// Schedule makes what the trigger names hold exactly these deployments; it
-	// may leave those that are held as they are. The report counts also if there
-	// is an error. ErrInvalid says that records have to change.
+	// Schedule applies these deployments to the place that the trigger names, and
+	// removes all others from it, except held ones, which may stay unchanged. The
+	// report is valid also if there is an error. ErrInvalid means that records
+	// must change; any other error may be temporary.
 	Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error)
 }
 
-// gitTarget reports what the git target did.
+// gitTarget makes reports of the results of the git target.
 type gitTarget struct{ *git.Target }
 
 func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
@@ -79,16 +80,16 @@ func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.
 
 // Options are the settings of a Scheduler. The zero value works.
 type Options struct {
-	Worker      string             // who works, for people who read along
-	Concurrency int                // sites at the same time; 64 if 0: those that share a repository share commits
+	Worker      string             // name of this worker, shown to users
+	Concurrency int                // sites reconciled concurrently; 64 if 0. Those that share a repository share commits
 	Lease       time.Duration      // of the work; the loop's default if 0
-	Resync      time.Duration      // look at every site again after that long; only when something changes if 0
-	Guard       *guard.Guard       // says what sites may refer to; everything if nil
+	Resync      time.Duration      // interval between reconciliations of an unchanged site; none if 0
+	Guard       *guard.Guard       // limits what sites may refer to; no limit if nil
 	GitCache    string             // folder for clones of remote repositories; in the user's cache folder if empty
-	GitSecrets  string             // folder of the credentials of repositories; there are none if empty
-	Kubernetes  kubernetes.Options // of clusters; its Log is ours
-	OSM         osm.Options        // its Log is ours
-	Log         *slog.Logger       // nowhere if nil
+	GitSecrets  string             // folder of the credentials of repositories; no credentials if empty
+	Kubernetes  kubernetes.Options // of clusters; its Log is replaced by Log
+	OSM         osm.Options        // of OSMs; its Log is replaced by Log
+	Log         *slog.Logger       // discarded if nil
 }
 
 // A Scheduler is the meta-scheduler.
@@ -98,7 +99,7 @@ type Scheduler struct {
 	options Options
 	targets map[krm.GVK]target
 	close   func()
-	stirs   *stirs
+	queue   *enqueuer
 }
 
 // New makes a Scheduler.
@@ -111,8 +112,8 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 	}
 	o.Kubernetes.Log, o.OSM.Log = o.Log, o.Log
 	o.Kubernetes.Guard = o.Guard
-	s := &Scheduler{client: client, runner: runner, options: o, stirs: newStirs()}
-	o.Kubernetes.Stir = func(id tko.SiteID) { s.stirs.add(id) }
+	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
+	o.Kubernetes.Stir = func(id tko.SiteID) { s.queue.add(id) }
 	clusters := kubernetes.New(o.Kubernetes)
 	s.close, s.targets = clusters.Close, map[krm.GVK]target{
 		git.GVK:        gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
@@ -125,11 +126,11 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 // Close closes the connections to clusters. Run does so when it ends.
 func (s *Scheduler) Close() { s.close() }
 
-// Run schedules sites as they need it until the context ends, and gives back
-// what it hasn't finished.
+// Run reconciles sites whose work is due until the context ends. Then it releases
+// unfinished work and returns.
 func (s *Scheduler) Run(ctx context.Context) error {
-	defer s.stirs.flush(context.WithoutCancel(ctx), s.client, s.options.Log)
-	defer s.Close() // which asks for looks at sites where something was noticed
+	defer s.queue.flush(context.WithoutCancel(ctx), s.client, s.options.Log)
+	defer s.Close() // enqueues the sites whose watches reported events
 	loop := &work.Loop{
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,
@@ -141,14 +142,13 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	defer extra.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	extra.Go(func() { s.stirs.run(ctx, s.client, s.options.Log) })
+	extra.Go(func() { s.queue.run(ctx, s.client, s.options.Log) })
 	return loop.Run(ctx)
 }
 
-// Reconcile schedules one site. It is done when everything that triggers was given
-// the site's deployments, and also when nothing but a change of records can
-// help (the conditions say so); otherwise it has failed and is worth another
-// try.
+// Reconcile reconciles one site. The work is done if all steps succeeded, and also
+// if the failed ones can succeed only after a change of records, which the
+// conditions then report. Otherwise it has failed and should be tried again.
 func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 	seen, err := s.observe(ctx, id)
 	if errors.Is(err, tko.ErrNotFound) {
@@ -157,18 +157,18 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
-	if isLeaving(seen.site) {
+	if isDeleting(seen.site) {
 		return work.Result{Outcome: tko.WorkDone}
 	}
 	p := decide(seen, s.targets)
 	results := s.act(ctx, seen, p)
-	departed, departErr := s.leave(ctx, seen.site) // before the conditions say that this revision was looked at
+	cleanedUp, cleanUpErr := s.cleanUp(ctx, seen.site) // before the conditions report this revision as observed
 	if ctx.Err() != nil {
-		// cut short: what failed says nothing about the site
+		// steps failed because the context ended, which is no state of the site
 		return work.Result{Outcome: tko.WorkFailed, Err: context.Cause(ctx)}
 	}
-	if departErr != nil {
-		return work.Result{Outcome: tko.WorkFailed, Err: departErr}
+	if cleanUpErr != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: cleanUpErr}
 	}
 	if err := s.write(ctx, conclude(seen, p, results)); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
@@ -176,18 +176,19 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 	if err := s.release(ctx, id, results); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
-	return s.next(p, results, departed)
+	return s.next(p, results, cleanedUp)
 }
 
-// isLeaving says whether a site is being deleted, step by step. What it runs
-// stays as it is: deployments that have lost it already were not taken away.
-func isLeaving(site tko.Site) bool {
+// isDeleting reports whether a site is being deleted, which takes several
+// transactions. What runs at such a site stays: deployments that no longer refer
+// to it must not be removed from it.
+func isDeleting(site tko.Site) bool {
 	c := conditionIn(site.Stamp, tko.ConditionDeleting)
 	return c != nil && c.Status == tko.ConditionTrue
 }
 
-// next says when to look again: no later than when something that was left
-// wants it.
+// next returns the result of a reconciliation, with the earliest of the times at
+// which the steps, the resync and the cleanup (after again, if not 0) must go on.
 func (s *Scheduler) next(p plan, results []result, again time.Duration) work.Result {
 	if r := s.options.Resync; len(p.steps) > 0 && r > 0 && (again == 0 || r < again) {
 		again = r
@@ -206,7 +207,7 @@ func (s *Scheduler) next(p plan, results []result, again time.Duration) work.Res
 	return work.Result{Outcome: tko.WorkDone}
 }
 
-// observe reads all that matters for a site.
+// observe reads a site, its deployments and the schedule plugins.
 func (s *Scheduler) observe(ctx context.Context, id tko.SiteID) (snapshot, error) {
 	seen := snapshot{}
 	var err error
@@ -220,7 +221,7 @@ func (s *Scheduler) observe(ctx context.Context, id tko.SiteID) (snapshot, error
 		}
 		seen.plugins = append(seen.plugins, p)
 	}
-	at := tko.DeploymentSelect{Sites: []string{string(id)}} // an ID has nothing that a pattern would take otherwise
+	at := tko.DeploymentSelect{Sites: []string{string(id)}} // IDs have no characters that are special in patterns
 	for d, err := range s.client.Deployments(ctx, at, tko.ListOptions{Packages: true}) {
 		if err != nil {
 			return snapshot{}, fmt.Errorf("reading the deployments at site %q: %w", id, err)
@@ -230,7 +231,8 @@ func (s *Scheduler) observe(ctx context.Context, id tko.SiteID) (snapshot, error
 	return seen, nil
 }
 
-// act does all steps, whatever becomes of the others.
+// act runs all steps, also after one has failed, and returns their results in the
+// same order.
 func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 	results := make([]result, len(p.steps))
 	var packages map[tko.DeploymentID]krm.Package
@@ -242,7 +244,7 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 		case step.target != nil:
 			apply, held := withhold(p.deployments, found)
 			r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
-		case len(found) > 0: // a plugin makes the site so: what it isn't given goes
+		case len(found) > 0: // a plugin would remove the deployments that are withheld
 		default:
 			if packages == nil {
 				packages = p.packages()
@@ -251,12 +253,13 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 		}
 		s.options.Log.DebugContext(ctx, "scheduled", "site", string(seen.site.ID), "by", step.String(),
 			"deployments", len(p.deployments), "conflicts", len(found), "took", time.Since(began), "err", r.err)
-		r.say(found, p.deployments, step)
+		r.reportConflicts(found, p.deployments, step)
 	}
 	return results
 }
 
-// write writes conditions. A record that has gone needs none.
+// write writes conditions; those of one record must be adjacent. It ignores
+// records that no longer exist.
 func (s *Scheduler) write(ctx context.Context, all []conditionOf) error {
 	for len(all) > 0 {
 		first := all[0]
@@ -272,8 +275,9 @@ func (s *Scheduler) write(ctx context.Context, all []conditionOf) error {
 	return nil
 }
 
-// release tells deployments that were taken from the site, and are at no other,
-// that they run nowhere. Those at another site are that site's concern.
+// release sets the conditions of deployments that were removed from the site and
+// are at no other site. The reconciliation of the other site sets those of the
+// rest.
 func (s *Scheduler) release(ctx context.Context, site tko.SiteID, results []result) error {
 	for _, r := range results {
 		for _, id := range r.report.Removed {
@@ -282,7 +286,7 @@ func (s *Scheduler) release(ctx context.Context, site tko.SiteID, results []resu
 				continue
 			}
 			if err != nil {
-				return fmt.Errorf("reading deployment %q, which left site %q: %w", id, site, err)
+				return fmt.Errorf("reading deployment %q, which was removed from site %q: %w", id, site, err)
 			}
 			if err := s.write(ctx, unscheduled(d, fmt.Sprintf("was taken from site %q", site))); err != nil {
 				return err

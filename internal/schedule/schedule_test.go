@@ -129,11 +129,13 @@ func (r *records) SetConditions(_ context.Context, kind tko.Kind, id string, con
 	return nil
 }
 
-func (r *records) Source(context.Context, string) (tko.Source, error) {
-	return tko.Source{}, tko.ErrNotFound
+func (r *records) TargetState(context.Context, tko.SiteID, string) (tko.TargetState, error) {
+	return tko.TargetState{}, tko.ErrNotFound
 }
 
-func (r *records) SaveSource(context.Context, tko.Source, tko.WorkItem) (int64, error) { return 1, nil }
+func (r *records) SaveTargetState(context.Context, tko.TargetState, tko.WorkItem) (int64, error) {
+	return 1, nil
+}
 
 func (r *records) ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkItem, error) {
 	r.mu.Lock()

@@ -40,9 +40,9 @@ var stampOfRow = func() tko.Stamp {
 	return s
 }()
 
-// Rows are written as the message that they stand for, and read as it is read,
-// in any order with the same row.
-func TestRowsAreTheirMessages(t *testing.T) {
+// Rows have the encoding of their message, and are read like it, also if one row is
+// reused for many messages in any order.
+func TestRowsAreEncodedAsTheirMessages(t *testing.T) {
 	t.Parallel()
 	codec := NewCodec()
 	var written, got DeploymentRow
@@ -69,7 +69,7 @@ func TestRowsAreTheirMessages(t *testing.T) {
 	}
 }
 
-// check checks that a row is read as its message.
+// check checks that a row is read like its message.
 func check(t *testing.T, codec Codec, row *DeploymentRow, name string, m *tkopb.ListedDeployment) {
 	t.Helper()
 	data, err := codec.Marshal(m)
@@ -93,7 +93,7 @@ func check(t *testing.T, codec Codec, row *DeploymentRow, name string, m *tkopb.
 	}
 }
 
-func TestRowsHaveWhatMessagesMayHave(t *testing.T) {
+func TestRowsReadPackagesAndUnknownFields(t *testing.T) {
 	t.Parallel()
 	codec := NewCodec()
 	var row DeploymentRow
@@ -117,7 +117,7 @@ func TestRowsHaveWhatMessagesMayHave(t *testing.T) {
 	check(t, codec, &row, "with fields of a later version", m)
 }
 
-func TestRowsThatAreNone(t *testing.T) {
+func TestMalformedRowsAreRefused(t *testing.T) {
 	t.Parallel()
 	codec := NewCodec()
 	full := DeploymentRow{Deployment: rowTests["full"].deployment}
@@ -141,7 +141,7 @@ func TestRowsThatAreNone(t *testing.T) {
 		proto3 := proto.Unmarshal(latin, new(tkopb.ListedDeployment))
 		got := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(latin)}, &row)
 		if field+1 <= rowUpdated && (got == nil) != (proto3 == nil) {
-			t.Errorf("field %d with what is not UTF-8: %v, as a message: %v", field+1, got, proto3)
+			t.Errorf("field %d with invalid UTF-8: %v, as a message: %v", field+1, got, proto3)
 		}
 	}
 }

@@ -19,25 +19,26 @@ import (
 
 const maxInventory = 16 << 20
 
-// inventory is the file that says what is TKO's in a site's folder.
+// An inventory is the content of the file that lists what TKO owns in a site's
+// folder.
 type inventory struct {
 	Site        tko.SiteID                 `json:"site"`
 	Deployments map[tko.DeploymentID]int64 `json:"deployments"` // the revision that last changed something
 }
 
-// change makes one commit for some sites.
+// A change builds one commit for a batch of sites.
 type change struct {
 	objects *staging
 	author  author
 
 	changed int // sites
 	message strings.Builder
-	only    string // the line of the only site
+	only    string // summary of the last changed site; the subject if there is only one
 }
 
-// build answers the commit that is to follow the tip: the tip itself if
-// nothing changes. A request that can't be met gets its error and changes
-// nothing; an error of build's own is the repository's.
+// build returns the commit that follows the tip; the tip itself if nothing
+// changes. A request with a conflict gets its error and changes nothing; an error
+// that build returns is of the repository.
 func (c *change) build(tip plumbing.Hash, batch []*request) (plumbing.Hash, error) {
 	var base plumbing.Hash
 	if !tip.IsZero() {
@@ -99,7 +100,8 @@ func (c *change) commit(parent, top plumbing.Hash) (plumbing.Hash, error) {
 	return o.Hash(), nil
 }
 
-// site changes the tree to what a site wants.
+// site changes the tree to the contents that a request wants. ErrConflict if the
+// site's folder can't be written.
 func (c *change) site(root *folder, r *request) error {
 	f, err := root.at(r.path)
 	if errors.Is(err, errNotFolder) {
@@ -123,7 +125,7 @@ func (c *change) site(root *folder, r *request) error {
 		}
 	}
 	if len(r.held) > 0 {
-		if err := r.beside(f, before); err != nil {
+		if err := r.renderWithHeld(f, before); err != nil {
 			return err
 		}
 	}
@@ -161,7 +163,7 @@ func (c *change) site(root *folder, r *request) error {
 			after.Deployments[id] = revision
 		}
 	}
-	// nothing refuses from here on
+	// there are no conflicts from here on
 	for _, d := range changed {
 		for _, o := range d.objects {
 			c.objects.put(o, o.Hash() == d.tree)
@@ -190,7 +192,7 @@ func (c *change) site(root *folder, r *request) error {
 	return nil
 }
 
-// checkNested refuses to replace a folder in which another site's is.
+// checkNested returns an ErrConflict if the folder has that of another site inside.
 func checkNested(f *folder, name string, was filemode.FileMode) error {
 	if was != filemode.Dir {
 		return nil
@@ -205,7 +207,7 @@ func checkNested(f *folder, name string, was filemode.FileMode) error {
 	return nil
 }
 
-// record writes the inventory; without deployments there is none.
+// record writes the inventory, or removes it if there are no deployments.
 func (c *change) record(f *folder, i inventory) error {
 	if len(i.Deployments) == 0 {
 		f.set(inventoryFile, 0, plumbing.ZeroHash)

@@ -18,16 +18,16 @@ import (
 
 const (
 	maxSecret = 1 << 20
-	tokenUser = "git" // hosts that take tokens as passwords don't mind the user's name
+	tokenUser = "git" // hosts that accept tokens as passwords ignore the user's name
 )
 
-// auth is how to log in, and what must never be shown.
+// auth has a method to log in, and the secrets that no error may contain.
 type auth struct {
 	method  transport.AuthMethod
 	secrets []string
 }
 
-// hide takes the secrets out of an error.
+// hide replaces the secrets in an error's text.
 func (a auth) hide(err error) error {
 	if err == nil {
 		return nil
@@ -42,7 +42,7 @@ func (a auth) hide(err error) error {
 	return errors.New(text)
 }
 
-// readAuth reads the files that a Repository refers to.
+// readAuth reads the files of credentials that a Repository names.
 func (t *Target) readAuth(s spec) (auth, error) {
 	c := s.Credentials
 	switch {
@@ -80,8 +80,9 @@ func (t *Target) readSSH(s spec) (auth, error) {
 	return auth{method: method}, nil
 }
 
-// path is where a file in the folder of secrets is. Whoever writes a site's
-// package says which file, so it can't be any file of the server's.
+// path returns the path of a file in the folder of secrets. The name comes from a
+// site's package, so it must not lead to other files of the server. ErrInvalid if
+// it does.
 func (t *Target) path(field, name string) (string, error) {
 	if t.options.Secrets == "" {
 		return "", fmt.Errorf("spec.credentials.%s: this meta-scheduler has no folder of secrets: configure one", field)
@@ -106,7 +107,7 @@ func (t *Target) secret(field, name string) (string, error) {
 	}
 	file, err := os.OpenInRoot(t.options.Secrets, strings.TrimPrefix(path, filepath.Clean(t.options.Secrets)+string(filepath.Separator)))
 	if err != nil {
-		// not ErrInvalid: the file may come, as files of secrets do
+		// not ErrInvalid: files of secrets may be created later
 		return "", fmt.Errorf("spec.credentials.%s %q can't be read: %w", field, name, errors.Unwrap(err))
 	}
 	defer func() { _ = file.Close() }()

@@ -1,6 +1,6 @@
-// Package git is the scheduling target that commits what a site should run to
-// a git repository, from where Flux, Argo CD or Config Sync, or the site
-// itself, pulls it. A resource of [GVK] in a site's package asks for it:
+// Package git is the scheduling target that commits the deployments of a site to a
+// git repository, from which Flux, Argo CD, Config Sync or the site itself pulls
+// them. A resource of [GVK] in a site's package triggers it:
 //
 //	apiVersion: git.plugin.nephio.org/v1alpha1
 //	kind: Repository
@@ -21,26 +21,26 @@
 //
 // Below path, every deployment has a folder, and every resource a file:
 //
-//	<path>/.tko                                          what TKO keeps here
+//	<path>/.tko                                          inventory of these folders
 //	<path>/<deployment>/00-cluster/<kind>_<name>.yaml
 //	<path>/<deployment>/10-namespaced/<namespace>/<kind>_<name>.yaml
 //
 // <kind> is Kind.version.group ("Deployment.v1.apps"; "Namespace.v1" of
-// Kubernetes' core), <namespace> is "_unset" for resources that name none.
-// In all of them, characters that may not be in file names everywhere are
-// written as % and two hexadecimal digits; names that are too long are cut and
-// end with a digest. So two resources never share a file. Resources of the nephio.org groups are left out, and
-// so are nephio.org annotations.
+// Kubernetes' core), <namespace> is "_unset" for resources that specify none. In
+// all of these names, characters that some file systems refuse are written as %
+// and two hexadecimal digits; names that are too long are cut and end with a
+// digest. So two resources never share a file. Resources of the nephio.org groups
+// and nephio.org annotations are left out.
 //
-// Nothing outside path is touched, and inside it only the folders of
-// deployments that .tko lists. If nothing changed, nothing is committed.
+// Nothing outside path is changed, and inside it only the folders of deployments
+// that .tko lists. If nothing changed, nothing is committed.
 //
 // # How it works
 //
-// Commits are built from objects, without a working tree, on the branch as it
-// is right then; a remote repository has a bare clone in the cache, which may
-// be lost at any time. A writer that loses the race for the branch looks again.
-// Sites that share a branch and come at the same time share a commit.
+// Commits are built from objects, without a working tree, on the current tip of
+// the branch. A remote repository has a bare clone in the cache, which may be lost
+// at any time. A writer that loses the race for the branch reads it and tries
+// again. Concurrent requests of sites that share a branch share a commit.
 //
 // Start reading at [Target].
 package git

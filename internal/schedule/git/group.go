@@ -13,22 +13,22 @@ import (
 
 const (
 	maxGroup   = 256 // sites in one commit
-	maxRetries = 20  // of a commit whose branch was moved
+	maxRetries = 20  // of a commit whose branch another writer moved
 )
 
-// errAbandoned is that the one who did the group's work stopped.
+// errAbandoned is the error of a batch whose worker was cancelled.
 var errAbandoned = errors.New("abandoned")
 
-// request is what one site wants of the branch.
+// A request is a change of the branch for one site.
 type request struct {
 	site   tko.SiteID
 	path   string
 	wanted []rendered
-	held   []tko.DeploymentID // what is there of them stays as it is
+	held   []tko.DeploymentID // their folders stay unchanged
 
-	deployments []tko.Deployment // that are wanted
+	deployments []tko.Deployment // of wanted
 
-	// answered when done is closed
+	// The result, valid when done is closed.
 	done    chan struct{}
 	removed []tko.DeploymentID
 	err     error
@@ -38,17 +38,20 @@ func (r *request) again() *request {
 	return &request{site: r.site, path: r.path, wanted: r.wanted, deployments: r.deployments, held: r.held, done: make(chan struct{})}
 }
 
-// group is a branch, and the sites that wait for it. Whoever gets the turn
-// does the work of all that wait.
+// A group is a branch with the requests that wait for it. The goroutine that holds
+// the lock processes all waiting requests.
 type group struct {
 	target *Target
-	spec   spec // but for the path
-	turn   chan struct{}
+	spec   spec          // the path is meaningless
+	lock   chan struct{} // holds an element while it is locked
 
 	mu      sync.Mutex
 	waiting []*request
 }
 
+// submit waits until the request is processed, by this caller or another one, and
+// returns the removed deployments. The error is errAbandoned if the caller that
+// processed it was cancelled.
 func (g *group) submit(ctx context.Context, r *request) ([]tko.DeploymentID, error) {
 	g.mu.Lock()
 	g.waiting = append(g.waiting, r)
@@ -60,12 +63,12 @@ func (g *group) submit(ctx context.Context, r *request) ([]tko.DeploymentID, err
 		case <-ctx.Done():
 			g.forget(r)
 			return nil, context.Cause(ctx)
-		case g.turn <- struct{}{}:
+		case g.lock <- struct{}{}:
 		}
 		if batch := g.take(); len(batch) > 0 {
 			g.work(ctx, batch)
 		}
-		<-g.turn
+		<-g.lock
 	}
 }
 
@@ -84,7 +87,7 @@ func (g *group) take() []*request {
 	return batch
 }
 
-// work answers a batch of requests.
+// work processes a batch and completes its requests.
 func (g *group) work(ctx context.Context, batch []*request) {
 	err := g.commit(ctx, batch)
 	for _, r := range batch {
@@ -98,8 +101,8 @@ func (g *group) work(ctx context.Context, batch []*request) {
 	}
 }
 
-// commit commits a batch. The error is of all of them; what is wrong with one
-// is in that request.
+// commit commits a batch. The error concerns all requests; each request has its own
+// error, too.
 func (g *group) commit(ctx context.Context, batch []*request) error {
 	a, err := g.target.readAuth(g.spec)
 	if err != nil {
@@ -113,7 +116,8 @@ func (g *group) commit(ctx context.Context, batch []*request) error {
 	}
 }
 
-// once makes one attempt. A clone that can't be read is thrown away, once.
+// once makes one attempt. If the clone can't be read at the first attempt, it is
+// removed, and the error is errMoved.
 func (g *group) once(ctx context.Context, a auth, batch []*request, attempt int) (err error) {
 	var repo repository
 	dir := cacheDir(g.target.options.Cache, g.spec)
@@ -136,9 +140,9 @@ func (g *group) once(ctx context.Context, a auth, batch []*request, attempt int)
 		err = repo.move(ctx, tip, commit, c.objects)
 	}
 	if errors.Is(err, errUnreadable) && g.spec.Local == "" && attempt == 0 {
-		g.target.options.Log.WarnContext(ctx, "clone of a repository is thrown away", "url", g.spec.URL, "err", err)
+		g.target.options.Log.WarnContext(ctx, "unreadable clone of a repository was removed", "url", g.spec.URL, "err", err)
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("throwing away the clone: %w", err)
+			return fmt.Errorf("removing the unreadable clone: %w", err)
 		}
 		return errMoved
 	}

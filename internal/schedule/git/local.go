@@ -23,20 +23,21 @@ import (
 const (
 	lockRetry = 20 * time.Millisecond
 	lockWait  = 5 * time.Second
-	// lockStale is when a lock was left behind by a process that died: locks
-	// are held for a file's write.
+	// lockStale is the age of a lock whose process must have died: locks are held
+	// only while a file is written.
 	lockStale = 30 * time.Second
 )
 
-// local is a bare repository of this machine, worked on in place: that needs
-// no git program, and no second copy.
+// local is a bare repository on this machine. It is changed in place, without the
+// git program and without a clone.
 type local struct {
 	dir     string
 	branch  plumbing.ReferenceName
 	storage *filesystem.Storage
 }
 
-// openLocal opens a bare repository, and creates it if there is nothing.
+// openLocal opens a bare repository. It creates one if the folder is empty or
+// missing.
 func openLocal(dir, branch string) (*local, error) {
 	name := plumbing.NewBranchReferenceName(branch)
 	entries, err := os.ReadDir(dir)
@@ -71,8 +72,9 @@ func isBare(dir string) bool {
 	return true
 }
 
-// createBare makes a repository beside its place and moves it there, so that
-// nobody ever sees half of one. Somebody else may be faster.
+// createBare creates a repository in a temporary folder next to dir and renames it,
+// so that no process sees an incomplete one. It succeeds also if another process
+// has created the repository.
 func createBare(dir string, branch plumbing.ReferenceName) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return fmt.Errorf("creating the repository: %w", err)
@@ -110,8 +112,8 @@ func (l *local) tip(context.Context) (plumbing.Hash, error) {
 	return ref.Hash(), nil
 }
 
-// move does what git does: the new value is written into the branch's lock
-// file, which then takes the branch's place. Other writers see the lock.
+// move updates the branch as git does: it writes the new value into the branch's
+// lock file and renames that to the branch's file. Other writers respect the lock.
 func (l *local) move(ctx context.Context, from, to plumbing.Hash, added *staging) error {
 	if err := added.store(func(plumbing.Hash) bool { return true }); err != nil {
 		return err
@@ -152,7 +154,8 @@ func (l *local) move(ctx context.Context, from, to plumbing.Hash, added *staging
 	return nil
 }
 
-// takeLock waits for a lock file, and removes one that a dead process left.
+// takeLock creates a lock file. It waits while there is one, and removes a stale
+// one.
 func takeLock(ctx context.Context, lock string) (*os.File, error) {
 	deadline := time.Now().Add(lockWait)
 	for {

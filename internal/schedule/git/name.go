@@ -15,12 +15,12 @@ const (
 	namespacedFolder = "10-namespaced"
 	unsetNamespace   = "_unset"
 	inventoryFile    = ".tko"
-	maxName          = 200 // bytes of a file's name; file systems take 255
+	maxName          = 200 // bytes of a file's name; file systems allow 255
 )
 
-// fileName is the file of a resource in its folder. No two identities share
-// one: _ is only between kind and name, ~ only before a digest. Names don't
-// rely on case; kinds do, as they are easier to read so.
+// fileName returns the name of a resource's file in its folder. No two identities
+// share one: _ occurs only between kind and name, ~ only before a digest. Only
+// kinds have upper-case letters, because they are easier to read so.
 func fileName(id krm.Identity) string {
 	kind := escape(id.Kind, isLowerOrUpper) + "." + escape(id.Version, isLower)
 	if id.Group != "" {
@@ -29,7 +29,7 @@ func fileName(id krm.Identity) string {
 	return short(kind+"_"+escape(id.Name, isLowerOrDot)) + ".yaml"
 }
 
-// namespaceFolder is the folder of a namespace.
+// namespaceFolder returns the name of a namespace's folder.
 func namespaceFolder(namespace string) string {
 	if namespace == "" {
 		return unsetNamespace
@@ -41,12 +41,11 @@ func namespaceFolder(namespace string) string {
 	return short(name)
 }
 
-// deploymentFolder is the folder of a deployment. IDs have letters and digits
-// only; what is stored somewhere isn't trusted to be so.
+// deploymentFolder returns the name of a deployment's folder. IDs have only letters
+// and digits, but those read from an inventory may have other characters.
 func deploymentFolder(id tko.DeploymentID) string { return short(escape(string(id), isLowerOrUpper)) }
 
-// sitePath is a site's path unless its Repository says otherwise. No two sites
-// share one.
+// sitePath returns the default path of a site. No two sites share one.
 func sitePath(site tko.SiteID) string {
 	segments := strings.Split(string(site), "/")
 	for i, s := range segments {

@@ -27,29 +27,29 @@ import (
 	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
-// remote is a repository elsewhere, with a bare clone of one branch here. The
-// clone's objects are all that counts: what the branch is at is asked anew. Of
-// our own commits it has only what the next one is made from.
+// remote is a repository on a server, with a bare local clone of one branch. Only
+// the objects of the clone are used: each commit reads the tip from the server. Of
+// TKO's own commits, the clone has only the objects that the next one is built
+// from.
 type remote struct {
 	url     string
 	branch  plumbing.ReferenceName
 	auth    auth
 	guard   *guard.Guard
 	storage *filesystem.Storage
-	timeout time.Duration // to answer
+	timeout time.Duration // of a response
 
-	session transport.ReceivePackSession // that the last tip came from
+	session transport.ReceivePackSession // of the last tip
 	refs    *packp.AdvRefs
 }
 
-// cacheDir is where the clone of a branch is.
+// cacheDir returns the folder of the clone of a branch.
 func cacheDir(cache string, s spec) string {
 	digest := sha256.Sum256([]byte(s.URL + "\x00" + s.Branch))
 	return filepath.Join(cache, hex.EncodeToString(digest[:12])+".git")
 }
 
-// openRemote opens the clone, and makes an empty one if there is none that can
-// be used.
+// openRemote opens the clone. It creates an empty one if there is no usable one.
 func openRemote(dir string, s spec, a auth, g *guard.Guard, timeout time.Duration) (*remote, error) {
 	r := &remote{url: s.URL, branch: plumbing.NewBranchReferenceName(s.Branch), auth: a, guard: g, timeout: timeout}
 	if !isBare(dir) {
@@ -92,7 +92,7 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 	if err != nil {
 		return plumbing.ZeroHash, tko.Errorf(tko.ErrInvalid, "spec.url has a scheme that isn't supported")
 	}
-	// connecting doesn't mind the context in all transports
+	// some transports ignore the context while they connect
 	if r.session, err = within(ctx, r.timeout, func(context.Context) (transport.ReceivePackSession, error) {
 		return c.NewReceivePackSession(ep, r.auth.method)
 	}, func(s transport.ReceivePackSession) { _ = s.Close() }); err != nil {
@@ -132,13 +132,13 @@ func (r *remote) fetch(ctx context.Context) error {
 	if err != nil && !errors.Is(err, gogit.NoErrAlreadyUpToDate) {
 		return r.auth.hide(fmt.Errorf("fetching: %w", err))
 	}
-	// what came may be in packs that were not there when the storage was opened
+	// the fetch may have added packs that the storage doesn't know yet
 	r.storage.Reindex()
 	return nil
 }
 
-// move pushes exactly the objects that are new. The server refuses if the
-// branch isn't where we saw it.
+// move pushes the new objects. The server refuses if the branch has moved since it
+// was read.
 func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *staging) error {
 	var pack bytes.Buffer
 	if _, err := packfile.NewEncoder(&pack, added, false).Encode(added.order, 0); err != nil {
@@ -163,14 +163,14 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *stagin
 		case err != nil:
 			return pushed
 		case now == to:
-			// it was taken, only the answer was lost
+			// the push succeeded, only the response was lost
 		case now != from:
 			return errMoved
 		default:
 			return pushed
 		}
 	}
-	// the commit goes last: where it is, all that the next one needs is
+	// the commit is stored last: if it is there, so is all that the next one needs
 	if err := added.store(func(hash plumbing.Hash) bool { return added.keep[hash] }); err != nil {
 		return fmt.Errorf("updating the clone: %w", err)
 	}
@@ -180,11 +180,12 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *stagin
 	return nil
 }
 
-// transferTime is how much longer than an answer a transfer may take.
+// transferTime is the timeout of a transfer, in timeouts of a response.
 const transferTime = 20
 
-// within runs what may not mind the context, and doesn't wait for it longer
-// than the limit and the context last. What comes too late is discarded.
+// within runs a function that may ignore its context. It returns when the context
+// ends or the limit is over, even if the function goes on; a value that the
+// function returns later is discarded.
 func within[T any](ctx context.Context, limit time.Duration, do func(context.Context) (T, error), discard func(T)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %s", limit))
 	defer cancel()

@@ -15,24 +15,23 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// rendered is a deployment as git objects.
+// A rendered deployment is a deployment as git objects.
 type rendered struct {
 	id       tko.DeploymentID
 	template tko.TemplateID
 	revision int64
 	tree     plumbing.Hash            // zero if there is nothing to apply
-	objects  []plumbing.EncodedObject // the tree and all that is in it
+	objects  []plumbing.EncodedObject // the tree and its contents
 }
 
-// render makes the objects of a deployment: the same package always makes the
-// same objects. What all deployments may have, and one before it has written, is
-// left out.
-func render(d tko.Deployment, before written) (rendered, error) {
+// render makes the objects of a deployment. It is deterministic. It leaves out
+// shared resources that are in before, and adds the others to it.
+func render(d tko.Deployment, before sharedFiles) (rendered, error) {
 	r := rendered{id: d.ID, template: d.Template, revision: d.Stamp.Revision}
 	cluster, namespaced := scope.Split(d.Package)
 	folders := map[string]map[string]plumbing.Hash{} // folder below the deployment's: file: blob
 	add := func(folder string, resource krm.Resource) error {
-		if resource.IsLocal() || before.again(resource) {
+		if resource.IsLocal() || before.add(resource) {
 			return nil
 		}
 		data, err := krm.Encode(krm.YAML, krm.Package{clean(resource)})
@@ -101,7 +100,8 @@ func (r *rendered) add(o plumbing.EncodedObject) plumbing.Hash {
 	return o.Hash()
 }
 
-// clean answers a resource without what only TKO reads. The original stays.
+// clean returns a resource without the annotations that only TKO reads. It leaves
+// the original unchanged.
 func clean(r krm.Resource) krm.Resource {
 	metadata, ok := r["metadata"].(map[string]any)
 	if !ok {
@@ -142,7 +142,7 @@ func tree(entries []object.TreeEntry) (plumbing.EncodedObject, error) {
 	return o, nil
 }
 
-// sortName is what git sorts the entries of a tree by.
+// sortName returns the name by which git sorts an entry of a tree.
 func sortName(e object.TreeEntry) string {
 	if e.Mode == filemode.Dir {
 		return e.Name + "/"

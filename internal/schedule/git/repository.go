@@ -10,41 +10,41 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// errMoved is that somebody else moved the branch meanwhile.
-var errMoved = errors.New("the branch was moved by somebody else")
+// errMoved means that another writer moved the branch since it was read.
+var errMoved = errors.New("another writer moved the branch")
 
-// errUnreadable is that objects which are there can't be read.
+// errUnreadable means that stored objects can't be read.
 var errUnreadable = errors.New("objects can't be read")
 
 const objectCache = 32 * cache.MiByte
 
-// repository is a branch of a repository for the time of one commit.
+// A repository is a branch of a repository, opened for one commit.
 type repository interface {
-	// tip is what the branch is at: zero if it doesn't exist. All that it needs
-	// is in objects then.
+	// tip returns the commit of the branch; zero if the branch doesn't exist.
+	// Afterwards, objects has all that the commit refers to.
 	tip(ctx context.Context) (plumbing.Hash, error)
-	// objects is where objects are read from and written to.
+	// objects returns the storage of objects.
 	objects() storer.EncodedObjectStorer
-	// move moves the branch from one commit to another, after storing what is
-	// new for that. It answers errMoved if it isn't at the first any more.
+	// move stores the added objects and moves the branch from one commit to
+	// another. errMoved if the branch is no longer at the first.
 	move(ctx context.Context, from, to plumbing.Hash, added *staging) error
 	close()
 }
 
-// staging has the objects of a commit that isn't stored yet, on top of those
-// that are.
+// staging holds the objects of a commit that isn't stored yet, in addition to the
+// stored objects.
 type staging struct {
 	storer.EncodedObjectStorer
 	fresh map[plumbing.Hash]plumbing.EncodedObject
 	order []plumbing.Hash        // the commit is last
-	keep  map[plumbing.Hash]bool // what the next commit is made from: all but the rendered resources
+	keep  map[plumbing.Hash]bool // what the next commit is built from: all but the rendered resources
 }
 
 func newStaging(on storer.EncodedObjectStorer) *staging {
 	return &staging{EncodedObjectStorer: on, fresh: map[plumbing.Hash]plumbing.EncodedObject{}, keep: map[plumbing.Hash]bool{}}
 }
 
-// put takes an object; keep says that a later commit is made from it.
+// put adds an object. If keep is true, later commits are built from it.
 func (s *staging) put(o plumbing.EncodedObject, keep bool) {
 	hash := o.Hash()
 	if _, ok := s.fresh[hash]; !ok {
@@ -56,7 +56,7 @@ func (s *staging) put(o plumbing.EncodedObject, keep bool) {
 	}
 }
 
-// EncodedObject answers a new object, or else a stored one.
+// EncodedObject returns a new object, or else a stored one.
 func (s *staging) EncodedObject(t plumbing.ObjectType, hash plumbing.Hash) (plumbing.EncodedObject, error) {
 	if o, ok := s.fresh[hash]; ok && (t == plumbing.AnyObject || t == o.Type()) {
 		return o, nil
@@ -64,9 +64,9 @@ func (s *staging) EncodedObject(t plumbing.ObjectType, hash plumbing.Hash) (plum
 	return s.EncodedObjectStorer.EncodedObject(t, hash)
 }
 
-// store stores the new objects that are wanted and aren't there, in order.
-// They are files of their own, however many: a pack each time would make every
-// later commit read the indexes of all of them.
+// store stores the new objects that are wanted and not stored yet, in order. Each
+// becomes a file: if each commit made a pack, every later commit would read the
+// indexes of all packs.
 func (s *staging) store(wanted func(plumbing.Hash) bool) error {
 	for _, hash := range s.order {
 		if !wanted(hash) || s.HasEncodedObject(hash) == nil {

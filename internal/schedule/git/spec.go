@@ -14,12 +14,12 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// GVK is the kind of the resources that this target is for.
+// GVK is the kind of the resources that trigger this target.
 var GVK = krm.GVK{Group: "git.plugin.nephio.org", Version: "v1alpha1", Kind: "Repository"}
 
-// spec is what a Repository resource says.
+// spec is the spec of a Repository resource.
 type spec struct {
-	URL         string // as it was written
+	URL         string // as in the resource
 	Local       string // absolute path, if it is a local repository
 	Branch      string
 	Path        string // slash-separated, clean
@@ -27,7 +27,7 @@ type spec struct {
 	Author      author
 }
 
-// credentials are references: never the secrets themselves.
+// credentials are names of files, never the secrets themselves.
 type credentials struct {
 	Username, PasswordFile, TokenFile, SSHKeyFile, KnownHostsFile string
 }
@@ -88,7 +88,8 @@ func badSegment(s string) bool {
 		strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' || c == '\uFFFD' })
 }
 
-// readURL says what is wrong with the URL, without showing secrets.
+// readURL checks the URL and returns the problem, without secrets; empty if there is
+// none.
 func (s *spec) readURL() (problem string) {
 	switch {
 	case s.URL == "":
@@ -149,7 +150,7 @@ func (s *spec) checkCredentials(scheme, host string) (problem string) {
 		case c.SSHKeyFile == "":
 			return "ssh needs spec.credentials.sshKeyFile"
 		case c.KnownHostsFile == "":
-			return "ssh needs spec.credentials.knownHostsFile, so that we know whom we talk to"
+			return "ssh needs spec.credentials.knownHostsFile, to verify the host"
 		}
 	case c.SSHKeyFile != "":
 		return "an ssh key is of no use with " + scheme + ": write spec.credentials.tokenFile, or an ssh URL"
@@ -158,7 +159,7 @@ func (s *spec) checkCredentials(scheme, host string) (problem string) {
 	case c.PasswordFile != "" && c.Username == "":
 		return "spec.credentials has a passwordFile but no username"
 	case scheme == "http" && (c.PasswordFile != "" || c.TokenFile != "") && !loopback(host):
-		return "http would show the credentials to everybody on the way: use https"
+		return "http would send the credentials in clear text: use https"
 	}
 	return ""
 }

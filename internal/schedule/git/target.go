@@ -17,14 +17,14 @@ import (
 
 // Options are the settings of a Target. The zero value works.
 type Options struct {
-	Guard   *guard.Guard  // says which repositories may be used; all if nil
+	Guard   *guard.Guard  // limits which repositories may be used; no limit if nil
 	Cache   string        // folder for clones of remote repositories; in the user's cache folder if empty
-	Secrets string        // folder that credentials are in; there are none if empty
-	Timeout time.Duration // how long a remote may take to answer; 30 s if 0. To fetch or push it may take 20 times that
-	Log     *slog.Logger  // nowhere if nil
+	Secrets string        // folder of credentials; no credentials if empty
+	Timeout time.Duration // of a remote's response; 30 s if 0. Fetches and pushes may take 20 times as long
+	Log     *slog.Logger  // discarded if nil
 }
 
-// A Target commits what sites should run to their repositories. It is safe for
+// A Target commits the deployments of sites to their repositories. It is safe for
 // concurrent use.
 type Target struct {
 	options Options
@@ -55,12 +55,11 @@ func New(o Options) *Target {
 	return &Target{options: o, groups: map[groupKey]*group{}}
 }
 
-// Schedule makes the repository that a resource of the site's package names
-// hold exactly these deployments of the site, beside those that are held, which
-// it leaves as they are, and returns those that it held before and doesn't any more. ErrInvalid says that the resource has to
-// change. Any other error may go away without that: by itself, or, if it is
-// ErrConflict, when somebody changes what is in the repository. Doing it again
-// changes nothing.
+// Schedule makes the repository that a resource of the site's package names hold
+// exactly these deployments of the site, and leaves the held ones in it unchanged.
+// It returns the deployments that it removed from the repository. It is idempotent.
+// ErrInvalid means that the resource must change. ErrConflict means that a user must
+// change the contents of the repository; other errors may be temporary.
 func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held ...tko.DeploymentID) (removed []tko.DeploymentID, err error) {
 	s, err := readSpec(trigger, site.ID)
 	if err != nil {
@@ -75,7 +74,7 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 		return nil, fmt.Errorf("%s: spec.url: %w", trigger.Identity(), err)
 	}
 	r := &request{site: site.ID, path: s.Path, deployments: deployments, held: held}
-	if r.wanted, err = renderAll(deployments, written{}); err != nil {
+	if r.wanted, err = renderAll(deployments, sharedFiles{}); err != nil {
 		return nil, err
 	}
 	g := t.group(s)
@@ -91,7 +90,7 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	return removed, nil
 }
 
-// groupKey is what sites must share so that they can share a commit.
+// groupKey has what sites must have in common to share a commit.
 type groupKey struct {
 	url, branch string
 	credentials credentials
@@ -107,7 +106,7 @@ func (t *Target) group(s spec) *group {
 	defer t.mu.Unlock()
 	g, ok := t.groups[key]
 	if !ok {
-		g = &group{target: t, spec: s, turn: make(chan struct{}, 1)}
+		g = &group{target: t, spec: s, lock: make(chan struct{}, 1)}
 		t.groups[key] = g
 	}
 	return g

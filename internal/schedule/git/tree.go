@@ -10,14 +10,15 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 )
 
-// errNotFolder is that a file (or a link) is where a folder must be.
+// errNotFolder means that there is a file or a link in the place of a folder.
 var errNotFolder = errors.New("not a folder")
 
-// folder is a tree that can be changed. What isn't looked at isn't read.
+// A folder is a tree that can be changed. Its folders are read only when they are
+// opened.
 type folder struct {
 	objects *staging
 	entries map[string]object.TreeEntry
-	open    map[string]*folder // those of the entries that were looked at
+	open    map[string]*folder // the opened ones of the entries, by name
 }
 
 func openFolder(objects *staging, hash plumbing.Hash) (*folder, error) {
@@ -35,7 +36,8 @@ func openFolder(objects *staging, hash plumbing.Hash) (*folder, error) {
 	return f, nil
 }
 
-// at answers the folder at a path, making it as needed.
+// at opens the folder at a path, and creates it if there is none. errNotFolder if
+// there is a file.
 func (f *folder) at(path string) (*folder, error) {
 	for name := range strings.SplitSeq(path, "/") {
 		child, ok := f.open[name]
@@ -55,7 +57,7 @@ func (f *folder) at(path string) (*folder, error) {
 	return f, nil
 }
 
-// set puts an entry into the folder itself; a zero hash takes it out.
+// set sets an entry of the folder itself, or removes it if hash is zero.
 func (f *folder) set(name string, mode filemode.FileMode, hash plumbing.Hash) {
 	delete(f.open, name)
 	if hash.IsZero() {
@@ -65,8 +67,8 @@ func (f *folder) set(name string, mode filemode.FileMode, hash plumbing.Hash) {
 	f.entries[name] = object.TreeEntry{Name: name, Mode: mode, Hash: hash}
 }
 
-// write makes the objects of all folders that were opened and answers the
-// hash, which is zero for a folder that is empty.
+// write stages the trees of this folder and of all opened ones in it, and returns
+// the hash of its own; zero if it is empty.
 func (f *folder) write() (plumbing.Hash, error) {
 	for name, child := range f.open {
 		hash, err := child.write()
@@ -94,7 +96,8 @@ func (f *folder) write() (plumbing.Hash, error) {
 	return o.Hash(), nil
 }
 
-// file reads a file of the folder itself; nil if there is none.
+// file reads a file of the folder itself; nil if there is none. A file of more than
+// limit bytes is an error.
 func (f *folder) file(name string, limit int64) ([]byte, error) {
 	entry, ok := f.entries[name]
 	if !ok || !entry.Mode.IsFile() {

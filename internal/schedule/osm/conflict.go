@@ -8,8 +8,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// conflicts finds the deployments of a site that give one name to two instances, or
-// have a package with different contents, and says for each which other one does.
+// conflicts finds deployments of a site that have instances of the same name, or
+// packages of the same ID with different contents, and returns an ErrInvalid for
+// each that names the other deployment.
 func conflicts(deployments []tko.Deployment) map[tko.DeploymentID]error {
 	type owner struct {
 		id       tko.DeploymentID
@@ -17,7 +18,7 @@ func conflicts(deployments []tko.Deployment) map[tko.DeploymentID]error {
 	}
 	owners := map[string]owner{}
 	found := map[tko.DeploymentID]error{}
-	say := func(id tko.DeploymentID, what string, other tko.DeploymentID) {
+	report := func(id tko.DeploymentID, what string, other tko.DeploymentID) {
 		if found[id] == nil {
 			found[id] = tko.Errorf(tko.ErrInvalid, "%s is in deployment %q of this site, too: nothing of the two is applied, and what they have in OSM stays as it is; delete one of them, or give it another name", what, other)
 		}
@@ -31,11 +32,11 @@ func conflicts(deployments []tko.Deployment) map[tko.DeploymentID]error {
 			var what string
 			switch gvk.Kind {
 			case kindInstance:
-				if name := r.Text("spec", "name"); name != "" { // else it has the deployment's ID in it
+				if name := r.Text("spec", "name"); name != "" { // a default name has the deployment's ID in it
 					what = fmt.Sprintf("the instance %q", name)
 				}
 			case kindVNF, kindNS:
-				if p, err := readPackage(r); err == nil { // else it is this deployment's fault alone
+				if p, err := readPackage(r); err == nil { // readDeployment reports the error on this deployment alone
 					what = fmt.Sprintf("another content of the %s %q", gvk.Kind, p.ID)
 				}
 			default:
@@ -49,8 +50,8 @@ func conflicts(deployments []tko.Deployment) map[tko.DeploymentID]error {
 				owners[what] = owner{d.ID, r}
 			case first.id == d.ID, gvk.Kind != kindInstance && reflect.DeepEqual(first.resource["spec"], r["spec"]):
 			default:
-				say(d.ID, what, first.id)
-				say(first.id, what, d.ID)
+				report(d.ID, what, first.id)
+				report(first.id, what, d.ID)
 			}
 		}
 	}

@@ -1,5 +1,5 @@
 // Package osm is the scheduling target for Open Source MANO. A resource of
-// [GVK] in a site's package says which OSM the site is:
+// [GVK] in a site's package names the OSM of the site:
 //
 //	apiVersion: osm.plugin.nephio.org/v1alpha1
 //	kind: OSM
@@ -7,19 +7,19 @@
 //	spec:
 //	  url: https://nbi.example.com:9999
 //	  project: admin                      # name or ID; the default
-//	  vimAccount: lagos                   # of instances that name none
+//	  vimAccount: lagos                   # of instances that specify none
 //	  credentials:                        # files in the meta-scheduler's folder of secrets
 //	    username: tko
 //	    passwordFile: osm/password
-//	  caFile: osm/ca.pem                  # that the server's certificate is signed by
+//	  caFile: osm/ca.pem                  # of the CA of the server's certificate
 //
-// The deployments at the site say what is to be there, with resources of the
-// group osm.nephio.org/v1alpha1: NsInstance, VnfPackage and NsPackage.
+// The target applies the resources of the group osm.nephio.org/v1alpha1 in the
+// packages of the site's deployments: NsInstance, VnfPackage and NsPackage.
 //
-// What was made is kept as a [tko.Source] of the site's own, as OSM has no
-// place for it; see [tko.SiteSource]. It is written with the claim of the
-// site's work, so two meta-schedulers never make something twice.
+// The target records what it made as a [tko.TargetState], as OSM has no place
+// for that. The record is written with the claim of the site's work, so two
+// meta-schedulers never make something twice.
 //
-// Everything that is done in OSM, package internal/osm does. Start reading at
+// Package internal/osm makes all requests of OSM. Start reading at
 // [Target.Schedule].
 package osm

@@ -20,32 +20,33 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// records keep sources, for who has the claim.
+// records hold the states of targets. Only the holder of the claim may save one.
 type records struct {
-	mu      sync.Mutex
-	sources map[string]tko.Source
-	saves   int
-	claim   string
+	mu     sync.Mutex
+	states map[string]tko.TargetState // by "SITE NAME"
+	saves  int
+	claim  string
 }
 
-func (r *records) Source(_ context.Context, name string) (tko.Source, error) {
+func (r *records) TargetState(_ context.Context, site tko.SiteID, name string) (tko.TargetState, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, ok := r.sources[name]
+	s, ok := r.states[string(site)+" "+name]
 	if !ok {
-		return tko.Source{}, fmt.Errorf("source %q: %w", name, tko.ErrNotFound)
+		return tko.TargetState{}, fmt.Errorf("state of target %q: %w", name, tko.ErrNotFound)
 	}
 	return s, nil
 }
 
-func (r *records) SaveSource(_ context.Context, s tko.Source, claim tko.WorkItem) (int64, error) {
+func (r *records) SaveTargetState(_ context.Context, s tko.TargetState, claim tko.WorkItem) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if claim.Claim != r.claim {
 		return 0, tko.Errorf(tko.ErrConflict, "the claim is somebody else's")
 	}
-	s.Version = r.sources[s.Name].Version + 1
-	r.sources[s.Name] = s
+	key := string(s.Site) + " " + s.Name
+	s.Version = r.states[key].Version + 1
+	r.states[key] = s
 	r.saves++
 	return s.Version, nil
 }
@@ -61,7 +62,7 @@ type world struct {
 func newWorld(t *testing.T, o osmtest.Options) *world {
 	t.Helper()
 	o.TLS = true
-	w := &world{t: t, server: osmtest.Start(t, o), records: &records{sources: map[string]tko.Source{}, claim: "mine"}}
+	w := &world{t: t, server: osmtest.Start(t, o), records: &records{states: map[string]tko.TargetState{}, claim: "mine"}}
 	dir := t.TempDir()
 	for name, data := range map[string][]byte{"password": []byte("admin\n"), "ca.pem": w.server.CA} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {

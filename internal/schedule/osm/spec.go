@@ -22,10 +22,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// GVK is the kind of the resources that this target is for.
+// GVK is the kind of the resources that trigger this target.
 var GVK = krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}
 
-// group is that of what deployments hold for an OSM.
+// group is the group of the resources that this target applies.
 const group = "osm.nephio.org"
 
 // The kinds of the group.
@@ -41,7 +41,7 @@ const (
 	defaultPercent   = 50
 )
 
-// spec is what an OSM resource says.
+// spec is the spec of an OSM resource.
 type spec struct {
 	URL         string `json:"url"`
 	Project     string `json:"project"`
@@ -77,7 +77,7 @@ func readSpec(r krm.Resource) (spec, error) {
 	case s.Broken != "" && s.Broken != osm.BrokenKeep && s.Broken != osm.BrokenRecreate:
 		problem = fmt.Sprintf("spec.broken: %q is none of Keep and Recreate", s.Broken)
 	case s.Insecure && s.CAFile != "":
-		problem = "spec has both insecure and caFile: with the former, nobody looks at the latter"
+		problem = "spec has both insecure and caFile: insecure skips the check of the certificate, so remove one of them"
 	}
 	if problem != "" {
 		return spec{}, tko.Errorf(tko.ErrInvalid, "%s: %s", r.Identity(), problem)
@@ -91,7 +91,7 @@ func into(from, to any) error {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields() // a slip of the pen would lose parameters
+	d.DisallowUnknownFields() // a misspelt field would lose parameters
 	return d.Decode(to)
 }
 
@@ -109,7 +109,7 @@ func (s spec) policy() osm.Policy {
 	return p
 }
 
-// endpoint is the endpoint of a site. The password is read at each login.
+// endpoint returns the endpoint of a site. The password is read at each login.
 func (t *Target) endpoint(s spec) (osm.Endpoint, error) {
 	e := osm.Endpoint{URL: s.URL, Insecure: s.Insecure, User: s.Credentials.Username, Project: s.Project}
 	e.Password = func(context.Context) (secret.Text, error) {
@@ -124,8 +124,8 @@ func (t *Target) endpoint(s spec) (osm.Endpoint, error) {
 	return e, err
 }
 
-// secret reads a file in the folder of secrets. Whoever writes a site's
-// package says which file, so it can't be any file of the server's.
+// secret reads a file in the folder of secrets. The name comes from a site's
+// package, so it must not lead to other files of the server. ErrInvalid if it does.
 func (t *Target) secret(field, name string) ([]byte, error) {
 	if t.options.Secrets == "" {
 		return nil, fmt.Errorf("spec.%s: this meta-scheduler has no folder of secrets for OSM: configure one", field)
@@ -134,7 +134,7 @@ func (t *Target) secret(field, name string) ([]byte, error) {
 		return nil, tko.Errorf(tko.ErrInvalid, "spec.%s: %q is not a path inside the meta-scheduler's folder of secrets", field, name)
 	}
 	file, err := os.OpenInRoot(t.options.Secrets, name)
-	if err != nil { // not ErrInvalid: the file may come, as files of secrets do
+	if err != nil { // not ErrInvalid: files of secrets may be created later
 		return nil, fmt.Errorf("spec.%s: %q can't be read: %w", field, name, errors.Unwrap(err))
 	}
 	defer func() { _ = file.Close() }()
@@ -145,7 +145,7 @@ func (t *Target) secret(field, name string) ([]byte, error) {
 	return data, nil
 }
 
-// instanceSpec is what an NsInstance says.
+// instanceSpec is the spec of an NsInstance.
 type instanceSpec struct {
 	Name        string     `json:"name"`
 	Description string     `json:"description"`
@@ -162,8 +162,7 @@ type instanceSpec struct {
 	} `json:"vnfs"`
 }
 
-// readInstance reads an NsInstance. Without a name of its own it has one that no other
-// deployment's has.
+// readInstance reads an NsInstance. The default name is unique for the deployment.
 func readInstance(r krm.Resource, d tko.DeploymentID, site spec) (osm.Instance, error) {
 	var s instanceSpec
 	if err := into(r["spec"], &s); err != nil {
@@ -188,7 +187,7 @@ func readInstance(r krm.Resource, d tko.DeploymentID, site spec) (osm.Instance, 
 	return i, nil
 }
 
-// packageSpec is what a VnfPackage or NsPackage says.
+// packageSpec is the spec of a VnfPackage or NsPackage.
 type packageSpec struct {
 	ID         string            `json:"id"`
 	Descriptor map[string]any    `json:"descriptor"`

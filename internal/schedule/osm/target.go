@@ -20,40 +20,41 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The reasons of conditions that this target gives.
+// The reasons of the conditions that this target reports.
 const (
-	ReasonApplied    = "Applied"          // OSM has what the deployment says
-	ReasonFailed     = "Failed"           // something didn't work; it is tried again
-	ReasonInvalid    = "Invalid"          // something can't be: a change of the package helps
-	ReasonWaiting    = "Waiting"          // for an operation, or for something else
-	ReasonRemoving   = "Removing"         // what is no longer wanted is on its way out
-	ReasonApproval   = "WaitsForApproval" // more would be removed than the budget allows
-	ReasonHealthy    = "Healthy"          // all instances are as they should
-	ReasonInProgress = "InProgress"       // some aren't yet
-	ReasonUnhealthy  = "Unhealthy"        // some are broken
-	ReasonAway       = "Unreachable"      // OSM doesn't answer
+	ReasonApplied     = "Applied"          // the packages and instances of the deployment are applied
+	ReasonFailed      = "Failed"           // an operation failed; it is tried again
+	ReasonInvalid     = "Invalid"          // a resource can't be applied until it changes
+	ReasonWaiting     = "Waiting"          // an operation is in flight, or waits for another one
+	ReasonRemoving    = "Removing"         // unwanted instances or packages are being removed
+	ReasonApproval    = "WaitsForApproval" // the removals exceed the budget
+	ReasonHealthy     = "Healthy"          // all instances are ready
+	ReasonInProgress  = "InProgress"       // some instances aren't ready yet
+	ReasonUnhealthy   = "Unhealthy"        // some instances are broken
+	ReasonUnreachable = "Unreachable"      // OSM doesn't respond
 )
 
-// Records keep what was made.
+// Records hold the states that the target saves for sites.
 type Records interface {
-	// Source answers a source with its state, ErrNotFound if there is none.
-	Source(ctx context.Context, name string) (tko.Source, error)
-	// SaveSource writes a source by whoever holds the claim of its work;
-	// ErrConflict if that is somebody else.
-	SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error)
+	// TargetState returns the state that was saved for a site under a name.
+	// ErrNotFound if there is none.
+	TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error)
+	// SaveTargetState writes a state with the claim of the site's work and returns
+	// its new version. ErrConflict if the caller no longer holds the claim.
+	SaveTargetState(ctx context.Context, s tko.TargetState, claim tko.WorkItem) (version int64, err error)
 }
 
 // Options are the settings of a Target. The zero value works.
 type Options struct {
-	Secrets  string        // folder that passwords and CAs are in; there are none if empty
-	Interval time.Duration // look at a site again after that long, give or take a tenth; 10 min if 0
-	Poll     time.Duration // how often operations are looked at; the reconciler's default if 0
+	Secrets  string        // folder of passwords and CAs; none can be used if empty
+	Interval time.Duration // between reconciliations of a site, give or take a tenth; 10 min if 0
+	Poll     time.Duration // between reads of an operation's state; the reconciler's default if 0
 	Settle   time.Duration // see [osm.Policy]
 	Retry    time.Duration // see [osm.Policy]
-	Log      *slog.Logger  // nowhere if nil
+	Log      *slog.Logger  // discarded if nil
 }
 
-// A Target makes OSMs hold what sites should run. It is safe for concurrent use.
+// A Target applies the deployments of sites to OSMs. It is safe for concurrent use.
 type Target struct {
 	records Records
 	options Options
@@ -75,33 +76,32 @@ func New(records Records, o Options) *Target {
 	return &Target{records: records, options: o}
 }
 
-// kept is what is kept for a site between looks.
-type kept struct {
+// savedState is the content of a target state.
+type savedState struct {
 	State osm.State `json:"state"`
-	// Owners are the deployments that what was made is for: by "instance/NAME",
-	// "vnf/ID" and "ns/ID".
+	// Owners are the deployments that have an instance or a package, by
+	// "instance/NAME", "vnf/ID" and "ns/ID".
 	Owners map[string][]tko.DeploymentID `json:"owners,omitempty"`
 }
 
-// look is one look at a site.
-type look struct {
+// A reconciliation is one reconciliation of a site.
+type reconciliation struct {
 	*Target
 	spec    spec
-	source  tko.Source
+	record  tko.TargetState
 	claim   tko.WorkItem
-	kept    kept
+	saved   savedState // content of record at the beginning
 	desired osm.Desired
-	owners  map[string][]tko.DeploymentID
-	invalid map[tko.DeploymentID]error
+	owners  map[string][]tko.DeploymentID // of desired; keys as in savedState
+	invalid map[tko.DeploymentID]error    // deployments that can't be applied
 }
 
-// Schedule makes the OSM that a resource of the site's package names hold what
-// these deployments say, and nothing more of what was made for the site, except
-// for what deployments that are held have there. It doesn't wait for
-// operations: the report says when to look again. The context must carry the
-// claim of the site's work ([tko.WithClaim]). ErrInvalid says that a record has
-// to change; any other error may go away without that. Doing it again changes
-// nothing.
+// Schedule applies these deployments to the OSM that a resource of the site's
+// package names, and removes from it all else that was made for the site, except
+// the instances and packages of held deployments. It doesn't wait for operations:
+// the report has the time of the next reconciliation. The context must carry the
+// claim of the site's work ([tko.WithClaim]). It is idempotent. ErrInvalid means
+// that a record must change; any other error may be temporary.
 func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	s, err := readSpec(trigger)
 	if err != nil {
@@ -109,10 +109,10 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	}
 	claim, ok := tko.ClaimOf(ctx)
 	if !ok {
-		return report.Report{}, fmt.Errorf("%s: nobody holds the claim of the work of site %q", trigger.Identity(), site.ID)
+		return report.Report{}, fmt.Errorf("%s: the context has no claim of the work of site %q", trigger.Identity(), site.ID)
 	}
-	l := &look{Target: t, spec: s, claim: claim, owners: map[string][]tko.DeploymentID{}, invalid: map[tko.DeploymentID]error{}}
-	if err := l.load(ctx, tko.SiteSource(site.ID, trigger.Name())); err != nil {
+	l := &reconciliation{Target: t, spec: s, claim: claim, owners: map[string][]tko.DeploymentID{}, invalid: map[tko.DeploymentID]error{}}
+	if err := l.load(ctx, site.ID, trigger.Name()); err != nil {
 		return report.Report{}, err
 	}
 	l.read(deployments, held)
@@ -127,40 +127,40 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	policy := s.policy()
 	policy.Poll, policy.Settle, policy.Retry = t.options.Poll, t.options.Settle, t.options.Retry
 	r := &osm.Reconciler{Client: client, Log: t.options.Log, Keep: func(ctx context.Context, state osm.State, _ []string) error {
-		return l.save(ctx, state, deployments)
+		return l.save(ctx, state)
 	}}
-	got, err := r.Apply(ctx, l.desired, l.kept.State, policy)
+	got, err := r.Apply(ctx, l.desired, l.saved.State, policy)
 	if ctx.Err() != nil {
 		return report.Report{}, context.Cause(ctx)
 	}
 	return l.report(ctx, got, deployments, held, err)
 }
 
-// load reads what was kept.
-func (l *look) load(ctx context.Context, name string) error {
+// load reads the saved state, if there is one.
+func (l *reconciliation) load(ctx context.Context, site tko.SiteID, name string) error {
 	var err error
-	l.source, err = l.records.Source(ctx, name)
+	l.record, err = l.records.TargetState(ctx, site, name)
 	if errors.Is(err, tko.ErrNotFound) {
-		l.source = tko.Source{Name: name}
+		l.record = tko.TargetState{Site: site, Name: name}
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading what is known of OSM: %w", err)
+		return fmt.Errorf("reading the saved state of OSM: %w", err)
 	}
-	if err := json.Unmarshal(l.source.State, &l.kept); err != nil {
-		return fmt.Errorf("reading what is known of OSM: %w", err)
+	if err := json.Unmarshal(l.record.State, &l.saved); err != nil {
+		return fmt.Errorf("reading the saved state of OSM: %w", err)
 	}
 	return nil
 }
 
-// save keeps what was done, and for whom.
-func (l *look) save(ctx context.Context, state osm.State, _ []tko.Deployment) error {
-	k := kept{State: state, Owners: map[string][]tko.DeploymentID{}}
+// save saves the state, with the owners of what it has.
+func (l *reconciliation) save(ctx context.Context, state osm.State) error {
+	s := savedState{State: state, Owners: map[string][]tko.DeploymentID{}}
 	note := func(key string) {
 		if now := l.owners[key]; len(now) > 0 {
-			k.Owners[key] = now
-		} else if was := l.kept.Owners[key]; len(was) > 0 {
-			k.Owners[key] = was
+			s.Owners[key] = now
+		} else if was := l.saved.Owners[key]; len(was) > 0 {
+			s.Owners[key] = was
 		}
 	}
 	for name := range state.Instances {
@@ -169,24 +169,25 @@ func (l *look) save(ctx context.Context, state osm.State, _ []tko.Deployment) er
 	for key := range state.Packages {
 		note(key)
 	}
-	data, err := json.Marshal(k)
+	data, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	next := l.source
+	next := l.record
 	next.State = data
-	if next.Version, err = l.records.SaveSource(ctx, next, l.claim); err == nil {
-		l.source = next
+	if next.Version, err = l.records.SaveTargetState(ctx, next, l.claim); err == nil {
+		l.record = next
 	}
 	return err
 }
 
-// read makes of deployments what is desired.
-func (l *look) read(deployments []tko.Deployment, held []tko.DeploymentID) {
+// read makes the desired packages and instances of deployments. Those that can't be
+// applied are in l.invalid, and keep their packages and instances, as held ones do.
+func (l *reconciliation) read(deployments []tko.Deployment, held []tko.DeploymentID) {
 	packages := map[string]krm.Resource{}
-	twice := conflicts(deployments)
+	inConflict := conflicts(deployments)
 	for _, d := range deployments {
-		if err := twice[d.ID]; err != nil {
+		if err := inConflict[d.ID]; err != nil {
 			l.invalid[d.ID] = err
 			held = append(slices.Clone(held), d.ID) // what it had stays
 			continue
@@ -203,21 +204,23 @@ func (l *look) read(deployments []tko.Deployment, held []tko.DeploymentID) {
 		l.desired.Instances = append(l.desired.Instances, one.Instances...)
 		l.desired.Packages = append(l.desired.Packages, one.Packages...)
 	}
-	for key, owners := range l.kept.Owners {
+	for key, owners := range l.saved.Owners {
 		if slices.ContainsFunc(owners, func(id tko.DeploymentID) bool { return slices.Contains(held, id) }) {
 			l.desired.Keep = append(l.desired.Keep, key)
 		}
 	}
 }
 
-func (l *look) own(key string, id tko.DeploymentID) {
+func (l *reconciliation) own(key string, id tko.DeploymentID) {
 	if !slices.Contains(l.owners[key], id) {
 		l.owners[key] = append(l.owners[key], id)
 	}
 }
 
-// readDeployment reads what a deployment says. Deployments may share packages, if they are the same.
-func (l *look) readDeployment(d tko.Deployment, packages map[string]krm.Resource) (osm.Desired, error) {
+// readDeployment reads the packages and instances of a deployment. packages are the
+// resources of those read so far: deployments may share a package if its spec is
+// the same.
+func (l *reconciliation) readDeployment(d tko.Deployment, packages map[string]krm.Resource) (osm.Desired, error) {
 	var one osm.Desired
 	var keys []string
 	for _, r := range d.Package {
@@ -256,21 +259,22 @@ func (l *look) readDeployment(d tko.Deployment, packages map[string]krm.Resource
 	return one, nil
 }
 
-// report says how the deployments are.
-func (l *look) report(ctx context.Context, got osm.Report, deployments []tko.Deployment, held []tko.DeploymentID, applyErr error) (report.Report, error) {
+// report makes the report of a reconciliation. applyErr is the error of Apply, which
+// it returns as well.
+func (l *reconciliation) report(ctx context.Context, got osm.Report, deployments []tko.Deployment, held []tko.DeploymentID, applyErr error) (report.Report, error) {
 	r := report.Report{Kept: held, Deployments: map[tko.DeploymentID]report.State{}, Requeue: got.Again}
 	if interval := jittered(l.options.Interval); r.Requeue == 0 || interval < r.Requeue {
 		r.Requeue = interval
 	}
 	for _, w := range got.Warnings {
-		l.options.Log.DebugContext(ctx, "osm warns", "name", w.Name, "err", w.Err) // users see it in the condition
+		l.options.Log.DebugContext(ctx, "osm warns", "name", w.Name, "err", w.Err) // the condition reports it to users
 	}
-	away := errors.Is(applyErr, tko.ErrUnavailable)
+	unreachable := errors.Is(applyErr, tko.ErrUnavailable)
 	var sick, failed []string
 	worst := tko.ConditionTrue
 	invalid := true
 	for _, d := range deployments {
-		state, bad := l.deployment(d.ID, got, away, applyErr)
+		state, bad := l.deployment(d.ID, got, unreachable, applyErr)
 		r.Deployments[d.ID] = state
 		if h := state.Healthy; h.Status != tko.ConditionTrue {
 			worst = tko.ConditionFalse
@@ -286,8 +290,8 @@ func (l *look) report(ctx context.Context, got osm.Report, deployments []tko.Dep
 	if worst != tko.ConditionTrue {
 		r.Site.Healthy.Reason, r.Site.Healthy.Message = ReasonUnhealthy, few(sick)
 	}
-	if away {
-		r.Site.Healthy = report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonAway, Message: applyErr.Error()}
+	if unreachable {
+		r.Site.Healthy = report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnreachable, Message: applyErr.Error()}
 	}
 	switch {
 	case applyErr != nil:
@@ -307,8 +311,9 @@ func (l *look) report(ctx context.Context, got osm.Report, deployments []tko.Dep
 	return r, nil
 }
 
-// deployment says how a deployment is, and whether that is bad.
-func (l *look) deployment(id tko.DeploymentID, got osm.Report, away bool, applyErr error) (state report.State, bad bool) {
+// deployment returns the state of a deployment. bad is true if it is invalid, or
+// something of it has failed.
+func (l *reconciliation) deployment(id tko.DeploymentID, got osm.Report, unreachable bool, applyErr error) (state report.State, bad bool) {
 	if err := l.invalid[id]; err != nil {
 		return report.State{Scheduled: report.Outcome{Status: tko.ConditionFalse, Reason: ReasonInvalid, Message: err.Error()}}, true
 	}
@@ -327,7 +332,7 @@ func (l *look) deployment(id tko.DeploymentID, got osm.Report, away bool, applyE
 		line := fmt.Sprintf("%s: %s", key, s.Message)
 		switch {
 		case !known:
-			waits = append(waits, key+" was not looked at")
+			waits = append(waits, key+" was not reconciled")
 		case s.Phase == osm.PhaseStalled || s.Phase == osm.PhaseFailed:
 			failed = append(failed, line)
 			stalled = stalled && s.Phase == osm.PhaseStalled && !s.Broken
@@ -352,8 +357,8 @@ func (l *look) deployment(id tko.DeploymentID, got osm.Report, away bool, applyE
 		state.Scheduled = report.Outcome{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: strings.Join(append([]string{fmt.Sprintf("%d instances are as they should be", n)}, l.warned(id, got)...), "; ")}
 	}
 	switch {
-	case away:
-		state.Healthy = report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonAway, Message: applyErr.Error()}
+	case unreachable:
+		state.Healthy = report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnreachable, Message: applyErr.Error()}
 	case len(sick) == 0:
 		state.Healthy = report.Outcome{Status: tko.ConditionTrue, Reason: ReasonHealthy, Message: fmt.Sprintf("%d instances are healthy", n)}
 	case len(failed) > 0:
@@ -364,8 +369,8 @@ func (l *look) deployment(id tko.DeploymentID, got osm.Report, away bool, applyE
 	return state, len(failed) > 0
 }
 
-// warned is what a deployment is warned of: one text, or none.
-func (l *look) warned(id tko.DeploymentID, got osm.Report) (lines []string) {
+// warned returns the warnings for a deployment as one text; nil if there are none.
+func (l *reconciliation) warned(id tko.DeploymentID, got osm.Report) (lines []string) {
 	for _, w := range got.Warnings {
 		if slices.Contains(l.owners[w.What+"/"+w.Name], id) {
 			lines = append(lines, w.Err.Error())
@@ -378,13 +383,14 @@ func (l *look) warned(id tko.DeploymentID, got osm.Report) (lines []string) {
 	return nil
 }
 
-// removed says which deployments had something, and have nothing left.
-func (l *look) removed(r *report.Report, got osm.Report, deployments []tko.Deployment) {
-	left, gone := map[tko.DeploymentID]bool{}, map[tko.DeploymentID]bool{}
+// removed adds to the report the deployments that had packages or instances and have
+// none any more.
+func (l *reconciliation) removed(r *report.Report, got osm.Report, deployments []tko.Deployment) {
+	remaining, gone := map[tko.DeploymentID]bool{}, map[tko.DeploymentID]bool{}
 	for _, d := range deployments {
-		left[d.ID] = true
+		remaining[d.ID] = true
 	}
-	for key, owners := range l.kept.Owners {
+	for key, owners := range l.saved.Owners {
 		name, isInstance := strings.CutPrefix(key, "instance/")
 		_, there := got.State.Packages[key]
 		if isInstance {
@@ -392,14 +398,14 @@ func (l *look) removed(r *report.Report, got osm.Report, deployments []tko.Deplo
 		}
 		for _, id := range owners {
 			if there && len(l.owners[key]) == 0 {
-				left[id] = true
+				remaining[id] = true
 			} else {
 				gone[id] = true
 			}
 		}
 	}
 	for id := range gone {
-		if !left[id] {
+		if !remaining[id] {
 			r.Removed = append(r.Removed, id)
 		}
 	}
@@ -418,7 +424,8 @@ func pending(got osm.Report) []string {
 	return lines
 }
 
-// few is the first lines, and how many more there are.
+// few returns the first two lines in order, and the number of the others, as one
+// text.
 func few(lines []string) string {
 	const most = 2
 	slices.Sort(lines)
@@ -428,7 +435,8 @@ func few(lines []string) string {
 	return fmt.Sprintf("%s; and %d more", strings.Join(lines[:most], "; "), len(lines)-most)
 }
 
-// jittered spreads looks, so that sites that began together don't stay so.
+// jittered returns d, give or take a tenth, so that sites whose reconciliations
+// began together don't stay together.
 func jittered(d time.Duration) time.Duration {
 	return d - d/10 + time.Duration(rand.Int64N(int64(d/5)+1)) //nolint:gosec // jitter is no secret
 }

@@ -1,5 +1,5 @@
-// Package report is what a built-in target of the meta-scheduler says of a
-// site, beyond an error that concerns all of it.
+// Package report has the report of a built-in target of the meta-scheduler on a
+// site. An error that concerns the whole site is not part of it.
 package report
 
 import (
@@ -9,42 +9,44 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Report is what came of a look at a site. The zero value says that every
-// deployment is there, and nothing of how it does.
+// A Report is the result of reconciling a site. The zero value reports that all
+// deployments are applied, and nothing about their health.
 type Report struct {
-	// Removed are deployments that were there and aren't any more.
+	// Removed are the deployments that the target removed from the site.
 	Removed []tko.DeploymentID
-	// Kept are deployments that are not wanted for now, and were left as they
-	// are all the same.
+	// Kept are the deployments that are not to be applied for now, and that the
+	// target left on the site unchanged.
 	Kept []tko.DeploymentID
-	// Site and Deployments say how they are: also when there is an error.
+	// Site and Deployments are the states of the site and of its deployments. They
+	// are valid also if there is an error.
 	Site        State
 	Deployments map[tko.DeploymentID]State
-	// Requeue is when to look again though nothing changed; never if 0.
+	// Requeue is the time until the next reconciliation if nothing changes. If 0,
+	// there is none.
 	Requeue time.Duration
 }
 
-// A State is what is said of a site or a deployment.
+// A State has the outcomes of a site or a deployment, by condition.
 type State struct {
 	Scheduled Outcome
 	Healthy   Outcome
 }
 
-// A Outcome is a condition without its type. Nothing is said if the status is
-// empty.
+// An Outcome is a condition without its type. If Status is empty, there is no
+// condition to report.
 type Outcome struct {
 	Status  string // tko.ConditionTrue and so on
 	Reason  string // CamelCase
 	Message string
-	// Note is a part of the message that is worth keeping as long as the rest
-	// of it stays the same: something that happened.
+	// Note is appended to the message. It reports an event, and stays in the
+	// condition as long as the rest of the outcome is the same.
 	Note string
 }
 
-// ReasonNothing is of a deployment that has nothing for its site.
+// ReasonNothing is the reason of deployments without resources for their site.
 const ReasonNothing = "NothingToSchedule"
 
-// Nothing is the verdict on a deployment of which nothing is for the site.
+// Nothing returns the outcome of a deployment without resources for its site.
 func Nothing() Outcome {
 	return Outcome{Status: tko.ConditionTrue, Reason: ReasonNothing, Message: "nothing of it goes to the site: each resource is in a nephio.org group without the annotation " +
 		krm.AnnotationDeploy + ": \"true\", or has " + krm.AnnotationLocal + ": \"true\""}

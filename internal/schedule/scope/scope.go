@@ -1,7 +1,7 @@
-// Package scope tells cluster-scoped resources from namespaced ones, so that
-// the former can go first. It asks no cluster: it knows Kubernetes' own kinds,
-// and takes other kinds from the custom resource definitions of the same
-// package. What it doesn't know is namespaced.
+// Package scope separates cluster-scoped from namespaced resources, so that the
+// former can be applied first. It contacts no cluster: it knows Kubernetes' own
+// kinds, and reads the scope of other kinds from the custom resource definitions
+// of the same package. It treats unknown kinds as namespaced.
 package scope
 
 import "github.com/tko-orchestrator/tko/krm"
@@ -56,8 +56,8 @@ var clusterKinds = map[groupKind]bool{
 	{"storagemigration.k8s.io", "StorageVersionMigration"}:         true,
 }
 
-// Split parts a package into its cluster-scoped and its namespaced resources,
-// each in the order of the package.
+// Split returns the cluster-scoped and the namespaced resources of a package, both
+// in the order of the package.
 func Split(p krm.Package) (cluster, namespaced krm.Package) {
 	defined := map[groupKind]bool{}
 	for _, r := range p {

@@ -138,10 +138,19 @@ func TestManyClientsAreQueued(t *testing.T) {
 	wait.Wait()
 }
 
-func TestDataOfTheSchemaBefore(t *testing.T) {
+func TestSharedMetadataIsIndexedInDataOfAnOlderSchema(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	storetest.RunOlder(t, storetest.Older{
+	storetest.RunOlder(t, older(pgtest.DSN(t)))
+}
+
+func TestTargetStatesMoveOutOfSourcesOfAnOlderSchema(t *testing.T) {
+	t.Parallel()
+	storetest.RunOlderTargetStates(t, older(pgtest.DSN(t)))
+}
+
+// older is a database at a DSN that can be made one of an older schema.
+func older(dsn string) storetest.Older {
+	return storetest.Older{
 		Open: func(t *testing.T) storetest.Closer {
 			t.Helper()
 			s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
@@ -155,5 +164,5 @@ func TestDataOfTheSchemaBefore(t *testing.T) {
 			execute(t, dsn, statement)
 		},
 		Bytes: func(text string) string { return "convert_to(" + text + ", 'UTF8')" },
-	})
+	}
 }

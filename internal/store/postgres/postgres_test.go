@@ -171,3 +171,11 @@ func (a *alternating) ApproveSource(ctx context.Context, name, digest string) er
 func (a *alternating) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
 	return a.next().ForgetSource(ctx, name, claim)
 }
+
+func (a *alternating) TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error) {
+	return a.next().TargetState(ctx, site, name)
+}
+
+func (a *alternating) SaveTargetState(ctx context.Context, s tko.TargetState, claim tko.WorkItem) (int64, error) {
+	return a.next().SaveTargetState(ctx, s, claim)
+}

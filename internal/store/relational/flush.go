@@ -463,7 +463,7 @@ func (g *group) workStatements() []Statement {
 		for _, w := range catalog.WorkFor(before, after) {
 			calls[w] = true
 		}
-		queues, allSites := catalog.Wakes(before, after)
+		queues, allSites := catalog.QueuesToWake(before, after)
 		for _, q := range queues {
 			wakes[q] = true
 		}

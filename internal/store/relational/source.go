@@ -104,7 +104,7 @@ func scanSource(from Row, s *tko.Source, more ...any) error {
 	if err := from.Scan(append([]any{&s.Name, &s.Version, &updated, &status, &s.Approved, &settled}, more...)...); err != nil {
 		return err
 	}
-	s.Enqueued = settled == 0 && !tko.IsSiteSource(s.Name)
+	s.Enqueued = settled == 0
 	s.Updated = moment(updated).In(time.UTC)
 	if err := json.Unmarshal(status, &s.Status); err != nil {
 		return fmt.Errorf("the status of source %q: %w", s.Name, err)

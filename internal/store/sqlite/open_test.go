@@ -152,10 +152,19 @@ func TestOneStoreCollectsAtATime(t *testing.T) {
 	}
 }
 
-func TestDataOfTheSchemaBefore(t *testing.T) {
+func TestSharedMetadataIsIndexedInDataOfAnOlderSchema(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "store.db")
-	storetest.RunOlder(t, storetest.Older{
+	storetest.RunOlder(t, older(filepath.Join(t.TempDir(), "store.db")))
+}
+
+func TestTargetStatesMoveOutOfSourcesOfAnOlderSchema(t *testing.T) {
+	t.Parallel()
+	storetest.RunOlderTargetStates(t, older(filepath.Join(t.TempDir(), "store.db")))
+}
+
+// older is a database at a path that can be made one of an older schema.
+func older(path string) storetest.Older {
+	return storetest.Older{
 		Open: func(t *testing.T) storetest.Closer {
 			t.Helper()
 			s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
@@ -169,5 +178,5 @@ func TestDataOfTheSchemaBefore(t *testing.T) {
 			tamper(t, path, statement)
 		},
 		Bytes: func(text string) string { return "CAST(" + text + " AS BLOB)" },
-	})
+	}
 }

@@ -27,7 +27,7 @@ type promise struct {
 // empty one, which it closes when the test ends.
 func Run(t *testing.T, open func(t *testing.T) catalog.Store) {
 	t.Helper()
-	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, feedPromises, tokenPromises, queuePromises, sourcePromises) {
+	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises) {
 		t.Run(p.promise, func(t *testing.T) {
 			t.Parallel()
 			p.check(&world{T: t, store: open(t)})

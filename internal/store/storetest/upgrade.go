@@ -47,6 +47,7 @@ func RunOlder(t *testing.T, older Older) {
 		"DROP INDEX entity_by_metaset",
 		"DROP TABLE metaset_pair",
 		"DROP TABLE source",
+		"DROP TABLE target_state",
 		"ALTER TABLE entity DROP COLUMN replaces",
 		"ALTER TABLE entity DROP COLUMN base",
 		"ALTER TABLE work DROP COLUMN since",
@@ -88,5 +89,52 @@ func RunOlder(t *testing.T, older Older) {
 	w.collect(now(1))
 	w.equal("when the last that has it so is gone", find("k", "1", "same", "x"), "a d0")
 	w.equal("metadata", w.one(deploymentKey("a")).Metadata.Effective, map[string]string{"k": "1", "same": "x"})
+	w.ok(s.Close())
+}
+
+// RunOlderTargetStates checks that a store takes over the states of targets from
+// the schema 37, in which they were sources with the names "site:SITE:NAME", and
+// that sources stay.
+func RunOlderTargetStates(t *testing.T, older Older) {
+	t.Helper()
+	s := older.Open(t)
+	w := &world{T: t, store: s}
+	for _, name := range []string{"fleet", "site", "site:x", "Site:lagos:main"} {
+		_, err := s.SaveSource(w.ctx(), tko.Source{Name: name, State: []byte(name)}, w.claimSource(time.Hour, name)[0])
+		w.ok(err)
+	}
+	w.ok(s.Close())
+	insert := "INSERT INTO source (name, version, updated, status, state, approved) VALUES ('%s', 7, 1767323045000006, " +
+		older.Bytes("'{}'") + ", " + older.Bytes("'%s'") + ", '')"
+	for _, statement := range []string{
+		fmt.Sprintf(insert, "site:lagos:main", "first"),
+		fmt.Sprintf(insert, "site:edge/cu:v1:site:main", "second"),
+		"DROP TABLE target_state",
+		"DELETE FROM goose_db_version WHERE version_id > 37",
+	} {
+		older.Run(t, statement)
+	}
+
+	s = older.Open(t)
+	w = &world{T: t, store: s}
+	updated := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	for _, want := range []tko.TargetState{
+		{Site: "lagos", Name: "main", State: []byte("first"), Version: 7, Updated: updated},
+		{Site: "edge/cu:v1:site", Name: "main", State: []byte("second"), Version: 7, Updated: updated},
+	} {
+		got, err := s.TargetState(w.ctx(), want.Site, want.Name)
+		w.ok(err)
+		w.equal("state", got, want)
+	}
+	version, err := s.SaveTargetState(w.ctx(), tko.TargetState{Site: "lagos", Name: "main"}, w.claimSite("lagos", time.Hour))
+	w.ok(err)
+	w.equal("version of the next save", version, int64(8))
+	sources, err := s.Sources(w.ctx())
+	w.ok(err)
+	var names []string
+	for _, source := range sources {
+		names = append(names, source.Name)
+	}
+	w.equal("sources", names, []string{"Site:lagos:main", "fleet", "site", "site:x"})
 	w.ok(s.Close())
 }

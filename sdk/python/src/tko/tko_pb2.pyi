@@ -1104,3 +1104,39 @@ class ForgetSource(_message.Message):
     name: str
     claim: WorkItem
     def __init__(self, name: _Optional[str] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ...) -> None: ...
+
+class GetTargetState(_message.Message):
+    __slots__ = ("siteId", "name")
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    siteId: str
+    name: str
+    def __init__(self, siteId: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class TargetState(_message.Message):
+    __slots__ = ("siteId", "name", "state", "version", "updated")
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    siteId: str
+    name: str
+    state: bytes
+    version: int
+    updated: _timestamp_pb2.Timestamp
+    def __init__(self, siteId: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[bytes] = ..., version: _Optional[int] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class SaveTargetState(_message.Message):
+    __slots__ = ("state", "claim")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    state: TargetState
+    claim: WorkItem
+    def __init__(self, state: _Optional[_Union[TargetState, _Mapping]] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ...) -> None: ...
+
+class SaveTargetStateResponse(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...

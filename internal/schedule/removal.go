@@ -15,41 +15,44 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A leaver is a target that does something about what it did for a trigger that
-// a site's package no longer has.
-type leaver interface {
-	// Same says whether two triggers, the older first, are about one place.
+// A cleaner is a target that cleans up what it applied for a trigger after the
+// trigger was removed from the site's package.
+type cleaner interface {
+	// Same reports whether two triggers, the older first, name the same place.
 	Same(former, now krm.Resource) bool
-	// Place names the place of a trigger as verdicts of Leave do; empty if the
-	// trigger is invalid.
+	// Place returns the name of a trigger's place, as in the messages of Leave.
+	// It is empty if the trigger is invalid.
 	Place(trigger krm.Resource) string
-	// Leave does what a former trigger says about leaving, given those that
-	// there are now. The verdict is final if there is no error and again is 0;
-	// nothing is said if it is empty.
+	// Leave removes or orphans what was applied for a former trigger, as that
+	// trigger specifies. now are the current triggers of the same kind. The
+	// outcome is final if there is no error and again is 0; otherwise it is to be
+	// called again after that time. An empty outcome reports nothing.
 	Leave(ctx context.Context, former krm.Resource, now []krm.Resource, site tko.Site) (v report.Outcome, again time.Duration, err error)
 }
 
-// maxFormer bounds how many revisions of a site are read to find what it left.
+// maxFormer is the limit of the revisions of a site that are read to find removed
+// triggers.
 const maxFormer = 100
 
-// A departure is a trigger that a site's package no longer has.
-type departure struct {
-	from    leaver
+// A removedTrigger is a trigger that a former revision of a site's package has.
+type removedTrigger struct {
+	target  cleaner
 	trigger krm.Resource
-	now     []krm.Resource // of the same kind
+	now     []krm.Resource // current triggers of the same kind
 }
 
-// A parting is what former revisions of a site's package had.
-type parting struct {
-	all   []departure // triggers that the package has no more
-	since int64       // the oldest revision that matters for them
-	back  bool        // a trigger that the package had lost is in it again
+// removals are the differences between former revisions of a site's package and
+// the current one.
+type removals struct {
+	all   []removedTrigger // without those whose place a current trigger names
+	since int64            // the oldest revision that matters for them
+	back  bool             // a trigger was removed, and is in the package again
 }
 
-// departures finds the triggers that the site's package had since it was
-// scheduled last, or since something that it left and that isn't gone, and has
-// no more.
-func (s *Scheduler) departures(ctx context.Context, site tko.Site) (p parting, err error) {
+// findRemovals reads the revisions of the site since it was last scheduled, or, if
+// that is earlier, since the removal of a trigger that isn't cleaned up, and
+// returns the triggers that were removed.
+func (s *Scheduler) findRemovals(ctx context.Context, site tko.Site) (p removals, err error) {
 	now := site.Stamp.Revision
 	cleaned, scheduled := conditionIn(site.Stamp, tko.ConditionCleanedUp), scheduledOf(site.Stamp)
 	if scheduled != nil {
@@ -65,25 +68,25 @@ func (s *Scheduler) departures(ctx context.Context, site tko.Site) (p parting, e
 	begin := max(p.since, now-maxFormer)
 	gap := begin > p.since
 	if open && begin > 1 {
-		begin-- // a condition may be as of the revision that lost the trigger
+		begin-- // a condition may be as of the revision that removed the trigger
 	}
-	var seen []departure
+	var seen []removedTrigger
 	for revision := begin; revision < now; revision++ {
 		former, err := s.client.Site(ctx, site.ID, revision)
 		if errors.Is(err, tko.ErrNotFound) {
 			gap = gap || revision >= p.since
-			continue // no longer kept
+			continue // no longer retained
 		}
 		if err != nil {
-			return parting{}, fmt.Errorf("reading revision %d of site %q: %w", revision, site.ID, err)
+			return removals{}, fmt.Errorf("reading revision %d of site %q: %w", revision, site.ID, err)
 		}
 		for _, r := range former.Package {
-			l, ok := s.targets[r.GVK()].(leaver)
+			t, ok := s.targets[r.GVK()].(cleaner)
 			if !ok {
 				continue
 			}
-			d := departure{from: l, trigger: r, now: ofKind(site.Package, r.GVK())}
-			// the newest of those that are about one place counts
+			d := removedTrigger{target: t, trigger: r, now: ofKind(site.Package, r.GVK())}
+			// of those that name the same place, the newest counts
 			seen = append(slices.DeleteFunc(seen, d.isNewer), d)
 			if revision >= p.since && !d.isIn(d.now) {
 				p.all = append(slices.DeleteFunc(p.all, d.isNewer), d)
@@ -93,28 +96,28 @@ func (s *Scheduler) departures(ctx context.Context, site tko.Site) (p parting, e
 			p.back = p.back || d.isIn(d.now) && !d.isIn(ofKind(former.Package, d.trigger.GVK()))
 		}
 	}
-	if open && gap { // the condition tells more than the revisions that are left
+	if open && gap { // the condition has a place that no retained revision may have
 		p.back = s.hasPlaceIn(cleaned.Message, site.Package)
 	}
 	return p, nil
 }
 
-// hasPlaceIn says whether a message names the place of a trigger of a package.
+// hasPlaceIn reports whether a message names the place of a trigger of a package.
 func (s *Scheduler) hasPlaceIn(message string, pkg krm.Package) bool {
 	return slices.ContainsFunc(pkg, func(r krm.Resource) bool {
-		l, ok := s.targets[r.GVK()].(leaver)
-		return ok && l.Place(r) != "" && strings.Contains(message, l.Place(r))
+		t, ok := s.targets[r.GVK()].(cleaner)
+		return ok && t.Place(r) != "" && strings.Contains(message, t.Place(r))
 	})
 }
 
-// isNewer says whether another departure is an older one from the same place.
-func (d departure) isNewer(older departure) bool {
-	return older.from == d.from && d.from.Same(older.trigger, d.trigger)
+// isNewer reports whether older is an older trigger of the same place.
+func (d removedTrigger) isNewer(older removedTrigger) bool {
+	return older.target == d.target && d.target.Same(older.trigger, d.trigger)
 }
 
-// isIn says whether any of these triggers is about the place that d is from.
-func (d departure) isIn(triggers []krm.Resource) bool {
-	return slices.ContainsFunc(triggers, func(other krm.Resource) bool { return d.from.Same(d.trigger, other) })
+// isIn reports whether any of these triggers names the place of d.
+func (d removedTrigger) isIn(triggers []krm.Resource) bool {
+	return slices.ContainsFunc(triggers, func(other krm.Resource) bool { return d.target.Same(d.trigger, other) })
 }
 
 func ofKind(pkg krm.Package, kind krm.GVK) []krm.Resource {
@@ -129,10 +132,11 @@ func ofKind(pkg krm.Package, kind krm.GVK) []krm.Resource {
 
 func isFinal(reason string) bool { return reason == reasonLeft }
 
-// leave does what former triggers say, and says what came of it: again is when
-// to go on.
-func (s *Scheduler) leave(ctx context.Context, site tko.Site) (again time.Duration, err error) {
-	p, err := s.departures(ctx, site)
+// cleanUp cleans up what was applied for removed triggers, and writes the result
+// into the condition CleanedUp. again is the time until it must be called again;
+// 0 if that isn't necessary.
+func (s *Scheduler) cleanUp(ctx context.Context, site tko.Site) (again time.Duration, err error) {
+	p, err := s.findRemovals(ctx, site)
 	if err != nil {
 		return 0, err
 	}
@@ -146,7 +150,7 @@ func (s *Scheduler) leave(ctx context.Context, site tko.Site) (again time.Durati
 		}
 	}
 	for _, d := range p.all {
-		v, later, err := d.from.Leave(ctx, d.trigger, d.now, site)
+		v, later, err := d.target.Leave(ctx, d.trigger, d.now, site)
 		if err != nil {
 			return 0, err
 		}
@@ -162,7 +166,7 @@ func (s *Scheduler) leave(ctx context.Context, site tko.Site) (again time.Durati
 	}
 	observed := site.Stamp.Revision
 	if worst.Status == tko.ConditionFalse {
-		observed = p.since // from where to go on, also when a later revision brings it back
+		observed = p.since // where the next reconciliation begins, also if a later revision adds the trigger again
 	}
 	if was != nil && was.Status == worst.Status && was.Reason == worst.Reason && was.Message == worst.Message && was.ObservedRevision == observed {
 		return again, nil
@@ -172,8 +176,8 @@ func (s *Scheduler) leave(ctx context.Context, site tko.Site) (again time.Durati
 	}}})
 }
 
-// rankOf puts what isn't finished before what was left, and that before what is
-// gone.
+// rankOf orders outcomes: unfinished ones are above orphaned objects, and those
+// above completed removals.
 func rankOf(v report.Outcome, unfinished bool) int {
 	switch {
 	case v.Status == "":

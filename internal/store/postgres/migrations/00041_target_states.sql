@@ -1,0 +1,18 @@
+-- +goose Up
+
+-- The states that targets of the meta-scheduler save for sites.
+CREATE TABLE target_state (
+    site TEXT COLLATE "C" NOT NULL,
+    name TEXT COLLATE "C" NOT NULL, -- of the resource of the site's package
+    version BIGINT NOT NULL, -- counts the saves
+    updated BIGINT NOT NULL,
+    state BYTEA NOT NULL, -- the target's own
+    PRIMARY KEY (site, name)
+);
+
+-- They were sources with the names "site:SITE:NAME". A site's ID may contain
+-- colons, a name may not: rtrim leaves what ends with the last colon.
+INSERT INTO target_state (site, name, version, updated, state)
+SELECT substr(prefix, 6, length(prefix) - 6), substr(name, length(prefix) + 1), version, updated, state
+FROM (SELECT rtrim(name, replace(name, ':', '')) AS prefix, name, version, updated, state FROM source WHERE substr(name, 1, 5) = 'site:' AND name LIKE 'site:_%:_%') s;
+DELETE FROM source WHERE substr(name, 1, 5) = 'site:' AND name LIKE 'site:_%:_%';

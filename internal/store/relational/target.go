@@ -1,0 +1,72 @@
+package relational
+
+import (
+	"context"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// TargetState returns the state that a target saved for a site.
+func (s *Store) TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error) {
+	state := tko.TargetState{Site: site, Name: name}
+	if checkTexts("site", string(site), "name", name) != nil {
+		return tko.TargetState{}, errNoTargetState(site, name)
+	}
+	err := s.run(ctx, Statement{
+		SQL:  "SELECT version, updated, state FROM target_state WHERE site = $1 AND name = $2",
+		Args: []any{string(site), name},
+		Scan: func(from Row) error {
+			var updated int64
+			err := from.Scan(&state.Version, &updated, &state.State)
+			state.Updated = moment(updated).In(time.UTC)
+			return err
+		},
+	})
+	if err != nil {
+		return tko.TargetState{}, fault("read the state of a target", err)
+	}
+	if state.Version == 0 {
+		return tko.TargetState{}, errNoTargetState(site, name)
+	}
+	return state, nil
+}
+
+func errNoTargetState(site tko.SiteID, name string) error {
+	return tko.Errorf(tko.ErrNotFound, "state of target %q of site %q: not found", name, site)
+}
+
+// SaveTargetState writes the state of a target.
+func (s *Store) SaveTargetState(ctx context.Context, state tko.TargetState, claim tko.WorkItem) (version int64, err error) {
+	if err := checkTexts("site", string(state.Site), "name", state.Name); err != nil {
+		return 0, err
+	}
+	if err := checkItem(claim); err != nil {
+		return 0, err
+	}
+	data := state.State
+	if data == nil {
+		data = []byte{}
+	}
+	err = s.write(ctx, func(tx Tx) ([]Statement, error) {
+		if err := holdClaim(ctx, tx, claim); err != nil {
+			return nil, err
+		}
+		version = 1
+		err := tx.Run(ctx, Statement{
+			SQL:  "SELECT version FROM target_state WHERE site = $1 AND name = $2",
+			Args: []any{string(state.Site), state.Name},
+			Scan: func(from Row) error {
+				err := from.Scan(&version)
+				version++
+				return err
+			},
+		})
+		return []Statement{{
+			SQL: "INSERT INTO target_state (site, name, version, updated, state) VALUES ($1, $2, $3, {now}, $4) " +
+				"ON CONFLICT (site, name) DO UPDATE SET version = excluded.version, updated = excluded.updated, state = excluded.state",
+			Args: []any{string(state.Site), state.Name, version, data},
+		}}, err
+	})
+	return version, fault("save the state of a target", err)
+}
