@@ -136,14 +136,14 @@ func inputsOf(pkg krm.Package, placement krm.Resource) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// items is a list in a resource; empty if it is none.
+// items returns a list in a resource; empty if it is none.
 func items(r krm.Resource, path ...string) []any {
 	value, _ := r.Get(path...)
 	list, _ := value.([]any)
 	return list
 }
 
-// only is a resource with nothing but its identity and some fields.
+// only returns a resource with its identity and some of its fields.
 func only(r krm.Resource, fields ...string) krm.Resource {
 	out := krm.Resource{"apiVersion": r["apiVersion"], "kind": r["kind"], "metadata": map[string]any{"name": r.Identity().Name}}
 	clone := r.Clone()

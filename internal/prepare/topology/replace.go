@@ -59,7 +59,7 @@ func madeBy(child tko.Deployment) (prefix, origin string, ok bool) {
 	return origin[:end], origin, end > len(originStart)
 }
 
-// maxOrdinal is how many equal entries a placement is expected to have, at most.
+// maxOrdinal is the maximum number of equal entries that slotOf recognizes.
 const maxOrdinal = 8
 
 // slotOf returns the name of the Template resource that a child was created for, one

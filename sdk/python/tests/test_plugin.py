@@ -57,7 +57,10 @@ def test_request_has_target_host_and_package(request_document: dict[str, Any]) -
         (lambda d: d["deploymentPackage"].clear(), 'x.plugin.nephio.org/v1 X "x" is not in the package'),
         (lambda d: d.update(deploymentPackage="x"), "deploymentPackage is not a list of resources"),
         (lambda d: d.update(deploymentPackage=[1]), "deploymentPackage is not a list of resources"),
-        (lambda d: d.pop("deploymentPackage"), "this plugin can't validate: register it as what it is"),
+        (
+            lambda d: d.pop("deploymentPackage"),
+            "this plugin can't validate: register it with the type of its functions",
+        ),
         (
             lambda d: d.update(grpc={"port": "x"}, deploymentPackage=None),
             "deploymentPackage is not a list of resources",

@@ -117,7 +117,7 @@ class Plugin:
             raise Error("the request is not a map")
         if "deploymentPackage" in document:
             if self.prepare is None:
-                raise Error("this plugin can't prepare: register it as what it is")
+                raise Error("this plugin can't prepare: register it with the type of its functions")
             request = PrepareRequest(
                 **_common(document, "deploymentPackage"), deployment_id=str(document.get("deploymentId") or "")
             )
@@ -127,7 +127,7 @@ class Plugin:
             return {"prepared": True, "package": request.package.package} if prepared else {"prepared": False}
         if "sitePackage" in document:
             if self.schedule is None:
-                raise Error("this plugin can't schedule: register it as what it is")
+                raise Error("this plugin can't schedule: register it with the type of its functions")
             packages = document.get("deployments") or {}
             self.schedule(
                 ScheduleRequest(
@@ -138,7 +138,7 @@ class Plugin:
             )
             return {}
         if self.validate is None:
-            raise Error("this plugin can't validate: register it as what it is")
+            raise Error("this plugin can't validate: register it with the type of its functions")
         self.validate(ValidateRequest(**_common(document, "package"), complete=bool(document.get("complete"))))
         return {}
 
@@ -169,14 +169,14 @@ def run(*, validate: Validate | None = None, prepare: Prepare | None = None, sch
     stderr.
     """
     plugin = Plugin(validate=validate, prepare=prepare, schedule=schedule)
-    with _streams() as (requests, answers):
+    with _streams() as (requests, responses):
         if os.environ.get("TKO_PERSISTENT"):
-            _serve(plugin, requests, answers)
+            _serve(plugin, requests, responses)
             return
         from ._encoding import dump_yaml, load_yaml
 
         answer = plugin.answer(load_yaml(requests.read()))
-        answers.write(dump_yaml(answer).encode() if answers.isatty() else _encode(answer) + b"\n")
+        responses.write(dump_yaml(answer).encode() if responses.isatty() else _encode(answer) + b"\n")
 
 
 @contextlib.contextmanager
@@ -184,19 +184,19 @@ def _streams() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Reserves stdin and stdout: a print, or a program that a plugin runs, can't disturb them."""
     sys.stdout.flush()
     # Child processes don't inherit the descriptors. Meanwhile, stdin is empty and stdout is stderr.
-    with open(os.dup(0), "rb") as requests, open(os.dup(1), "wb") as answers, open(os.devnull, "rb") as nothing:
+    with open(os.dup(0), "rb") as requests, open(os.dup(1), "wb") as responses, open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
         os.dup2(2, 1)
         try:
-            yield requests, answers
+            yield requests, responses
         finally:
             sys.stdout.flush()
-            answers.flush()
+            responses.flush()
             os.dup2(requests.fileno(), 0)
-            os.dup2(answers.fileno(), 1)
+            os.dup2(responses.fileno(), 1)
 
 
-def _serve(plugin: Plugin, requests: IO[bytes], answers: IO[bytes]) -> None:
+def _serve(plugin: Plugin, requests: IO[bytes], responses: IO[bytes]) -> None:
     """Serves requests until stdin ends. See docs/plugins.md for the frames."""
     while header := requests.readline(100):
         word, number, size = (header.split() + [b"", b"", b""])[:3]
@@ -207,9 +207,9 @@ def _serve(plugin: Plugin, requests: IO[bytes], answers: IO[bytes]) -> None:
             return
         text = _encode(_answer(plugin, data))
         sys.stdout.flush()
-        answers.write(b"tko-response %s %d\n" % (number, len(text)))
-        answers.write(text)
-        answers.flush()
+        responses.write(b"tko-response %s %d\n" % (number, len(text)))
+        responses.write(text)
+        responses.flush()
 
 
 def _answer(plugin: Plugin, data: bytes) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _answer(plugin: Plugin | Sequence[str], request: dict[str, Any]) -> dict[str
         raise GoldenError(f"the plugin ended with {done.returncode}: {done.stderr.strip()}")
     answer = load_yaml(done.stdout)
     if not isinstance(answer, dict):
-        raise GoldenError(f"the plugin's answer is not a map: {done.stdout[:1000]!r}")
+        raise GoldenError(f"the plugin's response is not a map: {done.stdout[:1000]!r}")
     return answer
 
 
