@@ -93,7 +93,7 @@ func RunOlder(t *testing.T, older Older) {
 }
 
 // RunOlderTargetStates checks that a store takes over the states of targets from
-// the schema 37, in which they were sources with the names "site:SITE:NAME", and
+// the schema 40, in which they were sources with the names "site:SITE:NAME", and
 // that sources stay.
 func RunOlderTargetStates(t *testing.T, older Older) {
 	t.Helper()
@@ -110,7 +110,7 @@ func RunOlderTargetStates(t *testing.T, older Older) {
 		fmt.Sprintf(insert, "site:lagos:main", "first"),
 		fmt.Sprintf(insert, "site:edge/cu:v1:site:main", "second"),
 		"DROP TABLE target_state",
-		"DELETE FROM goose_db_version WHERE version_id > 37",
+		"DELETE FROM goose_db_version WHERE version_id > 40",
 	} {
 		older.Run(t, statement)
 	}
