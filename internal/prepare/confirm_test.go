@@ -9,9 +9,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/prepare"
 )
 
-// A placement that may delete a child doesn't delete the very many that are
-// below it: the data controller refuses, and the deployment says so.
-func TestPlacementsSayThatADeletionMustBeConfirmed(t *testing.T) {
+// The data controller refuses to delete a child with very many descendants. The
+// deployment reports that.
+func TestPlacementReportsDeletionThatMustBeConfirmed(t *testing.T) {
 	m, p, id := placedAt(t, "update: Apply, budget: {delete: 5}", "north-1", "north-2")
 	refused := true
 	m.beforeEach = func(call string) error {
@@ -21,7 +21,7 @@ func TestPlacementsSayThatADeletionMustBeConfirmed(t *testing.T) {
 		return nil
 	}
 	delete(m.sites, "north-1")
-	look(t, p, id)
+	reconcile(t, p, id)
 	if got := m.children(id); len(got) != 2 {
 		t.Errorf("the children are %v", got)
 	}
@@ -32,7 +32,7 @@ func TestPlacementsSayThatADeletionMustBeConfirmed(t *testing.T) {
 		}
 	}
 	refused = false
-	look(t, prepare.New(m, runner{}, prepare.Options{}), id) // another one doesn't wait for the next review
+	reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id) // a new preparer doesn't wait for the next review
 	if got := m.children(id); !slices.Equal(got, at("north-2")) || !strings.HasPrefix(m.condition(id, tko.ConditionPlaced), "True") {
 		t.Errorf("once it may, the children are %v, and it says %s", got, m.condition(id, tko.ConditionPlaced))
 	}

@@ -12,27 +12,27 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The reasons of the Prepared and Approved conditions, beside those of package
-// topology.
+// The reasons of the Prepared and Approved conditions, in addition to those of
+// package topology.
 const (
-	ReasonPrepared          = "Prepared"          // everything is
-	ReasonWaiting           = "Waiting"           // a resource will be prepared later
+	ReasonPrepared          = "Prepared"          // all resources are prepared
+	ReasonWaiting           = "Waiting"           // a resource can only be prepared later
 	ReasonInvalid           = "Invalid"           // the package is not completely valid
-	ReasonPluginFailed      = "PluginFailed"      // a plugin failed, or answered what can't be stored
-	ReasonTooManyIterations = "TooManyIterations" // preparing goes on for ever
+	ReasonPluginFailed      = "PluginFailed"      // a plugin failed, or returned what can't be stored
+	ReasonTooManyIterations = "TooManyIterations" // the preparation doesn't end
 	ReasonTOSCAFailed       = "TOSCAFailed"       // a service template can't be read or compiled
-	ReasonApproved          = "Approved"          // by itself or before
-	ReasonNotApproved       = "WaitsForApproval"  // somebody must approve it
+	ReasonApproved          = "Approved"          // automatically or before
+	ReasonNotApproved       = "WaitsForApproval"  // a user must approve it
 )
 
-// maxMessage bounds the message of a condition, below what Kubernetes takes.
+// maxMessage bounds the message of a condition, in bytes, below Kubernetes' limit.
 const maxMessage = 30 * 1024
 
 // maxReason bounds the reason of a revision, in bytes, below what the data
 // controller accepts.
 const maxReason = 1000
 
-// preparable says whether a resource is to be prepared in this deployment.
+// preparable reports whether a resource is to be prepared in this deployment.
 func (t triggerMap) preparable(r krm.Resource) bool {
 	if r.IsPrepared() {
 		return false
@@ -44,7 +44,7 @@ func (t triggerMap) preparable(r krm.Resource) bool {
 	return topology.Prepares(gvk) || len(t[gvk]) > 0
 }
 
-// tasks are the resources of a package that are preparable, in its order.
+// tasks returns the preparable resources of a package, in its order.
 func (t triggerMap) tasks(pkg krm.Package) []krm.Identity {
 	var ids []krm.Identity
 	for _, r := range pkg {
@@ -55,8 +55,8 @@ func (t triggerMap) tasks(pkg krm.Package) []krm.Identity {
 	return ids
 }
 
-// builtIn says whether a kind is prepared by TKO itself. TOSCA is not, if a
-// plugin is registered for it.
+// builtIn reports whether TKO itself prepares a kind. TKO doesn't prepare TOSCA if
+// a plugin is registered for it.
 func (t triggerMap) builtIn(gvk krm.GVK) bool {
 	if gvk == topology.TOSCAGVK && len(t[gvk]) > 0 {
 		return false
@@ -64,8 +64,8 @@ func (t triggerMap) builtIn(gvk krm.GVK) bool {
 	return topology.Prepares(gvk)
 }
 
-// stalled says whether looking at a deployment again would only repeat an
-// endless loop: neither it nor the plugins have changed since.
+// stalled reports whether another reconciliation of a deployment would only repeat
+// an endless loop, because neither the deployment nor its plugins have changed since.
 func stalled(d tko.Deployment, plugins triggerMap) (message string, ok bool) {
 	for _, c := range d.Stamp.Conditions {
 		if c.Type != tko.ConditionPrepared || c.Reason != ReasonTooManyIterations || c.ObservedRevision != d.Stamp.Revision {
@@ -84,8 +84,8 @@ func stalled(d tko.Deployment, plugins triggerMap) (message string, ok bool) {
 	return "", false
 }
 
-// finished is a package whose resources are all prepared: its Deployment
-// resource says so, and is approved if it may be.
+// finished returns a package whose resources are all prepared with its Deployment
+// resource marked prepared and, unless it needs a user's approval, approved.
 func finished(d tko.Deployment, pkg krm.Package, manual bool) (out krm.Package, approved bool, err error) {
 	resource, err := pkg.Deployment()
 	if err != nil {
@@ -115,9 +115,9 @@ func finished(d tko.Deployment, pkg krm.Package, manual bool) (out krm.Package, 
 	return replace(pkg, resource), approved, nil
 }
 
-// unfinished is a package that a plugin made of another one, with its
-// Deployment resource not marked prepared; if the plugin left that out, it is
-// there as it was, with what it says about approval.
+// unfinished returns a plugin's output with its Deployment resource not marked
+// prepared; marked reports whether the plugin had marked it. If the plugin left the
+// resource out, the one of the input is added, with its approval policy.
 func unfinished(before, pkg krm.Package) (out krm.Package, marked bool, err error) {
 	resource, err := pkg.Deployment()
 	if err != nil {
@@ -138,7 +138,7 @@ func unfinished(before, pkg krm.Package) (out krm.Package, marked bool, err erro
 	return replace(pkg, resource), true, nil
 }
 
-// replace answers a package with one resource replaced by another one of its
+// replace returns a copy of a package with resource in place of the one of the same
 // identity.
 func replace(pkg krm.Package, resource krm.Resource) krm.Package {
 	out := append(krm.Package(nil), pkg...)
@@ -146,8 +146,8 @@ func replace(pkg krm.Package, resource krm.Resource) krm.Package {
 	return out
 }
 
-// conditionsOfFinished are the conditions of a deployment that is prepared. An
-// approval that was withdrawn still says so: its site keeps what was approved.
+// conditionsOfFinished returns the conditions of a prepared deployment. A withdrawn
+// approval stays reported, because the site keeps what was approved.
 func conditionsOfFinished(current []tko.Condition, revision int64, approved bool) []tko.Condition {
 	prepared := tko.Condition{
 		Type: tko.ConditionPrepared, Status: tko.ConditionTrue, Reason: ReasonPrepared,
@@ -161,7 +161,7 @@ func conditionsOfFinished(current []tko.Condition, revision int64, approved bool
 	}
 	if !approved {
 		approval.Status, approval.Reason = tko.ConditionFalse, ReasonNotApproved
-		approval.Message = "somebody must approve it"
+		approval.Message = "a user must approve it"
 	}
 	return []tko.Condition{prepared, approval}
 }
@@ -170,8 +170,9 @@ func isWithdrawn(c tko.Condition) bool {
 	return c.Type == tko.ConditionApproved && c.Reason == tko.ReasonApprovalWithdrawn
 }
 
-// unprepared is the condition of a deployment that isn't prepared, and why.
-// It says when it is tried again, if that is known.
+// unprepared returns the Prepared condition of a deployment that isn't prepared:
+// its problems, the attempt and, if known, the time of the next one. attempt counts
+// the failures before.
 func unprepared(revision int64, problems []problem, attempt int, next time.Time) tko.Condition {
 	const most = 10
 	var lines []string
@@ -196,10 +197,10 @@ func unprepared(revision int64, problems []problem, attempt int, next time.Time)
 	return c
 }
 
-// bounded is a message of at most the length that conditions take.
+// bounded returns a message of at most maxMessage bytes and an ellipsis.
 func bounded(message string) string { return shortened(message, maxMessage) }
 
-// shortened is a text of at most limit bytes, and an ellipsis if it was longer.
+// shortened returns text, or its first limit bytes and an ellipsis.
 func shortened(text string, limit int) string {
 	if len(text) > limit {
 		text = strings.ToValidUTF8(text[:limit], "") + "…"
@@ -207,9 +208,8 @@ func shortened(text string, limit int) string {
 	return text
 }
 
-// news says whether a condition says something that the deployment doesn't say
-// already.
-func news(conditions []tko.Condition, c tko.Condition) bool {
+// differs reports whether a condition differs from the current one of its type.
+func differs(conditions []tko.Condition, c tko.Condition) bool {
 	for _, old := range conditions {
 		if old.Type == c.Type {
 			return old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message || old.ObservedRevision != c.ObservedRevision ||
@@ -219,8 +219,8 @@ func news(conditions []tko.Condition, c tko.Condition) bool {
 	return true
 }
 
-// retryWaiting is when to look again at what waits: the longer it has waited,
-// the less often.
+// retryWaiting returns the time until the next reconciliation of a deployment that
+// waits: a quarter of the time for which the condition has had its status.
 func retryWaiting(conditions []tko.Condition, typ, reason string, now time.Time) time.Duration {
 	for _, c := range conditions {
 		if c.Type == typ && c.Reason == reason {
@@ -230,13 +230,14 @@ func retryWaiting(conditions []tko.Condition, typ, reason string, now time.Time)
 	return minRetryWait
 }
 
-// backoff is how long failed work waits: twice as long with every failure.
+// backoff returns how long failed work waits: twice as long after each failure.
 func (p *Preparer) backoff(attempt int) time.Duration {
 	wait := min(p.options.Backoff<<min(attempt, 12), p.options.MaxBackoff)
 	return wait - rand.N(wait/4+1) //nolint:gosec // jitter is no secret
 }
 
-// retryStalled is when to look again although only a change will help.
+// retryStalled returns the time until the next reconciliation where only a change
+// helps.
 func retryStalled(attempt int) time.Duration {
 	return min(minRetryStall<<min(attempt, 10), maxRetryStall)
 }

@@ -1,13 +1,13 @@
 // Package prepare is the preparer: the controller that takes deployments from
-// unprepared to prepared. It has every resource prepared that asks for it, by
-// what is built in (package topology) or by plugins, again and again until
-// nothing is left to prepare, and then marks the deployment prepared and, if it
-// may, approved.
+// unprepared to prepared. It prepares the resources of a package, with package
+// topology or with plugins, in iterations until none is left to prepare. Then it
+// marks the deployment prepared and, if the deployment permits it, approved.
 //
-// It keeps nothing of its own: what it knows is in the deployments, so that any
-// number of preparers share the work, and one that dies loses nothing but time.
-// It does not validate: the data controller refuses what is invalid.
+// The preparer has no state of its own: all state is in the deployments. Any
+// number of preparers share the work, and the work of one that is killed is
+// repeated by another. The package does not validate: the data controller refuses
+// invalid packages.
 //
-// Start reading at [Preparer.Run], then look.go; what is decided without asking
-// anybody is in decide.go.
+// Start reading at [Preparer.Run], then reconcile.go. Pure decisions are in
+// decide.go.
 package prepare

@@ -11,24 +11,23 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The reasons of the Handled and Matched conditions, beside those of package
-// topology.
+// The reasons of the Handled and Matched conditions, in addition to those of
+// package topology.
 const (
-	ReasonNoPlugin    = "NoPlugin"    // no plugin is for a resource
+	ReasonNoPlugin    = "NoPlugin"    // no plugin is registered for a resource
 	ReasonNotPrepared = "NotPrepared" // a plugin for a resource was registered too late
-	ReasonHandled     = "Handled"     // plugins are for all of them
+	ReasonHandled     = "Handled"     // plugins are registered for all of them
 	ReasonMatched     = "Matched"     // each selector matches something
 )
 
-// pluginGroups is how the groups of plugins' resources end.
+// pluginGroups is the suffix of the groups of plugins' resources.
 const pluginGroups = ".plugin.nephio.org"
 
-// targetGroups are those of the targets that are built into the meta-scheduler.
+// targetGroups are the groups of the targets that are built into the meta-scheduler.
 var targetGroups = []string{"git.plugin.nephio.org", "kubernetes.plugin.nephio.org", "osm.plugin.nephio.org"}
 
-// effects are the conditions that say which parts of a prepared package have no
-// effect. One that says nothing new to a user, because all is well and was, is
-// left out.
+// effects returns the conditions that report which parts of a prepared package have
+// no effect. It leaves out a condition that is True and was never reported.
 func (p *Preparer) effects(ctx context.Context, conditions []tko.Condition, pkg krm.Package, placements []krm.Identity) ([]tko.Condition, error) {
 	handled, err := p.handled(ctx, pkg)
 	if err != nil {
@@ -47,8 +46,9 @@ func (p *Preparer) effects(ctx context.Context, conditions []tko.Condition, pkg 
 	}), nil
 }
 
-// handled says whether plugins are registered for all resources that are for
-// plugins. Another resource of a plugin's group may be its configuration.
+// handled returns the Handled condition: whether plugins are registered for all
+// resources that are for plugins. A resource in the group of a registered plugin's
+// trigger counts as handled, because it may be the plugin's configuration.
 func (p *Preparer) handled(ctx context.Context, pkg krm.Package) (tko.Condition, error) {
 	c := tko.Condition{Type: tko.ConditionHandled, Status: tko.ConditionTrue, Reason: ReasonHandled, Message: "a plugin is registered for each resource that is for one"}
 	open := map[string][]krm.Identity{} // by group
@@ -78,7 +78,7 @@ func (p *Preparer) handled(ctx context.Context, pkg krm.Package) (tko.Condition,
 			delete(open, trigger.Group)
 		}
 	}
-	for _, r := range pkg { // in their order
+	for _, r := range pkg { // in the order of the package
 		if slices.Contains(open[r.GVK().Group], r.Identity()) {
 			names = append(names, r.Identity().String())
 		}
@@ -90,13 +90,14 @@ func (p *Preparer) handled(ctx context.Context, pkg krm.Package) (tko.Condition,
 	}
 	if len(names) > 0 {
 		c.Status, c.Reason = tko.ConditionFalse, ReasonNoPlugin
-		c.Message = bounded(fmt.Sprintf("no plugin is registered for %s, so nothing was done for it: check its apiVersion and kind, or register a plugin, and take the annotation %s off the Deployment resource",
+		c.Message = bounded(fmt.Sprintf("no plugin is registered for %s, so it was not processed: check its apiVersion and kind, or register a plugin, and take the annotation %s off the Deployment resource",
 			strings.Join(names, ", "), krm.AnnotationPrepared))
 	}
 	return c, nil
 }
 
-// matched says whether all that placements select is there.
+// matched returns the Matched condition: whether each selector of placements matches
+// a site.
 func (p *Preparer) matched(ctx context.Context, pkg krm.Package, placements []krm.Identity) (tko.Condition, error) {
 	c := tko.Condition{Type: tko.ConditionMatched, Status: tko.ConditionTrue, Reason: ReasonMatched, Message: "each selector matches a site"}
 	empty, err := (&topology.Preparer{Client: p.client}).Unmatched(ctx, pkg, placements)
@@ -109,23 +110,23 @@ func (p *Preparer) matched(ctx context.Context, pkg krm.Package, placements []kr
 	return c, nil
 }
 
-// reconsider updates the conditions of a prepared deployment of which a part had
-// no effect. Its work stays in the queue as long as one has none, so that new
-// plugins and sites stir it up.
-func (p *Preparer) reconsider(ctx context.Context, d tko.Deployment) (lacking bool, err error) {
+// updateEffects updates the conditions of a prepared deployment of which a part had
+// no effect. As long as a part has none (lacking), the deployment's work stays in the
+// queue, so that new plugins and sites make it due.
+func (p *Preparer) updateEffects(ctx context.Context, d tko.Deployment) (lacking bool, err error) {
 	lacks := func(all []tko.Condition) bool {
 		return slices.ContainsFunc(all, func(c tko.Condition) bool {
 			return (c.Type == tko.ConditionHandled || c.Type == tko.ConditionMatched) && c.Status == tko.ConditionFalse
 		})
 	}
-	living := topology.Living(d.Package)
-	if !lacks(d.Stamp.Conditions) && len(living) == 0 {
+	updating := topology.Updating(d.Package)
+	if !lacks(d.Stamp.Conditions) && len(updating) == 0 {
 		return false, nil
 	}
-	if len(living) == 0 {
-		living = nil // those that are evaluated once stay as they were
+	if len(updating) == 0 {
+		updating = nil // the condition of placements that are evaluated once stays
 	}
-	conditions, err := p.effects(ctx, d.Stamp.Conditions, d.Package, living)
+	conditions, err := p.effects(ctx, d.Stamp.Conditions, d.Package, updating)
 	if err != nil {
 		return false, err
 	}
@@ -147,7 +148,7 @@ func (p *Preparer) reconsider(ctx context.Context, d tko.Deployment) (lacking bo
 	return lacking, nil
 }
 
-// placementsOf are the placements of a package that were prepared here.
+// placementsOf returns the prepared placements of a package.
 func placementsOf(pkg krm.Package) []krm.Identity {
 	ids := []krm.Identity{}
 	for _, r := range pkg {

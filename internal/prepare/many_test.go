@@ -13,9 +13,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/prepare"
 )
 
-// TestManySites places a template at 10,000 sites. The calls that create
-// children break off again and again, some before they did it and some after.
-func TestManySites(t *testing.T) {
+// TestPlacementAtManySitesSurvivesInterruptions places a template at 10,000
+// sites. Calls that create children fail repeatedly, some before they take effect and
+// some after.
+func TestPlacementAtManySitesSurvivesInterruptions(t *testing.T) {
 	const sites = 10_000
 	m := newMemory()
 	m.templates["leaf"] = pkg(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: leaf}}`)
@@ -25,7 +26,7 @@ func TestManySites(t *testing.T) {
 		m.sites[tko.SiteID(site)] = nil
 		want = append(want, "leaf at "+site)
 	}
-	id := m.deploy(t, living("update: Once"))
+	id := m.deploy(t, updating("update: Once"))
 	var calls atomic.Int64
 	broken := errors.New("the connection broke")
 	m.beforeEach = func(call string) error {
@@ -43,31 +44,31 @@ func TestManySites(t *testing.T) {
 		}
 		return nil
 	}
-	looks := 0
-	for ; !m.get(id).Prepared; looks++ {
-		if looks == 100 {
+	rounds := 0
+	for ; !m.get(id).Prepared; rounds++ {
+		if rounds == 100 {
 			t.Fatalf("not prepared: %s", m.condition(id, tko.ConditionPrepared))
 		}
-		look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+		reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 	}
 	if diff := cmp.Diff(want, m.children(id)); diff != "" {
-		t.Errorf("after %d looks: %s", looks, diff)
+		t.Errorf("after %d reconciliations: %s", rounds, diff)
 	}
-	if most := slices.Max(m.batches); most > 1000 || looks < 2 {
-		t.Errorf("%d looks, and a batch of %d children", looks, most)
+	if most := slices.Max(m.batches); most > 1000 || rounds < 2 {
+		t.Errorf("%d reconciliations, and a batch of %d children", rounds, most)
 	}
 }
 
-// TestSitesAreReadCompletely breaks the list of sites off: what came until then
-// is not the selection.
-func TestSitesAreReadCompletely(t *testing.T) {
+// TestPartialListOfSitesIsNoSelection breaks the list of sites off. The part before
+// is not used as the selection.
+func TestPartialListOfSitesIsNoSelection(t *testing.T) {
 	m, _, id := placedAt(t, "update: Apply, budget: {delete: 100}", "north-1", "north-2", "north-3")
 	m.siteFails = 2
-	other := m.deploy(t, living("update: Once"))
+	other := m.deploy(t, updating("update: Once"))
 	p := prepare.New(m, runner{}, prepare.Options{})
 	for _, d := range []tko.DeploymentID{id, other} {
-		if r := look(t, p, d); r.Outcome != tko.WorkFailed || r.Err == nil {
-			t.Errorf("%+v", r)
+		if r := reconcile(t, p, d); r.Outcome != tko.WorkFailed || r.Err == nil {
+			t.Errorf("result %+v: want failed work with an error", r)
 		}
 	}
 	if got := m.children(id); len(got) != 3 {
@@ -77,7 +78,7 @@ func TestSitesAreReadCompletely(t *testing.T) {
 		t.Errorf("placed at a part of the sites: %v", got)
 	}
 	m.siteFails = 0
-	look(t, p, other)
+	reconcile(t, p, other)
 	if got := m.children(other); len(got) != 3 {
 		t.Errorf("placed at %v", got)
 	}

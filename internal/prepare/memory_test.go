@@ -16,9 +16,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A memory is a data controller that keeps the promises that the preparer
-// builds on, in memory: compare and set, origins, the Deployment resource in
-// step with the record, conditions. Its hooks make things go wrong.
+// A memory is a data controller in memory with the properties that the preparer
+// relies on: compare and set, origins, Deployment resources that match the records,
+// conditions. Its hooks inject failures.
 type memory struct {
 	mu          sync.Mutex
 	position    int64
@@ -29,15 +29,15 @@ type memory struct {
 	plugins     []tko.Plugin
 
 	made       int
-	siteFails  int // if not 0, lists of sites break after so many
+	siteFails  int // lists of sites fail after this number of sites, if not 0
 	batches    []int
 	commits    int
 	whys       []string                // of the commits
 	steps      [][]tko.PreparationStep // of the commits
 	statuses   int
 	lists      int
-	beforeEach func(call string) error // every write; an error is answered instead
-	afterEach  func(call string) error // the write was made, the answer is lost
+	beforeEach func(call string) error // called before every write; its error is returned instead
+	afterEach  func(call string) error // called after every write; its error is returned as if the response were lost
 	validate   func(krm.Package, bool) error
 }
 
@@ -203,8 +203,8 @@ func (m *memory) Deployments(_ context.Context, sel tko.DeploymentSelect, _ tko.
 	}
 }
 
-// takePlace does what the data controller does when a deployment that replaces
-// others becomes prepared and approved: in the same transaction.
+// takePlace replaces the deployments that a prepared and approved deployment
+// replaces, as the data controller does in the same transaction.
 func (m *memory) takePlace(d *tko.Deployment) {
 	if !d.Prepared || !d.Approved {
 		return
@@ -281,7 +281,7 @@ func (m *memory) Templates(_ context.Context, sel tko.TemplateSelect, _ tko.List
 	}
 }
 
-// Sites with metadata are those whose ID begins with the value of "region".
+// Sites matches metadata by the prefix of the ID: the value of "region".
 func (m *memory) Sites(_ context.Context, sel tko.SiteSelect, _ tko.ListOptions) iter.Seq2[tko.Site, error] {
 	return func(yield func(tko.Site, error) bool) {
 		m.mu.Lock()
@@ -340,7 +340,7 @@ func (m *memory) register(name string, kinds ...string) {
 	slices.SortFunc(m.plugins, func(a, b tko.Plugin) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// The queue: everything unprepared is due. One claim at a time is good for a key.
+// The queue: all unprepared deployments are due. A key has one claim at a time.
 
 func (m *memory) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, error) {
 	<-ctx.Done()
@@ -353,7 +353,7 @@ func (m *memory) RenewWork(_ context.Context, items []tko.WorkItem, _ time.Durat
 
 func (m *memory) FinishWork(context.Context, []tko.FinishedWork) error { return nil }
 
-// deploy makes an unprepared deployment of a package.
+// deploy creates an unprepared deployment of a package.
 func (m *memory) deploy(t *testing.T, yaml string) tko.DeploymentID {
 	t.Helper()
 	m.mu.Lock()
@@ -371,7 +371,7 @@ func (m *memory) get(id tko.DeploymentID) tko.Deployment {
 	return d
 }
 
-// condition is "status reason: message" of a deployment's condition.
+// condition returns a deployment's condition as "status reason: text".
 func (m *memory) condition(id tko.DeploymentID, typ string) string {
 	for _, c := range m.get(id).Stamp.Conditions {
 		if c.Type == typ {
@@ -381,7 +381,7 @@ func (m *memory) condition(id tko.DeploymentID, typ string) string {
 	return ""
 }
 
-// children are "template at site" of a deployment's children, sorted.
+// children returns a deployment's children as "template at site", sorted.
 func (m *memory) children(id tko.DeploymentID) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -418,7 +418,7 @@ func pkg(t *testing.T, yaml string) krm.Package {
 	return p
 }
 
-// A runner runs plugins that are functions, by name.
+// A runner maps names of plugins to functions.
 type runner map[string]func(target krm.Identity, pkg krm.Package) (bool, krm.Package, error)
 
 func (r runner) Prepare(_ context.Context, p tko.Plugin, target krm.Identity, _ tko.DeploymentID, in krm.Package, notes ...func(string)) (prepared bool, out krm.Package, err error) {
@@ -428,7 +428,7 @@ func (r runner) Prepare(_ context.Context, p tko.Plugin, target krm.Identity, _ 
 	return r[p.Name](target, in.Clone())
 }
 
-// marks is a plugin that does nothing but mark the resource.
+// marks is a plugin that only marks the resource prepared.
 func marks(target krm.Identity, p krm.Package) (bool, krm.Package, error) {
 	p.Find(target).SetPrepared()
 	return true, p, nil

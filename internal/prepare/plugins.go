@@ -9,36 +9,35 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// pluginsTTL bounds how long a plugin that was registered later than the newest
-// change of a deployment may go unnoticed. It must be less than the time after
-// which the data controller stirs up the work because of the plugin.
+// pluginsTTL bounds how long a plugin that was registered after the newest change
+// of a deployment may go unnoticed. It must be less than the time after which the
+// data controller makes the work due because of the plugin.
 const pluginsTTL = 100 * time.Millisecond
 
-// A triggerMap holds the prepare plugins of each kind of resource, by name.
+// A triggerMap maps kinds of resources to their prepare plugins, sorted by name.
 type triggerMap map[krm.GVK][]tko.Plugin
 
-// A pluginList is a copy of the prepare plugins that all looks share. What it
-// promises: a plugin that was registered before the newest change of a
-// deployment is there when the deployment is looked at.
+// A pluginList caches the prepare plugins for all reconciliations. A reconciliation
+// sees each plugin that was registered before the newest change of its deployment.
 type pluginList struct {
 	client Plugins
 
-	turn     chan struct{} // holds one while somebody reads or fetches
+	lock     chan struct{} // holds one element while a goroutine reads or fetches
 	triggers triggerMap
 	position int64     // the list has all changes up to it
 	fetched  time.Time // when fetching began
 }
 
 func newPluginList(client Plugins) *pluginList {
-	return &pluginList{client: client, turn: make(chan struct{}, 1)}
+	return &pluginList{client: client, lock: make(chan struct{}, 1)}
 }
 
-// get answers the plugins, with all changes up to a position. Who finds the
-// list too old fetches it, and those who come meanwhile wait.
+// get returns the plugins, with all changes up to position. If the list is too old,
+// it fetches the list, and concurrent callers wait.
 func (l *pluginList) get(ctx context.Context, position int64) (triggerMap, error) {
-	select { // no mutex: who waits for a slow data controller may be stopped
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
+	select { // no mutex: waiting for a slow data controller ends with the context
+	case l.lock <- struct{}{}:
+		defer func() { <-l.lock }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -48,7 +47,7 @@ func (l *pluginList) get(ctx context.Context, position int64) (triggerMap, error
 	fetched := time.Now()
 	about, err := l.client.About(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the newest position: %w", err)
+		return nil, fmt.Errorf("read the newest position: %w", err)
 	}
 	typ := tko.PluginPrepare
 	triggers := triggerMap{}

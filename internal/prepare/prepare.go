@@ -14,7 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Client is what the preparer needs of the data controller.
+// Client is the part of the data controller's API that the preparer needs.
 type Client interface {
 	work.Client
 	topology.Client
@@ -23,57 +23,57 @@ type Client interface {
 	Plugins
 }
 
-// Records are the deployments.
+// Records reads and writes deployments.
 type Records interface {
 	// Deployment returns a deployment as it was at a revision, or as it is
 	// (revision 0). It belongs to the caller.
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 	// CommitDeployment replaces a deployment's package if it is still at the
-	// revision and nobody holds a modification token; tko.ErrConflict and
+	// revision and no client holds a modification token; tko.ErrConflict and
 	// tko.ErrBusy otherwise.
 	CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (revision int64, err error)
 	// SetConditions sets conditions, each by its type.
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 }
 
-// Plugins are the plugins that are registered.
+// Plugins reads the registered plugins.
 type Plugins interface {
-	// About says, among others, the position of the newest change.
+	// About returns, among others, the position of the newest change.
 	About(ctx context.Context) (tko.About, error)
-	// Plugins answers the plugins that match, sorted by type and name.
+	// Plugins returns the plugins that match, sorted by type and name.
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
 }
 
 // A Runner runs prepare plugins.
 type Runner interface {
-	// Prepare has a plugin prepare the target resource of a package, which it
-	// leaves alone. If prepared, out is the package to be stored. An error names
-	// the plugin and the resource, and says why it failed. What users should read
-	// beside, such as warnings, notes are told.
+	// Prepare runs a plugin on the target resource of a package. It doesn't change
+	// pkg. If prepared, out is the package to be stored. An error names the plugin,
+	// the resource and the cause. Each of notes is called with each message of the
+	// plugin for users, such as a warning.
 	Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package, notes ...func(string)) (prepared bool, out krm.Package, err error)
 }
 
-// A TOSCA compiler makes topologies of service templates. See package tosca.
+// A TOSCA compiles service templates into topologies. See package tosca.
 type TOSCA interface {
-	// Resources answers the topology resources that the service template at a
-	// location stands for. tko.ErrInvalid and tko.ErrDenied say that it or the
-	// preparer must be changed.
+	// Resources returns the topology resources for the service template at a
+	// location. Errors: tko.ErrInvalid if the template must be changed,
+	// tko.ErrDenied if the preparer's configuration must be.
 	Resources(ctx context.Context, location string) (krm.Package, error)
 }
 
-// Options are what can be said about a preparer. The zero value works.
+// Options configure a preparer. The zero value works.
 type Options struct {
-	Worker        string        // who claims the work, for people who read along
+	Worker        string        // name of the claimant of work, for operators
 	Concurrency   int           // deployments at the same time; 8 if 0
-	Lease         time.Duration // of claims; 30 s if 0
-	Grace         time.Duration // how long running plugins may go on when Run stops; 5 s if 0
-	MaxIterations int           // rounds over a package in one look; 100 if 0
-	ReviewPause   time.Duration // between two evaluations of the placements of a deployment, at least; 5 s if 0
+	Lease         time.Duration // of a claim; 30 s if 0
+	Grace         time.Duration // how long plugins may run on when Run stops; 5 s if 0
+	MaxIterations int           // in one reconciliation; 100 if 0
+	ReviewPause   time.Duration // minimum time between two reviews of a deployment's placements; 5 s if 0
 	Backoff       time.Duration // after the first failure; 1 s if 0
-	MaxBackoff    time.Duration // at most, after many; 60 s if 0
-	TOSCA         TOSCA         // prepares TOSCA resources; they can't be if nil
-	ManualApprove bool          // whether a deployment that says Default waits for approval
-	Log           *slog.Logger  // nowhere if nil
+	MaxBackoff    time.Duration // maximum; 60 s if 0
+	TOSCA         TOSCA         // prepares TOSCA resources; if nil, they are refused
+	ManualApprove bool          // a deployment whose approval policy is Default needs an approval
+	Log           *slog.Logger  // discarded if nil
 }
 
 // A Preparer prepares deployments.
@@ -112,8 +112,8 @@ func New(data Client, runner Runner, options Options) *Preparer {
 	}
 }
 
-// Run prepares deployments until the context ends, and answers nil then: what
-// was running has been finished or given back.
+// Run prepares deployments until the context ends, and returns nil then: it has
+// finished or released its claims.
 func (p *Preparer) Run(ctx context.Context) error {
 	loop := work.Loop{
 		Client:      p.client,
@@ -129,15 +129,15 @@ func (p *Preparer) Run(ctx context.Context) error {
 }
 
 const (
-	retryMoved    = 200 * time.Millisecond // somebody else is writing the deployment
+	retryMoved    = 200 * time.Millisecond // another writer changes the deployment
 	minRetryWait  = time.Second            // a plugin, or another resource, isn't ready
 	maxRetryWait  = 30 * time.Second
-	minRetryStall = 5 * time.Second // only a change will help, and stirs the work up
+	minRetryStall = 5 * time.Second // only a change helps, and makes the work due
 	maxRetryStall = 10 * time.Minute
 )
 
-// Prepare looks at the deployment that an item names, and prepares it as far as
-// that goes now. Doing it twice is doing it once.
+// Prepare prepares the deployment that an item names as far as possible now. It is
+// idempotent.
 func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author})
 	id := tko.DeploymentID(item.Key)
@@ -147,13 +147,13 @@ func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 	}
 	result = resultOf(err)
 	if result.Outcome == tko.WorkFailed && ctx.Err() == nil {
-		// Nothing that its user could mend: so it isn't on the deployment.
+		// Users can't mend it, so it isn't reported on the deployment.
 		p.log.WarnContext(ctx, "can't prepare deployment", "deployment", id, "attempt", item.Attempt+1, "err", err)
 	}
 	return result
 }
 
-// prepare looks. The error is one of the data controller's.
+// prepare reconciles. It returns the errors of the data controller only.
 func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int) (work.Result, error) {
 	d, err := p.client.Deployment(ctx, id, 0)
 	switch {
@@ -171,15 +171,16 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int
 	if message, ok := stalled(d, plugins); ok {
 		return work.Result{Outcome: tko.WorkFailed, Err: errors.New(message), Retry: maxRetryStall}, nil
 	}
-	l := &look{p: p, d: d, plugins: plugins, attempt: attempt}
-	return l.run(ctx)
+	rc := &reconciliation{p: p, d: d, plugins: plugins, attempt: attempt}
+	return rc.run(ctx)
 }
 
-// resultOf is what comes of an error of the data controller.
+// resultOf returns the result of work that ended with an error of the data
+// controller.
 func resultOf(err error) work.Result {
 	switch {
 	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy), errors.Is(err, tko.ErrNotFound):
-		// The deployment moved on, or is gone: the next look will tell.
+		// The deployment was changed or deleted: the next reconciliation reads it again.
 		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retryMoved)}
 	case errors.Is(err, tko.ErrUnavailable):
 		return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)} // nothing is wrong with the deployment
@@ -188,7 +189,7 @@ func resultOf(err error) work.Result {
 	}
 }
 
-// jitter spreads what would happen at the same time.
+// jitter adds up to a quarter to d, so that retries don't coincide.
 func jitter(d time.Duration) time.Duration {
 	return d + rand.N(d/4) //nolint:gosec // jitter is no secret
 }

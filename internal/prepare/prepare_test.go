@@ -21,13 +21,12 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func look(t *testing.T, p *prepare.Preparer, id tko.DeploymentID) work.Result {
+func reconcile(t *testing.T, p *prepare.Preparer, id tko.DeploymentID) work.Result {
 	t.Helper()
 	return p.Prepare(t.Context(), tko.WorkItem{Queue: tko.QueuePrepare, Key: string(id), Claim: "c"})
 }
 
-// settle looks at whatever is unprepared until everything is prepared, or
-// nothing happens any more.
+// settle reconciles unprepared deployments until all are prepared or nothing changes.
 func settle(t *testing.T, m *memory, p *prepare.Preparer) {
 	t.Helper()
 	for range 100 {
@@ -36,7 +35,7 @@ func settle(t *testing.T, m *memory, p *prepare.Preparer) {
 			return
 		}
 		for _, id := range ids {
-			look(t, p, id)
+			reconcile(t, p, id)
 		}
 	}
 }
@@ -45,7 +44,7 @@ func TestPlainDeploymentTakesOneCommit(t *testing.T) {
 	m := newMemory()
 	id := m.deploy(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}`)
 	p := prepare.New(m, runner{}, prepare.Options{})
-	if r := look(t, p, id); r.Outcome != tko.WorkDone || r.Err != nil {
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkDone || r.Err != nil {
 		t.Fatalf("%+v", r)
 	}
 	d := m.get(id)
@@ -58,15 +57,15 @@ func TestPlainDeploymentTakesOneCommit(t *testing.T) {
 	if c := d.Stamp.Conditions[0]; c.ObservedRevision != d.Stamp.Revision {
 		t.Errorf("observed revision %d, is %d", c.ObservedRevision, d.Stamp.Revision)
 	}
-	if r := look(t, p, id); r.Outcome != tko.WorkDone || m.commits != 1 {
-		t.Errorf("the second look did something: %+v, %d commits", r, m.commits)
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkDone || m.commits != 1 {
+		t.Errorf("the second reconciliation did something: %+v, %d commits", r, m.commits)
 	}
-	if r := look(t, p, "gone"); r.Outcome != tko.WorkDone || r.Err != nil {
+	if r := reconcile(t, p, "gone"); r.Outcome != tko.WorkDone || r.Err != nil {
 		t.Errorf("a deployment that is gone: %+v", r)
 	}
 }
 
-func TestApproval(t *testing.T) {
+func TestApprovalFollowsPolicy(t *testing.T) {
 	tests := map[string]struct {
 		why        string
 		annotation string
@@ -90,7 +89,7 @@ func TestApproval(t *testing.T) {
 				m.deployments[id].Package = m.deployments[id].Package.WithDeployment("", "", false, true)
 				m.deployments[id].Approved = true
 			}
-			look(t, prepare.New(m, runner{}, prepare.Options{ManualApprove: test.manual}), id)
+			reconcile(t, prepare.New(m, runner{}, prepare.Options{ManualApprove: test.manual}), id)
 			d := m.get(id)
 			if !d.Prepared || d.Approved != test.want {
 				t.Errorf("%s: prepared %v, approved %v", test.why, d.Prepared, d.Approved)
@@ -102,19 +101,19 @@ func TestApproval(t *testing.T) {
 	}
 }
 
-// That a deployment waits for its approval again is still said when it is
-// prepared again: its site keeps what was approved because of that.
-func TestWithdrawnApprovalIsStillSaid(t *testing.T) {
+// A withdrawn approval stays reported after the deployment is prepared again, because
+// the site keeps what was approved.
+func TestWithdrawnApprovalStaysReported(t *testing.T) {
 	m := newMemory()
 	id := m.deploy(t, `{apiVersion: DEPLOYMENT, metadata: {name: deployment, annotations: {nephio.org/approve: Manual}}}`)
 	m.deployments[id].Stamp.Conditions = []tko.Condition{{Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: tko.ReasonApprovalWithdrawn}}
-	look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+	reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 	if d := m.get(id); !d.Prepared || d.Approved || !strings.Contains(m.condition(id, tko.ConditionApproved), tko.ReasonApprovalWithdrawn) {
 		t.Errorf("prepared %t, approved %t, condition %s", d.Prepared, d.Approved, m.condition(id, tko.ConditionApproved))
 	}
 }
 
-func TestPlugins(t *testing.T) {
+func TestPluginsPrepareUntilNothingChanges(t *testing.T) {
 	failing := func(krm.Identity, krm.Package) (bool, krm.Package, error) {
 		return false, nil, errors.New("plugin says no")
 	}
@@ -136,7 +135,7 @@ func TestPlugins(t *testing.T) {
 		says     string   // condition
 		has      []string // resources at the end: "kind name prepared"
 		commits  int
-		manual   bool // it isn't approved
+		manual   bool // wants it not approved
 	}{
 		"marks": {
 			why: "the plugin's commit, and the end", plugins: map[string]string{"p": "One"}, runner: runner{"p": marks}, yaml: one,
@@ -164,7 +163,7 @@ func TestPlugins(t *testing.T) {
 		},
 		"not yet": {
 			why: "asked again later", plugins: map[string]string{"p": "One"}, runner: runner{"p": notYet}, yaml: one,
-			outcome: tko.WorkLater, says: `False Waiting: a.plugin.nephio.org/v1 One "one" waits: plugin "p" says that it is not prepared yet`, has: []string{"One one "},
+			outcome: tko.WorkLater, says: `False Waiting: a.plugin.nephio.org/v1 One "one" waits: plugin "p" reports that it is not prepared yet`, has: []string{"One one "},
 		},
 		"not yet, until another did": {
 			why: "what changed may be what was waited for", plugins: map[string]string{"a": "One", "b": "Two"},
@@ -200,7 +199,7 @@ func TestPlugins(t *testing.T) {
 		"stored but never marked": {
 			why: "marking is the plugin's to do", plugins: map[string]string{"p": "One"}, yaml: one,
 			runner:  runner{"p": func(_ krm.Identity, p krm.Package) (bool, krm.Package, error) { return true, p, nil }},
-			outcome: tko.WorkLater, says: "False Waiting: a.plugin.nephio.org/v1 One \"one\" waits: plugin \"p\" says that it is prepared, but", has: []string{"One one "},
+			outcome: tko.WorkLater, says: "False Waiting: a.plugin.nephio.org/v1 One \"one\" waits: plugin \"p\" reports that it is prepared, but", has: []string{"One one "},
 		},
 		"endless": {
 			why: "the bound", plugins: map[string]string{"p": "One"}, yaml: one,
@@ -269,7 +268,7 @@ func TestPlugins(t *testing.T) {
 			}
 			id := m.deploy(t, test.yaml)
 			p := prepare.New(m, test.runner, prepare.Options{MaxIterations: 5})
-			r := look(t, p, id)
+			r := reconcile(t, p, id)
 			d := m.get(id)
 			if r.Outcome != test.outcome || d.Prepared != test.prepared {
 				t.Errorf("%s: %+v, prepared %v", test.why, r, d.Prepared)
@@ -294,17 +293,17 @@ func TestPlugins(t *testing.T) {
 			}
 			commits, statuses := m.commits, m.statuses
 			if test.outcome == tko.WorkFailed {
-				statuses++ // which says when it is tried next, unless that is the same second
+				statuses++ // with the next try, unless that is in the same second
 			}
-			look(t, p, id)
+			reconcile(t, p, id)
 			if m.commits != commits || m.statuses > statuses {
-				t.Errorf("%s: the second look wrote %d packages and %d conditions", test.why, m.commits-commits, m.statuses-statuses)
+				t.Errorf("%s: the second reconciliation wrote %d packages and %d conditions", test.why, m.commits-commits, m.statuses-statuses)
 			}
 		})
 	}
 }
 
-func TestEndlessLoopGoesOnWhenThePluginIsMended(t *testing.T) {
+func TestEndlessLoopResumesWhenPluginChanges(t *testing.T) {
 	m := newMemory()
 	m.register("p", "One")
 	r := runner{"p": func(target krm.Identity, p krm.Package) (bool, krm.Package, error) {
@@ -313,11 +312,11 @@ func TestEndlessLoopGoesOnWhenThePluginIsMended(t *testing.T) {
 	}}
 	id := m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
 	p := prepare.New(m, r, prepare.Options{MaxIterations: 3})
-	look(t, p, id)
+	reconcile(t, p, id)
 	size := len(m.get(id).Package)
 	for range 3 {
-		if r := look(t, p, id); r.Outcome != tko.WorkFailed || r.Retry < time.Minute {
-			t.Errorf("%+v", r)
+		if r := reconcile(t, p, id); r.Outcome != tko.WorkFailed || r.Retry < time.Minute {
+			t.Errorf("result %+v: want failed work that is retried after at least a minute", r)
 		}
 	}
 	if n := len(m.get(id).Package); n != size {
@@ -326,7 +325,7 @@ func TestEndlessLoopGoesOnWhenThePluginIsMended(t *testing.T) {
 	r["p"] = marks
 	m.register("p", "One")
 	time.Sleep(110 * time.Millisecond) // the list of plugins may be that old
-	look(t, p, id)
+	reconcile(t, p, id)
 	if !m.get(id).Prepared {
 		t.Error(m.condition(id, tko.ConditionPrepared))
 	}
@@ -345,17 +344,17 @@ func TestDoublingIsBounded(t *testing.T) {
 		return true, p, nil
 	}}
 	id := m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
-	look(t, prepare.New(m, r, prepare.Options{MaxIterations: 4}), id)
+	reconcile(t, prepare.New(m, r, prepare.Options{MaxIterations: 4}), id)
 	if runs > 4*100+1 {
 		t.Errorf("the plugin ran %d times", runs)
 	}
-	look(t, prepare.New(m, r, prepare.Options{MaxIterations: 50}), id)
+	reconcile(t, prepare.New(m, r, prepare.Options{MaxIterations: 50}), id)
 	if got := m.condition(id, tko.ConditionPrepared); !strings.HasPrefix(got, "False TooManyIterations") {
 		t.Error(got)
 	}
 }
 
-func TestAPluginForTheDeploymentResource(t *testing.T) {
+func TestPluginMayPrepareDeploymentResource(t *testing.T) {
 	m := newMemory()
 	m.plugins = []tko.Plugin{{Type: tko.PluginPrepare, Name: "p", Triggers: []krm.GVK{krm.DeploymentGVK}}}
 	runs := 0
@@ -365,24 +364,24 @@ func TestAPluginForTheDeploymentResource(t *testing.T) {
 		return marks(target, p)
 	}}
 	id := m.deploy(t, `{apiVersion: DEPLOYMENT, metadata: {name: deployment}}`)
-	look(t, prepare.New(m, r, prepare.Options{}), id)
+	reconcile(t, prepare.New(m, r, prepare.Options{}), id)
 	d := m.get(id)
 	if !d.Prepared || runs != 1 || d.Package[0].Text("spec", "note") != "seen" {
 		t.Errorf("prepared %v, %d runs, %v: %s", d.Prepared, runs, d.Package, m.condition(id, tko.ConditionPrepared))
 	}
 }
 
-func TestAPluginWorksAtOnce(t *testing.T) {
+func TestNewPluginIsUsedAtOnce(t *testing.T) {
 	m := newMemory()
 	p := prepare.New(m, runner{"p": func(krm.Identity, krm.Package) (bool, krm.Package, error) { return false, nil, nil }}, prepare.Options{})
 	id := m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
-	look(t, p, id)
+	reconcile(t, p, id)
 	if !m.get(id).Prepared {
 		t.Fatal("without the plugin there is nothing to prepare")
 	}
 	m.register("p", "One")
 	id = m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
-	look(t, p, id)
+	reconcile(t, p, id)
 	if m.get(id).Prepared {
 		t.Error("the plugin was there before the deployment, and didn't run")
 	}
@@ -391,7 +390,7 @@ func TestAPluginWorksAtOnce(t *testing.T) {
 	}
 	lists := m.lists
 	settle(t, m, p)
-	if m.lists-lists > 120 { // settle looks at the waiting one 100 times more
+	if m.lists-lists > 120 { // settle reconciles the waiting deployment 100 times
 		t.Errorf("%d lists of plugins for 100 deployments", m.lists-lists)
 	}
 }
@@ -412,9 +411,9 @@ func TestInvalidIsNotMarkedPrepared(t *testing.T) {
 ---
 {apiVersion: TOPOLOGY, kind: Site, metadata: {name: site}, spec: {siteId: north/1}}`)
 	p := prepare.New(m, runner{}, prepare.Options{})
-	r := look(t, p, id)
+	r := reconcile(t, p, id)
 	if r.Outcome != tko.WorkFailed || r.Retry == 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("result %+v: want failed work with a time of the next try", r)
 	}
 	if got := m.condition(id, tko.ConditionPrepared); !strings.HasPrefix(got, "False Invalid: "+finding.Error()+" (attempt 1, ") {
 		t.Error(got)
@@ -424,12 +423,12 @@ func TestInvalidIsNotMarkedPrepared(t *testing.T) {
 		t.Error("what was prepared should be kept, without being called prepared")
 	}
 	position := m.position
-	look(t, p, id)
+	reconcile(t, p, id)
 	if m.statuses != 0 {
 		t.Errorf("the same condition was written again, %d writes", m.position-position)
 	}
 	m.validate = nil
-	look(t, p, id)
+	reconcile(t, p, id)
 	if !m.get(id).Prepared {
 		t.Error(m.condition(id, tko.ConditionPrepared))
 	}
@@ -496,11 +495,11 @@ func checkTopology(t *testing.T, m *memory, id tko.DeploymentID) {
 	}
 }
 
-func TestTopology(t *testing.T) {
+func TestTopologyCreatesChildren(t *testing.T) {
 	m := world(t)
 	id := m.deploy(t, topologyYAML)
 	p := prepare.New(m, runner{"one": marks}, prepare.Options{})
-	if r := look(t, p, id); r.Outcome != tko.WorkDone {
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkDone {
 		t.Fatalf("%+v: %s", r, m.condition(id, tko.ConditionPrepared))
 	}
 	settle(t, m, p)
@@ -535,9 +534,9 @@ func TestPreparingAgainCreatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestInterrupted has every write fail in every way, one after the other, and
-// at random; what comes out must be the same.
-func TestInterrupted(t *testing.T) {
+// TestPreparationSurvivesFailureOfEveryWrite lets each write fail in each way,
+// one after the other and at random. The result must be the same.
+func TestPreparationSurvivesFailureOfEveryWrite(t *testing.T) {
 	kinds := map[string]error{"conflict": tko.ErrConflict, "busy": tko.ErrBusy, "fault": errors.New("connection reset"), "not found": tko.ErrNotFound}
 	for name, failure := range kinds {
 		for _, lost := range []bool{false, true} {
@@ -565,7 +564,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-func TestTwoPreparersAtOnce(t *testing.T) {
+func TestTwoPreparersShareOneDeployment(t *testing.T) {
 	for range 20 {
 		m := world(t)
 		id := m.deploy(t, topologyYAML)
@@ -585,7 +584,7 @@ func TestTwoPreparersAtOnce(t *testing.T) {
 	}
 }
 
-func TestSomebodyElseChangesTheDeployment(t *testing.T) {
+func TestConcurrentChangeIsNotOverwritten(t *testing.T) {
 	m := newMemory()
 	m.register("p", "One")
 	id := m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
@@ -596,11 +595,11 @@ func TestSomebodyElseChangesTheDeployment(t *testing.T) {
 	}
 	r := runner{"p": user}
 	p := prepare.New(m, r, prepare.Options{})
-	if r := look(t, p, id); r.Outcome != tko.WorkLater || r.Retry > time.Second {
-		t.Errorf("%+v", r)
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkLater || r.Retry > time.Second {
+		t.Errorf("result %+v: want work for later, within a second", r)
 	}
 	r["p"] = marks
-	look(t, p, id)
+	reconcile(t, p, id)
 	d := m.get(id)
 	if !d.Prepared || d.Package[0].Text("spec", "by") != "user" {
 		t.Errorf("the user's change was lost: %v", d.Package)
@@ -618,19 +617,19 @@ func TestStopIsNoFailure(t *testing.T) {
 	}}, prepare.Options{})
 	r := p.Prepare(ctx, tko.WorkItem{Key: string(id)})
 	if !errors.Is(r.Err, context.Canceled) {
-		t.Errorf("%+v", r)
+		t.Errorf("result %+v: want the error of the context", r)
 	}
 	if c := m.condition(id, tko.ConditionPrepared); c != "" {
-		t.Errorf("a killed plugin of a stopping preparer is nobody's failure: %s", c)
+		t.Errorf("stopping the preparer killed the plugin, and the condition reports a failure: %s", c)
 	}
 }
 
-func TestErrorsNameWhatIsWrong(t *testing.T) {
+func TestErrorsNameResourceAndCause(t *testing.T) {
 	m := world(t)
 	id := m.deploy(t, strings.ReplaceAll(topologyYAML, "south/1", "typo"))
 	p := prepare.New(m, runner{"one": marks}, prepare.Options{})
-	if r := look(t, p, id); r.Outcome != tko.WorkFailed || r.Retry <= 0 || r.Retry > time.Second {
-		t.Errorf("%+v", r)
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkFailed || r.Retry <= 0 || r.Retry > time.Second {
+		t.Errorf("result %+v: want failed work that is retried within a second", r)
 	}
 	got := m.condition(id, tko.ConditionPrepared)
 	for _, part := range []string{"False SiteMissing: ", `Site "named"`, `the site "typo" does not exist`, `Placement "placement" waits`, "(attempt 1, next try "} {
@@ -679,7 +678,7 @@ func TestRevisionsRecordStepsThatLedToThem(t *testing.T) {
 		in.Find(target).SetPrepared()
 		return true, append(in, krm.Resource{"apiVersion": "a.plugin.nephio.org/v1", "kind": "Two", "metadata": map[string]any{"name": "two"}}), nil
 	}}, prepare.Options{})
-	look(t, p, id)
+	reconcile(t, p, id)
 	var got []string
 	for _, steps := range m.steps {
 		for _, s := range steps {
@@ -720,7 +719,7 @@ func TestReasonOfManyStepsIsShort(t *testing.T) {
 		docs = append(docs, fmt.Sprintf("{apiVersion: TOPOLOGY, kind: Site, metadata: {name: site-%d}, spec: {siteId: north/1}}", i))
 	}
 	id := m.deploy(t, strings.Join(docs, "\n---\n"))
-	look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+	reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 	if why := m.whys[0]; !m.get(id).Prepared || why != "prepared 30 resources, of which the first 20 are recorded" || len(m.steps[0]) != 20 {
 		t.Errorf("%s, with the reason %q and %d steps", m.condition(id, tko.ConditionPrepared), why, len(m.steps[0]))
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// running is what sites should run: the templates of prepared and approved
-// deployments, by site.
+// running returns the templates of prepared and approved deployments, by site.
 func (m *memory) running() map[tko.SiteID][]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -30,7 +29,7 @@ func (m *memory) running() map[tko.SiteID][]string {
 	return found
 }
 
-// name names another template in the topology, as a user does.
+// name changes the named template of the topology, as a user does.
 func (m *memory) name(id tko.DeploymentID, template string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,19 +39,20 @@ func (m *memory) name(id tko.DeploymentID, template string) {
 	d.Stamp.Revision++
 }
 
-// everything looks at every deployment once, as the queue would have it.
+// everything reconciles each deployment once, in the order of the queue.
 func everything(t *testing.T, m *memory) {
 	t.Helper()
 	m.mu.Lock()
 	ids := slices.Sorted(maps.Keys(m.deployments))
 	m.mu.Unlock()
 	for _, id := range ids {
-		look(t, prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Nanosecond}), id) // remembers nothing
+		reconcile(t, prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Nanosecond}), id) // a new preparer has no state
 	}
 }
 
 // TestUpgradeSurvivesTheFailureOfEveryWrite upgrades four sites, and upgrades them
-// again before that is done. Each write fails once, before it is made or after.
+// again before the first upgrade is complete. Each write fails once, before or after
+// it takes effect.
 func TestUpgradeSurvivesTheFailureOfEveryWrite(t *testing.T) {
 	t.Parallel()
 	const most = 200
@@ -71,7 +71,7 @@ func TestUpgradeSurvivesTheFailureOfEveryWrite(t *testing.T) {
 	}
 }
 
-// upgradeFailing has one write fail, and says whether there was one.
+// upgradeFailing lets one write fail, and reports whether there was one.
 func upgradeFailing(t *testing.T, nth int, after bool) bool {
 	t.Helper()
 	m, _, id := placedAt(t, "update: Apply", "north-1", "north-2", "north-3", "north-4")
@@ -107,8 +107,8 @@ func upgradeFailing(t *testing.T, nth int, after bool) bool {
 		m.beforeEach = func(string) error { return fail() }
 	}
 	m.name(id, "leaf:v2")
-	everything(t, m) // makes the new children
-	everything(t, m) // some, or all, take their place
+	everything(t, m) // creates the new children
+	everything(t, m) // some, or all, replace the old ones
 	m.name(id, "leaf:v3")
 	want := at("leaf:v3 at north-1", "leaf:v3 at north-2", "leaf:v3 at north-3", "leaf:v3 at north-4")
 	for range 20 {
@@ -121,14 +121,14 @@ func upgradeFailing(t *testing.T, nth int, after bool) bool {
 	return failed
 }
 
-// TestSupersededChildGoesOnlyIfItHasReplacedNothing has a new child take its place
-// in the moment in which it is found to be no longer wanted.
-func TestSupersededChildGoesOnlyIfItHasReplacedNothing(t *testing.T) {
+// TestUnwantedChildIsDeletedOnlyIfItHasReplacedNothing lets a new child replace
+// the old one while a review decides to delete it.
+func TestUnwantedChildIsDeletedOnlyIfItHasReplacedNothing(t *testing.T) {
 	t.Parallel()
 	m, p, id := placedAt(t, "update: Apply", "north-1")
 	m.templates["leaf:v2"], m.templates["leaf:v3"] = krm.Package{}, krm.Package{}
 	m.name(id, "leaf:v2")
-	look(t, p, id)
+	reconcile(t, p, id)
 	waiting := m.unprepared()
 	if len(waiting) != 1 {
 		t.Fatalf("unprepared: %v", waiting)
@@ -138,11 +138,11 @@ func TestSupersededChildGoesOnlyIfItHasReplacedNothing(t *testing.T) {
 	m.beforeEach = func(call string) error {
 		if once && call == "delete" {
 			once = false
-			look(t, p, waiting[0])
+			reconcile(t, p, waiting[0])
 		}
 		return nil
 	}
-	look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+	reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 	if diff := cmp.Diff(map[tko.SiteID][]string{"north-1": {"leaf:v2"}}, m.running()); diff != "" || once {
 		t.Fatalf("it went although it had replaced the old one: -want +got:\n%s", diff)
 	}
@@ -155,8 +155,8 @@ func TestSupersededChildGoesOnlyIfItHasReplacedNothing(t *testing.T) {
 	}
 }
 
-// TestExchangeCountsAsDeletion has a site lose a child, and get one of something
-// else: in one step, but only if the old one may be deleted.
+// TestExchangeCountsAsDeletion replaces a child by an unrelated one in one step, but
+// only if the old one may be deleted.
 func TestExchangeCountsAsDeletion(t *testing.T) {
 	t.Parallel()
 	for budget, want := range map[string][]string{"update: Apply": {"leaf at north-1"}, "update: Apply, budget: {delete: 1}": {"other at north-1"}} {
@@ -166,7 +166,7 @@ func TestExchangeCountsAsDeletion(t *testing.T) {
 		d.Package[0].Set([]any{map[string]any{"template": "another", "sites": []any{"all"}}}, "spec", "templates")
 		i := slices.IndexFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind == "Template" })
 		d.Package[i]["metadata"], d.Package[i]["spec"] = map[string]any{"name": "another"}, map[string]any{"templateId": "other"}
-		look(t, p, id)
+		reconcile(t, p, id)
 		for range 3 {
 			everything(t, m)
 		}
@@ -180,14 +180,14 @@ func TestExchangeCountsAsDeletion(t *testing.T) {
 	}
 }
 
-// TestEditOfWhatIsMergedSaysWhatItDoesNotChange edits what is merged into children,
-// and takes that back.
-func TestEditOfWhatIsMergedSaysWhatItDoesNotChange(t *testing.T) {
+// TestEditOfMergedResourcesReportsUnchangedChildren edits the resources that are
+// merged into children, and reverts the edit.
+func TestEditOfMergedResourcesReportsUnchangedChildren(t *testing.T) {
 	t.Parallel()
 	m := newMemory()
 	m.templates["leaf"] = krm.Package{}
 	m.sites["north-1"], m.sites["north-2"] = nil, nil
-	id := m.deploy(t, strings.Replace(living("update: Apply"), "sites: [all]", "sites: [all], merge: [{apiVersion: v1, kind: ConfigMap, name: values}]", 1)+
+	id := m.deploy(t, strings.Replace(updating("update: Apply"), "sites: [all]", "sites: [all], merge: [{apiVersion: v1, kind: ConfigMap, name: values}]", 1)+
 		"---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: values}, data: {mtu: '1400'}}\n")
 	settle(t, m, prepare.New(m, runner{}, prepare.Options{}))
 	edit := func(mtu string) string {
@@ -195,17 +195,17 @@ func TestEditOfWhatIsMergedSaysWhatItDoesNotChange(t *testing.T) {
 		i := slices.IndexFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind == "ConfigMap" })
 		d.Package[i].Set(mtu, "data", "mtu")
 		d.Stamp.Revision++
-		look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+		reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 		return m.condition(id, tko.ConditionPlaced)
 	}
 	if got := edit("1400"); !strings.HasPrefix(got, "True UpToDate") {
 		t.Errorf("nothing was edited: %s", got)
 	}
-	if got := edit("9000"); !strings.HasPrefix(got, `False EditHasNoEffect: Placement "placement": 2 deployments were made before what topology.nephio.org/v1alpha1 Placement "placement" merges into them was changed`) {
+	if got := edit("9000"); !strings.HasPrefix(got, `False EditHasNoEffect: Placement "placement": 2 deployments were created before the resources that topology.nephio.org/v1alpha1 Placement "placement" merges into them changed`) {
 		t.Errorf("after an edit: %s", got)
 	}
 	if got := edit("1400"); !strings.HasPrefix(got, "True UpToDate") {
-		t.Errorf("the edit was taken back: %s", got)
+		t.Errorf("the edit was reverted: %s", got)
 	}
 	edit("9000")
 	for n, child := range []string{"deployment-00002", "deployment-00003"} {
@@ -214,14 +214,14 @@ func TestEditOfWhatIsMergedSaysWhatItDoesNotChange(t *testing.T) {
 		}
 		got := edit("9000")
 		if want := []string{`False EditHasNoEffect: Placement "placement": 1 deployments`, "True UpToDate"}[n]; !strings.HasPrefix(got, want) {
-			t.Errorf("%d were made again: %s", n+1, got)
+			t.Errorf("%d were created again: %s", n+1, got)
 		}
 	}
 }
 
-// TestPreparedAgainPlacementIsAsked has a placement that proposes prepared again:
-// that is no approval.
-func TestPreparedAgainPlacementIsAsked(t *testing.T) {
+// TestPlacementPreparedAgainStillNeedsApproval prepares a proposing placement
+// again, which is no approval.
+func TestPlacementPreparedAgainStillNeedsApproval(t *testing.T) {
 	t.Parallel()
 	m, p, id := placedAt(t, "update: Propose", "north-1", "north-2")
 	m.templates["leaf:v2"] = krm.Package{}
@@ -244,9 +244,9 @@ func TestPreparedAgainPlacementIsAsked(t *testing.T) {
 	}
 }
 
-// TestOnceLeavesAnEditedChildAndSaysSo has a placement that is evaluated once
-// prepared again: there is no one to ask whether a user's work may go.
-func TestOnceLeavesAnEditedChildAndSaysSo(t *testing.T) {
+// TestOncePlacementLeavesEditedChildAndReportsIt prepares a placement again that is
+// evaluated once: it can't ask for an approval to delete a user's work.
+func TestOncePlacementLeavesEditedChildAndReportsIt(t *testing.T) {
 	t.Parallel()
 	m, p, id := placedAt(t, "update: Once", "north-1", "north-2")
 	m.templates["leaf:v2"] = krm.Package{}

@@ -15,49 +15,49 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The reasons of the Placed condition, beside those of packages tko and
+// The reasons of the Placed condition, in addition to those of packages tko and
 // topology.
 const (
-	ReasonUpToDate  = "UpToDate"        // the children are as the placements say
-	ReasonWithin    = "WithinBudget"    // they will be, as fast as the budget allows
+	ReasonUpToDate  = "UpToDate"        // the children match the placements
+	ReasonWithin    = "WithinBudget"    // they will, as fast as the budget allows
 	ReasonOnce      = "EvaluatedOnce"   // placements are not evaluated again
-	ReasonNoEffect  = "EditHasNoEffect" // the topology was edited, and its children stay as they are
-	ReasonPending   = "NotEvaluatedYet" // its deployment must replace another one, or be evaluated again, first
-	ReasonNotPlaced = "CannotEvaluate"  // it waits for a resource that isn't prepared
+	ReasonNoEffect  = "EditHasNoEffect" // an edit of the topology doesn't change its children
+	ReasonPending   = "NotEvaluatedYet" // the deployment must first replace another one, or be reviewed
+	ReasonNotPlaced = "CannotEvaluate"  // a placement waits for a resource that isn't prepared
 )
 
 const (
-	reviewAfter   = 24 * time.Hour  // if nothing stirs the work up before
-	maxPause      = 5 * time.Minute // between two reviews
-	reviewShare   = 20              // a review takes at most one part of so many of the time
+	reviewAfter   = 24 * time.Hour  // if no change makes the work due before
+	maxPause      = 5 * time.Minute // maximum time between two reviews, unless Options.ReviewPause is longer
+	reviewShare   = 20              // reviews of a deployment take at most 1/reviewShare of the time
 	maxRemembered = 10_000
 )
 
-// review evaluates the placements of a prepared deployment again, does what may
-// be done without asking, and says the rest on the deployment. Its work stays
-// in the queue, so that a change of sites stirs it up.
+// review evaluates the placements of a prepared deployment again, makes the changes
+// that need no approval, and proposes the others in a condition. The work stays in
+// the queue, so that a change of sites makes it due.
 func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, error) {
-	if len(d.Replaces) > 0 { // that it takes their place calls for another look
+	if len(d.Replaces) > 0 { // the replacement enqueues the deployment
 		return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, nil
 	}
 	if pending := topology.Pending(d.Package); len(pending) > 0 {
 		return p.placePending(ctx, d, pending)
 	}
-	living := topology.Living(d.Package)
-	if len(living) > 0 {
+	updating := topology.Updating(d.Package)
+	if len(updating) > 0 {
 		if wait := p.reviews.wait(d, time.Now()); wait > 0 {
 			return work.Result{Outcome: tko.WorkLater, Retry: wait}, nil
 		}
 	}
-	lacking, err := p.reconsider(ctx, d)
+	lacking, err := p.updateEffects(ctx, d)
 	if err != nil {
 		return work.Result{}, err
 	}
-	if len(living) == 0 {
+	if len(updating) == 0 {
 		if lacking {
-			return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, p.noReview(ctx, d)
+			return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, p.setOnceCondition(ctx, d)
 		}
-		return work.Result{Outcome: tko.WorkDone}, p.noReview(ctx, d)
+		return work.Result{Outcome: tko.WorkDone}, p.setOnceCondition(ctx, d)
 	}
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
 	if err != nil {
@@ -67,12 +67,12 @@ func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, e
 	r := review{p: p, d: d, pkg: d.Package, of: topology.Deployment{
 		ID: d.ID, Revision: d.Stamp.Revision, Package: d.Package, Preparable: plugins.preparable,
 	}}
-	if err := r.placements(ctx, living); err != nil {
+	if err := r.placements(ctx, updating); err != nil {
 		return work.Result{}, err
 	}
 	err = r.record(ctx, r.condition())
 	pause := min(max(p.options.ReviewPause, reviewShare*time.Since(started)), max(maxPause, p.options.ReviewPause))
-	p.reviews.remember(r.d, started, pause) // also if somebody holds the deployment: it cost as much
+	p.reviews.remember(r.d, started, pause) // also if the deployment is busy: the review cost as much
 	if err != nil {
 		return work.Result{}, err
 	}
@@ -83,8 +83,7 @@ func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, e
 	return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, nil
 }
 
-// placePending makes the children of a topology that has taken the place of
-// others.
+// placePending creates the children of a topology that has replaced others.
 func (p *Preparer) placePending(ctx context.Context, d tko.Deployment, pending []krm.Identity) (work.Result, error) {
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
 	if err != nil {
@@ -111,9 +110,9 @@ func (p *Preparer) placePending(ctx context.Context, d tko.Deployment, pending [
 	return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)}, r.record(ctx, c)
 }
 
-// noReview says of a deployment whose placements are not evaluated again what
-// that means for it.
-func (p *Preparer) noReview(ctx context.Context, d tko.Deployment) error {
+// setOnceCondition updates the Placed condition, if there is one, of a deployment
+// whose placements are not evaluated again.
+func (p *Preparer) setOnceCondition(ctx context.Context, d tko.Deployment) error {
 	i := slices.IndexFunc(d.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionPlaced })
 	if i < 0 {
 		return nil
@@ -129,8 +128,8 @@ func (p *Preparer) noReview(ctx context.Context, d tko.Deployment) error {
 	return nil
 }
 
-// onceCondition is the Placed condition of a package without placements that are
-// evaluated again.
+// onceCondition returns the Placed condition of a package without placements that
+// are evaluated again.
 func onceCondition(pkg krm.Package) tko.Condition {
 	c := tko.Condition{Type: tko.ConditionPlaced, Status: tko.ConditionUnknown, Reason: ReasonOnce, Message: "no placement has spec.update Propose or Apply"}
 	edited, left := topology.OnceNotes(pkg)
@@ -143,8 +142,8 @@ func onceCondition(pkg krm.Package) tko.Condition {
 	return c
 }
 
-// placedCondition is the Placed condition of a deployment that was prepared just
-// now, if it has placements.
+// placedCondition returns the Placed condition of a deployment that was prepared
+// just now; ok is false if it has no placements.
 func placedCondition(pkg krm.Package, d tko.Deployment) (c tko.Condition, ok bool) {
 	before := slices.ContainsFunc(d.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionPlaced })
 	switch {
@@ -153,10 +152,10 @@ func placedCondition(pkg krm.Package, d tko.Deployment) (c tko.Condition, ok boo
 			Type: tko.ConditionPlaced, Status: tko.ConditionUnknown, Reason: ReasonPending,
 			Message: "the placements are evaluated when this deployment has replaced the one before it, which it does when it is approved",
 		}, true
-	case len(topology.Living(pkg)) > 0 && before:
+	case len(topology.Updating(pkg)) > 0 && before:
 		return tko.Condition{Type: tko.ConditionPlaced, Status: tko.ConditionUnknown, Reason: ReasonPending, Message: "the placements are evaluated next"}, true
-	case len(topology.Living(pkg)) > 0:
-		return placedAsSaid(), true
+	case len(topology.Updating(pkg)) > 0:
+		return placedUpToDate(), true
 	case before || topology.HasOnce(pkg):
 		return onceCondition(pkg), true
 	default:
@@ -169,16 +168,16 @@ type review struct {
 	p   *Preparer
 	d   tko.Deployment
 	of  topology.Deployment
-	pkg krm.Package // with what came of it so far
+	pkg krm.Package // with the results so far
 
-	problems  []problem // why a placement can't be evaluated
+	problems  []problem // reasons why a placement can't be evaluated
 	waits     []string
 	proposals []string
 	notes     []string
 	done      []string
 }
 
-// placements evaluates placements, and does what may be done.
+// placements evaluates placements, and makes the changes that need no approval.
 func (r *review) placements(ctx context.Context, ids []krm.Identity) error {
 	preparer := topology.Preparer{Client: r.p.client, Children: r.p.client}
 	var found []topology.Review
@@ -192,7 +191,7 @@ func (r *review) placements(ctx context.Context, ids []krm.Identity) error {
 		}
 		found = append(found, one)
 	}
-	if len(found) == len(ids) { // else one that can't be evaluated may have a use for them
+	if len(found) == len(ids) { // else a placement that can't be evaluated may want the orphans
 		topology.Adopt(found)
 	}
 	for _, one := range found {
@@ -227,7 +226,7 @@ func (r *review) placement(ctx context.Context, preparer topology.Preparer, foun
 	return nil
 }
 
-// problem keeps what the deployment's user could mend; other errors it answers.
+// problem records an error that users can mend, and returns any other.
 func (r *review) problem(err error) error {
 	if wait, ok := errors.AsType[*topology.WaitError](err); ok {
 		r.problems = append(r.problems, problem{reason: ReasonNotPlaced, message: wait.Error()})
@@ -249,18 +248,18 @@ func isApproved(conditions []tko.Condition) bool {
 	return false
 }
 
-func placedAsSaid() tko.Condition {
+func placedUpToDate() tko.Condition {
 	return tko.Condition{
 		Type: tko.ConditionPlaced, Status: tko.ConditionTrue, Reason: ReasonUpToDate,
 		Message: "the children are as the placements say",
 	}
 }
 
-// condition is what the review comes to. What waits for somebody comes before
-// what will happen by itself; an approval stays as long as there is something
-// to do under it.
+// condition returns the Placed condition. A proposal takes precedence over changes
+// that wait for the budget; the reason ChangeApproved stays until the approved
+// changes are made.
 func (r *review) condition() tko.Condition {
-	c := placedAsSaid()
+	c := placedUpToDate()
 	var texts []string
 	for _, p := range r.problems {
 		c.Status, c.Reason = tko.ConditionFalse, p.reason
@@ -285,7 +284,7 @@ func (r *review) condition() tko.Condition {
 	return c
 }
 
-// record says on the deployment what came of the review.
+// record writes the result of the review to the deployment.
 func (r *review) record(ctx context.Context, condition tko.Condition) error {
 	same, err := equal(r.d.Package, r.pkg)
 	if err != nil {
@@ -293,7 +292,7 @@ func (r *review) record(ctx context.Context, condition tko.Condition) error {
 	}
 	if same {
 		condition.ObservedRevision = r.d.Stamp.Revision
-		if !news(r.d.Stamp.Conditions, condition) {
+		if !differs(r.d.Stamp.Conditions, condition) {
 			return nil
 		}
 		if err := r.p.client.SetConditions(ctx, tko.KindDeployment, string(r.d.ID), []tko.Condition{condition}); err != nil {
@@ -313,8 +312,8 @@ func (r *review) record(ctx context.Context, condition tko.Condition) error {
 	return nil
 }
 
-// reviews remembers when deployments were reviewed, so that thousands of sites
-// that come one after the other don't mean thousands of reviews.
+// reviews records when deployments were reviewed, so that thousands of sites that
+// are registered one after the other don't cause thousands of reviews.
 type reviews struct {
 	mu  sync.Mutex
 	all map[tko.DeploymentID]reviewed
@@ -325,8 +324,8 @@ type reviewed struct {
 	next     time.Time // not before
 }
 
-// wait says how long a deployment should not be reviewed again. One that
-// changed since is reviewed at once.
+// wait returns the time until a deployment may be reviewed again: 0 if it has
+// changed since the last review.
 func (r *reviews) wait(d tko.Deployment, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -340,7 +339,7 @@ func (r *reviews) remember(d tko.Deployment, started time.Time, pause time.Durat
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all == nil || len(r.all) >= maxRemembered {
-		r.all = map[tko.DeploymentID]reviewed{} // at worst, some are reviewed once too often
+		r.all = map[tko.DeploymentID]reviewed{} // some are reviewed once too often
 	}
 	r.all[d.ID] = reviewed{revision: d.Stamp.Revision, next: started.Add(pause)}
 }

@@ -17,10 +17,11 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// living is a topology at all sites of the north, with a spec.update and so on.
-func living(update string) string {
+// updating returns a topology at all sites of the north, with spec.update and others.
+func updating(update string) string {
 	return `
 apiVersion: TOPOLOGY
 kind: Placement
@@ -33,7 +34,7 @@ spec: {templates: [{template: leaf, sites: [all]}], ` + update + `}
 `
 }
 
-// placedAt prepares a living topology at sites, and its children.
+// placedAt prepares an updating topology at sites, and its children.
 func placedAt(t *testing.T, update string, sites ...string) (*memory, *prepare.Preparer, tko.DeploymentID) {
 	t.Helper()
 	m := newMemory()
@@ -41,7 +42,7 @@ func placedAt(t *testing.T, update string, sites ...string) (*memory, *prepare.P
 	for _, site := range sites {
 		m.sites[tko.SiteID(site)] = nil
 	}
-	id := m.deploy(t, living(update))
+	id := m.deploy(t, updating(update))
 	p := prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Nanosecond})
 	settle(t, m, p)
 	if got := m.children(id); len(got) != len(sites) {
@@ -50,7 +51,7 @@ func placedAt(t *testing.T, update string, sites ...string) (*memory, *prepare.P
 	return m, p, id
 }
 
-// approve does to a deployment what the data controller does.
+// approve approves a proposal, as the data controller does.
 func (m *memory) approve(id tko.DeploymentID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,7 +64,7 @@ func (m *memory) approve(id tko.DeploymentID) {
 	}
 }
 
-// loseSite does what the data controller does when a site is deleted.
+// loseSite deletes a site, as the data controller does.
 func loseSite(site tko.SiteID) func(*memory, tko.DeploymentID) {
 	return func(m *memory, _ tko.DeploymentID) {
 		delete(m.sites, site)
@@ -90,14 +91,14 @@ func at(sites ...string) []string {
 	return all
 }
 
-func TestPlacementAgain(t *testing.T) {
+func TestReviewChangesChildrenAsUpdateAllows(t *testing.T) {
 	type step struct {
 		add, remove []string
 		approve     bool
 		settle      bool // prepares the children
 		edit        func(*memory, tko.DeploymentID)
-		want        []string // sites of children, after one look
-		says        string   // how the Placed condition begins
+		want        []string // sites of children, after one review
+		says        string   // prefix of the Placed condition
 	}
 	tests := map[string]struct {
 		why    string
@@ -120,13 +121,13 @@ func TestPlacementAgain(t *testing.T) {
 			steps: []step{
 				{
 					add: []string{"north-3"}, remove: []string{"north-1"}, want: []string{"north-1", "north-2", "north-3"},
-					says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and what they run at their sites: deployment-00002 (leaf at north-1); approve it`,
+					says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and remove them from their sites: deployment-00002 (leaf at north-1); approve it`,
 				},
 				{approve: true, want: []string{"north-2", "north-3"}, says: "True UpToDate"},
 			},
 		},
 		"apply deletes within the budget": {
-			why: "it was told to", update: "update: Apply, budget: {delete: 1}",
+			why: "spec.update permits it", update: "update: Apply, budget: {delete: 1}",
 			steps: []step{{remove: []string{"north-1"}, want: []string{"north-2"}, says: "True UpToDate"}},
 		},
 		"apply deletes nothing beyond the budget": {
@@ -153,7 +154,7 @@ func TestPlacementAgain(t *testing.T) {
 			},
 		},
 		"propose": {
-			why: "nothing happens before somebody has seen it", update: "update: Propose, budget: {delete: 100}",
+			why: "no change before a user has seen the proposal", update: "update: Propose, budget: {delete: 100}",
 			steps: []step{
 				{
 					add: []string{"north-3"}, remove: []string{"north-1"}, want: []string{"north-1", "north-2"},
@@ -196,7 +197,7 @@ func TestPlacementAgain(t *testing.T) {
 							d.Stamp.Who = "ann@laptop"
 						}
 					}
-				}, remove: []string{"north-1"}, want: []string{"north-1", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and what they run at their sites: deployment-00002 (leaf at north-1, last written by ann@laptop)`},
+				}, remove: []string{"north-1"}, want: []string{"north-1", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and remove them from their sites: deployment-00002 (leaf at north-1, last written by ann@laptop)`},
 				{approve: true, want: []string{"north-2"}, says: "True UpToDate"},
 			},
 		},
@@ -215,7 +216,7 @@ func TestPlacementAgain(t *testing.T) {
 		"its site comes back": {
 			why: "what runs nowhere is not as the placement says", update: "update: Apply, budget: {create: 1}",
 			steps: []step{
-				{edit: loseSite("north-1"), want: []string{"", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and what they run at their sites: deployment-00002 (leaf at a site that is gone)`},
+				{edit: loseSite("north-1"), want: []string{"", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and remove them from their sites: deployment-00002 (leaf at a site that is gone)`},
 				{add: []string{"north-1"}, want: []string{"north-1", "north-2"}, says: "True UpToDate"},
 			},
 		},
@@ -260,7 +261,7 @@ func TestPlacementAgain(t *testing.T) {
 			},
 		},
 		"no longer again": {
-			why: "nobody looks any more, and that is said", update: "update: Apply",
+			why: "no more reviews, and the condition reports that", update: "update: Apply",
 			steps: []step{{edit: func(m *memory, id tko.DeploymentID) {
 				m.deployments[id].Package[0].Set("Once", "spec", "update")
 			}, add: []string{"north-3"}, want: []string{"north-1", "north-2"}, says: "Unknown EvaluatedOnce"}},
@@ -285,8 +286,8 @@ func TestPlacementAgain(t *testing.T) {
 				if s.settle {
 					settle(t, m, p)
 				}
-				p := prepare.New(m, runner{}, prepare.Options{}) // that remembers no review
-				result := look(t, p, id)
+				p := prepare.New(m, runner{}, prepare.Options{}) // a new preparer has no reviews
+				result := reconcile(t, p, id)
 				if result.Err != nil {
 					t.Fatalf("step %d: %v", i, result.Err)
 				}
@@ -297,21 +298,20 @@ func TestPlacementAgain(t *testing.T) {
 					t.Errorf("%s: step %d: says %q", test.why, i, got)
 				}
 				commits, statuses := m.commits, m.statuses
-				if look(t, prepare.New(m, runner{}, prepare.Options{}), id); m.commits != commits || m.statuses != statuses {
-					t.Errorf("step %d: a second look wrote something", i)
+				if reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id); m.commits != commits || m.statuses != statuses {
+					t.Errorf("step %d: a second reconciliation wrote something", i)
 				}
 			}
 		})
 	}
 }
 
-// TestPlacementAgainIsOnTheDeployment looks at what a user sees.
-func TestPlacementAgainIsOnTheDeployment(t *testing.T) {
+func TestReviewSetsPlacedConditionAndStatus(t *testing.T) {
 	m, p, id := placedAt(t, "update: Propose", "north-1")
 	for i := range 30 {
 		m.sites[tko.SiteID(fmt.Sprintf("north-x-%02d", i))] = nil
 	}
-	look(t, p, id)
+	reconcile(t, p, id)
 	status := func() map[string]any {
 		value, _ := m.get(id).Package[0].Get("status")
 		s, _ := value.(map[string]any)
@@ -324,7 +324,7 @@ func TestPlacementAgainIsOnTheDeployment(t *testing.T) {
 		t.Errorf("the proposal: %v", proposal)
 	}
 	m.approve(id)
-	look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+	reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 	merged, _ := status()["merged"].(map[string]any)
 	want := map[string]any{"deployments": int64(31), "templates": map[string]any{"leaf": "leaf"}, "merged": map[string]any{"digest": merged["digest"]}}
 	if diff := cmp.Diff(want, status()); diff != "" {
@@ -332,23 +332,23 @@ func TestPlacementAgainIsOnTheDeployment(t *testing.T) {
 	}
 }
 
-// TestPlacementAgainKeepsItsTemplate lets a better match for the Template come.
-func TestPlacementAgainKeepsItsTemplate(t *testing.T) {
+// TestReviewKeepsSelectedTemplate registers a better match for the Template resource.
+func TestReviewKeepsSelectedTemplate(t *testing.T) {
 	m, p, id := placedAt(t, "update: Apply, budget: {delete: 10}", "north-1")
 	d := m.deployments[id]
 	i := slices.IndexFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind == "Template" })
 	d.Package[i]["spec"] = map[string]any{"select": map[string]any{"all": true}}
 	m.templates["a-new-leaf"] = krm.Package{}
 	m.sites["north-2"] = nil
-	look(t, p, id)
+	reconcile(t, p, id)
 	if diff := cmp.Diff(at("north-1", "north-2"), m.children(id)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestPlacementAgainSurvives fails each write of a large change in turn, before
-// it is made and after, as a crash would.
-func TestPlacementAgainSurvives(t *testing.T) {
+// TestReviewSurvivesFailureOfEveryWrite lets each write of a large change fail,
+// before it takes effect and after, as a crash would.
+func TestReviewSurvivesFailureOfEveryWrite(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		m, p, id := placedAt(t, "update: Propose", "north-1", "north-2", "north-3")
 		delete(m.sites, "north-1")
@@ -359,7 +359,7 @@ func TestPlacementAgainSurvives(t *testing.T) {
 			m.sites[tko.SiteID(site)] = nil
 			want = append(want, "leaf at "+site)
 		}
-		look(t, p, id)
+		reconcile(t, p, id)
 		m.approve(id)
 		crash := errors.New("crash")
 		seen := map[string]int{}
@@ -381,9 +381,9 @@ func TestPlacementAgainSurvives(t *testing.T) {
 			if n > 20 {
 				t.Fatalf("after %v: it doesn't end: %s", seen, m.condition(id, tko.ConditionPlaced))
 			}
-			// Each look is another preparer's: nothing is remembered.
+			// Each review is by a new preparer without state.
 			p = prepare.New(m, runner{}, prepare.Options{})
-			look(t, p, id)
+			reconcile(t, p, id)
 		}
 		if diff := cmp.Diff(want, m.children(id)); diff != "" {
 			t.Error(diff)
@@ -394,29 +394,29 @@ func TestPlacementAgainSurvives(t *testing.T) {
 	}
 }
 
-// TestReviewsArePaused has many sites come one after the other.
+// TestReviewsArePaused registers many sites one after the other.
 func TestReviewsArePaused(t *testing.T) {
 	m, _, id := placedAt(t, "update: Apply", "north-1")
 	p := prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Hour})
-	look(t, p, id)
+	reconcile(t, p, id)
 	m.sites["north-2"] = nil
-	r := look(t, p, id)
+	r := reconcile(t, p, id)
 	if len(m.children(id)) != 1 || r.Outcome != tko.WorkLater || r.Retry > time.Hour || r.Retry < 50*time.Minute {
 		t.Errorf("within the pause: %+v, %v", r, m.children(id))
 	}
 	m.approve(id) // any change of the deployment itself
-	if look(t, p, id); len(m.children(id)) != 2 {
+	if reconcile(t, p, id); len(m.children(id)) != 2 {
 		t.Errorf("a change of the deployment isn't seen at once: %v", m.children(id))
 	}
 }
 
-// TestSystemPlacesAgain has sites come and go at a real data controller, with
-// preparers that are stopped at random.
-func TestSystemPlacesAgain(t *testing.T) {
+// TestSystemFollowsChangesOfSites registers and deletes sites at a real data
+// controller, with preparers that are stopped at random.
+func TestSystemFollowsChangesOfSites(t *testing.T) {
 	data := newSystem(t)
 	register(t, data, map[string]string{"leaf": realLeaf}, map[string]string{"site/000": "north", "site/001": "north", "other": "south"})
 	create := func(update string) tko.DeploymentID {
-		id, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Merge: pkg(t, living(update))})
+		id, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Merge: pkg(t, updating(update))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -460,7 +460,7 @@ func TestSystemPlacesAgain(t *testing.T) {
 		t.Errorf("approved %d once more: %v", n, err)
 	}
 
-	// One site goes, the metadata of another no longer match.
+	// One site is deleted, and the metadata of another no longer match.
 	if _, err := data.DeleteSite(t.Context(), "site/000"); err != nil {
 		t.Fatal(err)
 	}
@@ -485,9 +485,9 @@ func TestSystemPlacesAgain(t *testing.T) {
 	}
 }
 
-// TestReviewsArePausedWhenHeld has somebody hold the deployment: looking again
-// and again would not make that end.
-func TestReviewsArePausedWhenHeld(t *testing.T) {
+// TestReviewsArePausedWhileDeploymentIsHeld reviews a deployment with a
+// modification token: frequent reviews would not help.
+func TestReviewsArePausedWhileDeploymentIsHeld(t *testing.T) {
 	m, _, id := placedAt(t, "update: Propose", "north-1")
 	m.sites["north-2"] = nil
 	m.beforeEach = func(call string) error {
@@ -497,20 +497,20 @@ func TestReviewsArePausedWhenHeld(t *testing.T) {
 		return nil
 	}
 	p := prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Hour})
-	if r := look(t, p, id); r.Outcome != tko.WorkLater || r.Retry > time.Second {
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkLater || r.Retry > time.Second {
 		t.Errorf("held: %+v", r)
 	}
-	if r := look(t, p, id); r.Outcome != tko.WorkLater || r.Retry < 50*time.Minute {
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkLater || r.Retry < 50*time.Minute {
 		t.Errorf("held still: %+v", r)
 	}
 }
 
-// TestSystemGivesSitesBack deletes a site that has a child, and registers it
-// again.
-func TestSystemGivesSitesBack(t *testing.T) {
+// TestSystemGivesReturnedSiteBackToChild deletes a site that has a child, and
+// registers it again.
+func TestSystemGivesReturnedSiteBackToChild(t *testing.T) {
 	data := newSystem(t)
 	register(t, data, map[string]string{"leaf": realLeaf}, map[string]string{"a": "north", "b": "north"})
-	id, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Merge: pkg(t, living("update: Apply"))})
+	id, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Merge: pkg(t, updating("update: Apply"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -527,7 +527,7 @@ func TestSystemGivesSitesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, data, d.ID, tko.ConditionTrue) // it may be so later
+		waitFor(t, data, d.ID, tko.ConditionTrue) // it becomes true later
 		sites[d.Site] = true
 	}
 	if diff := cmp.Diff(map[tko.SiteID]bool{"a": true, "b": true}, sites); diff != "" {
@@ -535,8 +535,9 @@ func TestSystemGivesSitesBack(t *testing.T) {
 	}
 }
 
-// TestSitesComeBackTheOthersFirst has somebody hold one of two children.
-func TestSitesComeBackTheOthersFirst(t *testing.T) {
+// TestHeldChildDoesNotDelayReturnOfOtherSites starts a modification of one of
+// two children.
+func TestHeldChildDoesNotDelayReturnOfOtherSites(t *testing.T) {
 	m, _, id := placedAt(t, "update: Apply", "north-1", "north-2")
 	loseSite("north-1")(m, id)
 	loseSite("north-2")(m, id)
@@ -550,9 +551,9 @@ func TestSitesComeBackTheOthersFirst(t *testing.T) {
 		return nil
 	}
 	for i, want := range [][]string{at("", "north-2"), at("north-1", "north-2")} {
-		r := look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+		r := reconcile(t, prepare.New(m, runner{}, prepare.Options{}), id)
 		if diff := cmp.Diff(want, m.children(id)); diff != "" || r.Outcome != tko.WorkLater {
-			t.Errorf("look %d: %+v %s", i, r, diff)
+			t.Errorf("reconciliation %d: %+v %s", i, r, diff)
 		}
 	}
 	if got := m.condition(id, tko.ConditionPlaced); !strings.HasPrefix(got, "True UpToDate") {
@@ -562,31 +563,26 @@ func TestSitesComeBackTheOthersFirst(t *testing.T) {
 
 func waitPlaced(t *testing.T, data *client.Client, id tko.DeploymentID, status, says string) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
+	eventually.NoError(t, fmt.Sprintf("the condition Placed of %s is %s %q", id, status, says), func() error {
 		d, err := data.Deployment(t.Context(), id, 0)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		for _, c := range d.Stamp.Conditions {
 			if c.Type == tko.ConditionPlaced && c.Status == status && strings.Contains(c.Message, says) {
-				return
+				return nil
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("Placed never became %s %q: %+v", status, says, d.Stamp.Conditions)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+		return fmt.Errorf("conditions: %+v", d.Stamp.Conditions)
+	})
 }
 
 func childrenBecome(t *testing.T, data *client.Client, id tko.DeploymentID, want int) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for n := -1; n != want; n = count(t, data, tko.DeploymentSelect{Parent: id}) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d children, never %d", n, want)
+	eventually.NoError(t, fmt.Sprintf("%s has %d children", id, want), func() error {
+		if n := count(t, data, tko.DeploymentSelect{Parent: id}); n != want {
+			return fmt.Errorf("it has %d", n)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 }

@@ -25,9 +25,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// newSystem starts a real data controller and answers a client of it.
+// newSystem starts a real data controller and returns a client of it.
 func newSystem(t testing.TB) *client.Client {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
@@ -63,7 +64,7 @@ func newSystem(t testing.TB) *client.Client {
 	return data
 }
 
-// run runs a preparer until the function that it answers is called.
+// run runs a preparer until the returned function is called.
 func run(t testing.TB, data *client.Client, r prepare.Runner, o prepare.Options) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -133,9 +134,9 @@ spec: {templates: [{template: leaf, sites: [all]}]}
 
 const realLeaf = `{apiVersion: v1, kind: ConfigMap, metadata: {name: leaf}, data: {a: b}}`
 
-// TestSystem runs preparers that are stopped and started again at random, and
-// that are interrupted in the middle of a plugin.
-func TestSystem(t *testing.T) {
+// TestSystemPreparesDespiteInterruptions runs preparers that are stopped and
+// started at random, also while a plugin runs.
+func TestSystemPreparesDespiteInterruptions(t *testing.T) {
 	data := newSystem(t)
 	sites := map[string]string{}
 	for i := range 40 {
@@ -150,7 +151,7 @@ func TestSystem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const lease = 3 * time.Second // on a slow machine, the flaky ones lose claims
+	const lease = 3 * time.Second // shorter leases end on slow machines while preparers work
 	steady := run(t, data, runner{"one": marks}, prepare.Options{Worker: "steady", Concurrency: 2, Lease: lease})
 	defer steady()
 	deadline := time.Now().Add(3 * time.Minute)
@@ -199,7 +200,7 @@ func TestSystem(t *testing.T) {
 	checkConditions(t, data, id)
 }
 
-// A stamper runs plugins that write their first argument into the resource.
+// A stamper runs plugins that write their first argument to the resource.
 type stamper struct{}
 
 func (stamper) Prepare(_ context.Context, p tko.Plugin, target krm.Identity, _ tko.DeploymentID, in krm.Package, _ ...func(string)) (bool, krm.Package, error) {
@@ -209,10 +210,9 @@ func (stamper) Prepare(_ context.Context, p tko.Plugin, target krm.Identity, _ t
 	return true, out, nil
 }
 
-// TestSystemPluginsChangeAtOnce registers a plugin again and again, between
-// deployments that two preparers prepare: none may be prepared by what the
-// plugin was before.
-func TestSystemPluginsChangeAtOnce(t *testing.T) {
+// TestSystemUsesChangedPluginAtOnce registers new versions of a plugin between
+// deployments that two preparers prepare: no earlier version may prepare one.
+func TestSystemUsesChangedPluginAtOnce(t *testing.T) {
 	data := newSystem(t)
 	for range 2 {
 		defer run(t, data, stamper{}, prepare.Options{Concurrency: 2})()
@@ -234,7 +234,7 @@ func TestSystemPluginsChangeAtOnce(t *testing.T) {
 		}
 		deploy(p.Arguments[0])
 		for id := range want {
-			waitFor(t, data, id, tko.ConditionTrue) // so that none is prepared by what came later
+			waitFor(t, data, id, tko.ConditionTrue) // so that no later version prepares it
 		}
 		if round%5 == 4 {
 			if _, err := data.DeletePlugin(t.Context(), p.Type, p.Name); err != nil {
@@ -274,7 +274,7 @@ func checkConditions(t *testing.T, data *client.Client, id tko.DeploymentID) {
 	}
 }
 
-func TestSystemSaysWhatIsWrong(t *testing.T) {
+func TestSystemReportsWhyNotPrepared(t *testing.T) {
 	data := newSystem(t)
 	tests := map[string]struct {
 		why  string
@@ -283,7 +283,7 @@ func TestSystemSaysWhatIsWrong(t *testing.T) {
 		mend func() error
 	}{
 		"no such site": {
-			why:  "the work is stirred up when the site comes",
+			why:  "the work becomes due when the site is registered",
 			yaml: `{apiVersion: TOPOLOGY, kind: Site, metadata: {name: a}, spec: {siteId: typo}}`,
 			says: `SiteMissing: topology.nephio.org/v1alpha1 Site "a": the site "typo" does not exist`,
 			mend: func() error {
@@ -328,22 +328,21 @@ func TestSystemSaysWhatIsWrong(t *testing.T) {
 // waitFor waits until the deployment's Prepared condition has a status.
 func waitFor(t *testing.T, data *client.Client, id tko.DeploymentID, status string) tko.Condition {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
+	var found tko.Condition
+	eventually.NoError(t, fmt.Sprintf("the condition Prepared of %s is %s", id, status), func() error {
 		d, err := data.Deployment(t.Context(), id, 0)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		for _, c := range d.Stamp.Conditions {
 			if c.Type == tko.ConditionPrepared && c.Status == status {
-				return c
+				found = c
+				return nil
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("Prepared never became %s: %+v", status, d.Stamp.Conditions)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+		return fmt.Errorf("conditions: %+v", d.Stamp.Conditions)
+	})
+	return found
 }
 
 func allPrepared(t testing.TB, data *client.Client) bool {
@@ -351,7 +350,7 @@ func allPrepared(t testing.TB, data *client.Client) bool {
 	return len(unprepared(t, data)) == 0
 }
 
-// unprepared are the conditions of what isn't prepared.
+// unprepared returns the conditions of unprepared deployments.
 func unprepared(t testing.TB, data *client.Client) map[tko.DeploymentID][]tko.Condition {
 	t.Helper()
 	no := false
@@ -389,8 +388,7 @@ func countSites(t testing.TB, data *client.Client, sel tko.SiteSelect) int {
 	return n
 }
 
-// BenchmarkPlacement places a template at many sites and has the children
-// prepared.
+// BenchmarkPlacement places a template at many sites and prepares the children.
 func BenchmarkPlacement(b *testing.B) {
 	const n = 10_000
 	for b.Loop() {
@@ -437,8 +435,8 @@ func BenchmarkPlacement(b *testing.B) {
 	}
 }
 
-// BenchmarkLatency is the time from the creation of a plain deployment until
-// it is prepared.
+// BenchmarkLatency measures the time from the creation of a plain deployment until it
+// is prepared.
 func BenchmarkLatency(b *testing.B) {
 	data := newSystem(b)
 	register(b, data, map[string]string{"leaf": realLeaf}, nil)

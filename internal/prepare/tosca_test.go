@@ -13,7 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A compiler answers resources, and remembers what it was asked.
+// A compiler returns resources, and records its arguments.
 type compiler struct {
 	made  krm.Package
 	err   error
@@ -27,27 +27,27 @@ func (c *compiler) Resources(_ context.Context, location string) (krm.Package, e
 
 const toscaYAML = `{apiVersion: TOPOLOGY, kind: TOSCA, metadata: {name: t}, spec: {url: "https://example.com/a.csar"}}`
 
-func TestTOSCA(t *testing.T) {
+func TestTOSCAResourceBecomesTopology(t *testing.T) {
 	m := world(t)
 	id := m.deploy(t, toscaYAML+"\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: mine}}\n---\n{apiVersion: PLUGIN, kind: One, metadata: {name: here}, spec: {old: true}}")
 	c := &compiler{made: pkg(t, topologyYAML)}
 	p := prepare.New(m, runner{"one": marks}, prepare.Options{TOSCA: c})
-	if r := look(t, p, id); r.Outcome != tko.WorkDone {
+	if r := reconcile(t, p, id); r.Outcome != tko.WorkDone {
 		t.Fatalf("%+v: %s", r, m.condition(id, tko.ConditionPrepared))
 	}
 	twin := m.deploy(t, topologyYAML)
-	look(t, p, twin)
+	reconcile(t, p, twin)
 	places := func(id tko.DeploymentID) []string {
 		all := m.children(id)
 		for i, child := range all {
-			if strings.Contains(child, "provisioned/") { // each topology has its own
+			if strings.Contains(child, "provisioned/") { // each topology provisions its own
 				all[i] = "at a new site"
 			}
 		}
 		return all
 	}
 	if diff := cmp.Diff(places(twin), places(id)); diff != "" || len(m.children(id)) == 0 {
-		t.Errorf("its children are those of what it stands for: %s", diff)
+		t.Errorf("children (-want +got): %s", diff)
 	}
 	if diff := cmp.Diff([]string{"https://example.com/a.csar"}, c.asked); diff != "" {
 		t.Error(diff)
@@ -65,7 +65,7 @@ func TestTOSCA(t *testing.T) {
 	}
 }
 
-func TestTOSCAFails(t *testing.T) {
+func TestTOSCAFailureIsReported(t *testing.T) {
 	tests := map[string]struct {
 		why  string
 		yaml string
@@ -85,7 +85,7 @@ func TestTOSCAFails(t *testing.T) {
 			m := world(t)
 			id := m.deploy(t, test.yaml)
 			p := prepare.New(m, runner{}, prepare.Options{TOSCA: &compiler{made: pkg(t, topologyYAML), err: test.err}})
-			if r := look(t, p, id); r.Outcome != tko.WorkFailed {
+			if r := reconcile(t, p, id); r.Outcome != tko.WorkFailed {
 				t.Errorf("%s: %+v", test.why, r)
 			}
 			if got := m.condition(id, tko.ConditionPrepared); !strings.HasPrefix(got, test.says) {

@@ -2,11 +2,11 @@
 // provisions the sites that Site resources ask for, and creates the child
 // deployments that Placement resources ask for.
 //
-// What a resource asks for is decided by pure functions of the package (read.go,
-// plan.go); only then is the data controller asked for templates and sites, and
-// told to create. All of it can be repeated: the same resource of the same
-// deployment is the same provisioned site and the same children, for ever.
+// Pure functions (read.go, plan.go) read the requests of a package. Only then the
+// preparer reads templates and sites from the data controller and creates children.
+// All steps are idempotent: the same resource of the same deployment always leads to
+// the same provisioned site and the same children.
 //
-// It does not decide what is prepared when, and stores no package: that is
-// package prepare's. Start reading at [Preparer.Prepare].
+// The package does not decide what is prepared when, and stores no package: package
+// prepare does. Start reading at [Preparer.Prepare].
 package topology

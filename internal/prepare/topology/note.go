@@ -11,41 +11,42 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Not every edit of a topology changes its children. What doesn't is said on the
-// deployment.
+// Some edits of a topology don't change its children. The deployment's Placed
+// condition reports them.
 
-// A keptTemplate is one that was selected once, and stays.
-type keptTemplate struct {
+// A pinnedTemplate is a template that was selected when the placement was prepared,
+// and stays.
+type pinnedTemplate struct {
 	resource krm.Identity
 	id       tko.TemplateID
 	sel      map[string]string
 }
 
-// note finds out what edits of a living placement don't change.
+// note adds notes on edits that don't change the children of an updating placement.
 func (p *Preparer) note(ctx context.Context, r *Review, resource krm.Resource, entries []placed, children []tko.Deployment) error {
-	for _, kept := range r.kept {
+	for _, t := range r.pinned {
 		matches := false
 		one := 1
-		sel := tko.TemplateSelect{IDs: []string{string(kept.id)}, Metadata: kept.sel}
+		sel := tko.TemplateSelect{IDs: []string{string(t.id)}, Metadata: t.sel}
 		for _, err := range p.Client.Templates(ctx, sel, tko.ListOptions{Window: tko.Window{Max: &one}}) {
 			if err != nil {
-				return fmt.Errorf("list the templates for %s: %w", kept.resource, err)
+				return fmt.Errorf("list the templates for %s: %w", t.resource, err)
 			}
 			matches = true
 		}
 		if !matches {
-			r.notes = append(r.notes, fmt.Sprintf("the template %q stays, although spec.select of %s doesn't match it any more: set spec.templateId to have its deployments replaced", kept.id, kept.resource))
+			r.notes = append(r.notes, fmt.Sprintf("the template %q stays, although spec.select of %s doesn't match it any more: set spec.templateId to have its deployments replaced", t.id, t.resource))
 		}
 	}
 	return r.noteMerged(resource, entries, children)
 }
 
-// noteMerged finds out whether what is merged into children changed after some of
-// them were made: these keep what they have. IDs of deployments sort by creation.
+// noteMerged adds a note if the merged resources changed after some children were
+// created: these stay as they are. IDs of deployments sort by creation.
 func (r *Review) noteMerged(resource krm.Resource, entries []placed, children []tko.Deployment) error {
 	now, err := mergedDigest(entries)
 	if err != nil {
-		return refuse(r.Placement, ReasonInvalid, "what it merges can't be read: %v", err)
+		return refuse(r.Placement, ReasonInvalid, "can't read the resources that it merges: %v", err)
 	}
 	var mine []string
 	for _, child := range children {
@@ -60,7 +61,7 @@ func (r *Review) noteMerged(resource krm.Resource, entries []placed, children []
 		was, before = "", ""
 	case known == now:
 	case was == now && !slices.ContainsFunc(mine, func(id string) bool { return id > before }):
-		was, before = "", "" // the edit was taken back
+		was, before = "", "" // the edit was reverted
 	case len(mine) > 0:
 		was, before = known, slices.Max(mine)
 	}
@@ -73,12 +74,12 @@ func (r *Review) noteMerged(resource krm.Resource, entries []placed, children []
 	r.merged = map[string]any{"digest": now}
 	if old > 0 {
 		r.merged["was"], r.merged["before"] = was, before
-		r.notes = append(r.notes, fmt.Sprintf("%d deployments were made before what %s merges into them was changed, and keep what they have: delete one to have it made again", old, r.Placement))
+		r.notes = append(r.notes, fmt.Sprintf("%d deployments were created before the resources that %s merges into them changed, and stay as they are: delete one to have it created again", old, r.Placement))
 	}
 	return nil
 }
 
-// mergedDigest names what entries merge into children.
+// mergedDigest returns a digest of the resources that entries merge into children.
 func mergedDigest(entries []placed) (string, error) {
 	var all strings.Builder
 	for _, e := range entries {
@@ -91,8 +92,8 @@ func mergedDigest(entries []placed) (string, error) {
 	return digest(all.String())[:16], nil
 }
 
-// inputsOf names all that a placement is evaluated from, but for the sites and
-// templates that match.
+// inputsOf returns a digest of the resources that a placement is evaluated from,
+// without the matching sites and templates.
 func inputsOf(pkg krm.Package, placement krm.Resource) string {
 	inputs := krm.Package{only(placement, "spec")}
 	inputs[0].Set(nil, "spec", "update")
@@ -135,14 +136,14 @@ func inputsOf(pkg krm.Package, placement krm.Resource) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// items is a list in a resource; empty if it is none.
+// items returns a list in a resource; empty if it is none.
 func items(r krm.Resource, path ...string) []any {
 	value, _ := r.Get(path...)
 	list, _ := value.([]any)
 	return list
 }
 
-// only is a resource with nothing but its identity and some fields.
+// only returns a resource with its identity and some of its fields.
 func only(r krm.Resource, fields ...string) krm.Resource {
 	out := krm.Resource{"apiVersion": r["apiVersion"], "kind": r["kind"], "metadata": map[string]any{"name": r.Identity().Name}}
 	clone := r.Clone()
@@ -154,18 +155,18 @@ func only(r krm.Resource, fields ...string) krm.Resource {
 	return out
 }
 
-// isOnce says whether a placement was evaluated, and is not evaluated again.
+// isOnce reports whether a placement was evaluated, and is not evaluated again.
 func isOnce(r krm.Resource) bool {
 	where := r.Annotation(krm.AnnotationPrepare)
-	return r.GVK() == PlacementGVK && r.IsPrepared() && !isLiving(r) && (where == "" || where == krm.Here)
+	return r.GVK() == PlacementGVK && r.IsPrepared() && !isUpdating(r) && (where == "" || where == krm.Here)
 }
 
-// HasOnce says whether placements of a package were evaluated, and are not evaluated
-// again.
+// HasOnce reports whether a package has placements that were evaluated and are not
+// evaluated again.
 func HasOnce(pkg krm.Package) bool { return slices.ContainsFunc(pkg, isOnce) }
 
-// OnceNotes returns what was changed in a package without an effect, because the
-// placements concerned are evaluated once (edited), and what they have left behind.
+// OnceNotes returns notes on the placements of a package that are evaluated once:
+// on edits that have no effect (edited), and on unwanted children that stay (left).
 func OnceNotes(pkg krm.Package) (edited, left []string) {
 	for _, r := range pkg {
 		if !isOnce(r) {

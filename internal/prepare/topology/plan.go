@@ -11,18 +11,18 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A placed is an entry whose template and sites are known.
+// A placed is an entry with the IDs of its template and sites.
 type placed struct {
 	entry
 	id tko.TemplateID
-	at []tko.SiteID // may hold doubles
+	at []tko.SiteID // may hold duplicates
 }
 
-// planChildren says what children a placement has, in batches of one merge
+// planChildren returns the children that a placement wants, in batches of one merge
 // package each. slots are the names of their Template resources, by origin.
 func planChildren(d Deployment, placement krm.Identity, entries []placed) (batches []tko.NewChildren, slots map[string]string) {
 	slots = map[string]string{}
-	times := map[string]int{} // how often an origin came up before
+	times := map[string]int{} // number of earlier children with the same key
 	for _, e := range entries {
 		here := map[tko.SiteID]bool{}
 		batch := tko.NewChildren{Parent: d.ID, Revision: d.Revision, Merge: e.merge}
@@ -48,14 +48,15 @@ func planChildren(d Deployment, placement krm.Identity, entries []placed) (batch
 	return batches, slots
 }
 
-// childKey is what makes a child of a placement this one.
+// childKey identifies a child among all children of a deployment, but for equal
+// entries.
 func childKey(placement, template string, id tko.TemplateID, site tko.SiteID) string {
 	return fmt.Sprintf("%q %q %q %q", placement, template, id, site)
 }
 
-// childOrigin names a child for ever: by its placement, the name of the
-// Template resource, the template and the site. Entries that are equal in all
-// of these are told apart by their order.
+// childOrigin returns the permanent name of a child: a digest of its placement, the
+// name of the Template resource, the template and the site. Entries that are equal in
+// all of these differ by ordinal, their order.
 func childOrigin(placement krm.Identity, key string, ordinal int) string {
 	if ordinal > 0 {
 		key += " " + strconv.Itoa(ordinal)
@@ -63,7 +64,7 @@ func childOrigin(placement krm.Identity, key string, ordinal int) string {
 	return originPrefix(placement) + digest(key)[:32]
 }
 
-// originPrefix is how the origins of a placement's children begin.
+// originPrefix returns the prefix of the origins of a placement's children.
 func originPrefix(placement krm.Identity) string {
 	const long = 63
 	name := placement.Name
@@ -73,7 +74,7 @@ func originPrefix(placement krm.Identity) string {
 	return "Placement/" + name + "/"
 }
 
-// siteOrigin names the site that a Site resource provisions for ever.
+// siteOrigin returns the permanent name of the site that a Site resource provisions.
 func siteOrigin(deployment tko.DeploymentID, name string) string {
 	const maxOrigin = 200
 	origin := string(deployment) + "/Site/" + name

@@ -10,102 +10,102 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A siteWish is what a Site resource asks for.
-type siteWish struct {
+// A siteRequest is the request of a Site resource.
+type siteRequest struct {
 	resource  krm.Identity
 	id        tko.SiteID        // this site, if not ""
-	sel       map[string]string // else the first that matches, if not nil
-	provision *tko.NewSite      // else this one, if not nil
+	sel       map[string]string // else the first site that matches, if not nil
+	provision *tko.NewSite      // else this new site, if not nil
 }
 
-// A templateWish is what a Template resource asks for.
-type templateWish struct {
+// A templateRequest is the request of a Template resource.
+type templateRequest struct {
 	resource krm.Identity
 	id       tko.TemplateID    // this template, if not ""
-	sel      map[string]string // else the first that matches
+	sel      map[string]string // else the first template that matches
 }
 
-// A sitesWish is what a Sites resource asks for: all sites that match.
-type sitesWish struct {
+// A sitesRequest is the request of a Sites resource: all sites that match.
+type sitesRequest struct {
 	resource krm.Identity
 	sel      map[string]string
 }
 
 // An entry is one of the templates of a Placement.
 type entry struct {
-	template templateWish
+	template templateRequest
 	sites    []tko.SiteID // of Site resources, in the order of their names in the entry
-	selects  []sitesWish
-	merge    krm.Package // as the children get it
+	selects  []sitesRequest
+	merge    krm.Package // of the children
 }
 
-func readSite(d Deployment, r krm.Resource) (siteWish, error) {
-	wish := siteWish{resource: r.Identity()}
+func readSite(d Deployment, r krm.Resource) (siteRequest, error) {
+	request := siteRequest{resource: r.Identity()}
 	id, err := textAt(r, "spec", "siteId")
 	if err != nil {
-		return wish, err
+		return request, err
 	}
-	wish.id = tko.SiteID(id)
-	if wish.sel, err = selectOf(r); err != nil {
-		return wish, err
+	request.id = tko.SiteID(id)
+	if request.sel, err = selectOf(r); err != nil {
+		return request, err
 	}
 	provision, err := boolAt(r, "spec", "provisionIfNotFound")
 	if err != nil {
-		return wish, err
+		return request, err
 	}
-	if wish.id == "" && wish.sel == nil && !provision {
-		return wish, refuse(wish.resource, ReasonInvalid, "names no site: set spec.siteId, spec.select.metadata or spec.provisionIfNotFound")
+	if request.id == "" && request.sel == nil && !provision {
+		return request, refuse(request.resource, ReasonInvalid, "names no site: set spec.siteId, spec.select.metadata or spec.provisionIfNotFound")
 	}
-	if wish.id != "" || !provision {
-		return wish, nil
+	if request.id != "" || !provision {
+		return request, nil
 	}
 	template, err := textAt(r, "spec", "provisionTemplateId")
 	if err != nil {
-		return wish, err
+		return request, err
 	}
 	merge, err := mergeOf(d, r.Identity(), r["spec"], "spec")
 	if err != nil {
-		return wish, err
+		return request, err
 	}
-	wish.provision = &tko.NewSite{
-		Origin:   siteOrigin(d.ID, wish.resource.Name),
+	request.provision = &tko.NewSite{
+		Origin:   siteOrigin(d.ID, request.resource.Name),
 		Template: tko.TemplateID(template),
 		Metadata: map[string]string{"type": "provisioned"},
 		Package:  merge,
 	}
-	return wish, nil
+	return request, nil
 }
 
-func readTemplate(r krm.Resource) (templateWish, error) {
-	wish := templateWish{resource: r.Identity()}
+func readTemplate(r krm.Resource) (templateRequest, error) {
+	request := templateRequest{resource: r.Identity()}
 	id, err := textAt(r, "spec", "templateId")
 	if err != nil {
-		return wish, err
+		return request, err
 	}
-	wish.id = tko.TemplateID(id)
-	if wish.sel, err = selectOf(r); err != nil {
-		return wish, err
+	request.id = tko.TemplateID(id)
+	if request.sel, err = selectOf(r); err != nil {
+		return request, err
 	}
-	if wish.id == "" && wish.sel == nil {
-		return wish, refuse(wish.resource, ReasonInvalid, "names no template: set spec.templateId or spec.select.metadata")
+	if request.id == "" && request.sel == nil {
+		return request, refuse(request.resource, ReasonInvalid, "names no template: set spec.templateId or spec.select.metadata")
 	}
-	return wish, nil
+	return request, nil
 }
 
-func readSites(r krm.Resource) (sitesWish, error) {
-	wish := sitesWish{resource: r.Identity()}
+func readSites(r krm.Resource) (sitesRequest, error) {
+	request := sitesRequest{resource: r.Identity()}
 	var err error
-	if wish.sel, err = selectOf(r); err != nil {
-		return wish, err
+	if request.sel, err = selectOf(r); err != nil {
+		return request, err
 	}
-	if wish.sel == nil {
-		return wish, refuse(wish.resource, ReasonInvalid, "selects no sites: set spec.select.metadata")
+	if request.sel == nil {
+		return request, refuse(request.resource, ReasonInvalid, "selects no sites: set spec.select.metadata")
 	}
-	return wish, nil
+	return request, nil
 }
 
-// readPlacement reads what a Placement asks for. The error is a *WaitError as
-// long as something that it needs is not prepared.
+// readPlacement reads the entries of a Placement. The error is a *WaitError as long
+// as a resource that it needs is not prepared.
 func readPlacement(d Deployment, r krm.Resource) ([]entry, error) {
 	id := r.Identity()
 	list, err := listAt(id, r, "spec", "templates")
@@ -122,7 +122,7 @@ func readPlacement(d Deployment, r krm.Resource) ([]entry, error) {
 		}
 		e, err := readEntry(d, id, m, where)
 		if isWait(err) {
-			// What is wrong with the other entries is worth knowing now.
+			// Errors of the other entries take precedence over waiting.
 			waits = firstOf(waits, err)
 			continue
 		}
@@ -175,16 +175,16 @@ func readEntry(d Deployment, placement krm.Identity, m map[string]any, where str
 	return e, firstOf(waits, err)
 }
 
-// addSites adds what the Site and Sites resources of a name stand for.
+// addSites adds the requests of the Site and Sites resources of a name.
 func (e *entry) addSites(d Deployment, placement krm.Identity, name, where string) error {
 	found := false
 	if r := d.Package.Find(krm.Identity{GVK: SitesGVK, Name: name}); r != nil {
 		found = true
-		wish, err := readSites(r)
+		request, err := readSites(r)
 		if err != nil {
 			return err
 		}
-		e.selects = append(e.selects, wish)
+		e.selects = append(e.selects, request)
 	}
 	if r := d.Package.Find(krm.Identity{GVK: SiteGVK, Name: name}); r != nil {
 		found = true
@@ -200,8 +200,8 @@ func (e *entry) addSites(d Deployment, placement krm.Identity, name, where strin
 	return nil
 }
 
-// siteOf is the site that a Site resource stands for. One that is not for us to
-// prepare may still say it.
+// siteOf returns the site of a Site resource. A resource that is not prepared here
+// may still have its ID.
 func siteOf(d Deployment, placement krm.Identity, r krm.Resource) (tko.SiteID, error) {
 	if d.Preparable(r) {
 		return "", &WaitError{Resource: placement, For: r.Identity()}
@@ -220,8 +220,8 @@ func siteOf(d Deployment, placement krm.Identity, r krm.Resource) (tko.SiteID, e
 		r.Identity(), krm.AnnotationPrepare, krm.AnnotationPrepared)
 }
 
-// mergeOf answers the resources of the merge list of holder (a spec or an
-// entry), as children get them.
+// mergeOf returns the resources of the merge list of holder (a spec or an entry), in
+// the form for children.
 func mergeOf(d Deployment, id krm.Identity, holder any, where string) (krm.Package, error) {
 	m, _ := holder.(map[string]any)
 	list, err := listAt(id, krm.Resource(m), "merge")
@@ -267,8 +267,8 @@ func readReference(id krm.Identity, item any, where string) (krm.Identity, error
 	return krm.Identity{GVK: krm.ParseGVK(apiVersion, kind), Name: name}, nil
 }
 
-// selectOf is spec.select.metadata; nil if it isn't there. That everything is
-// selected must be said.
+// selectOf returns spec.select.metadata; nil if it isn't there. Only spec.select.all
+// selects everything.
 func selectOf(r krm.Resource) (map[string]string, error) {
 	all, err := boolAt(r, "spec", "select", "all")
 	if err != nil {

@@ -12,22 +12,23 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A child that takes the place of others is created beside them, unprepared. It
-// names them, and the data controller deletes them in the transaction that makes
-// the new one prepared and approved. So each site goes from the one to the other
-// in one step, whenever that is, and stays as it is if it never happens.
+// A child that replaces others is created, unprepared, while they stay. It names
+// them, and the data controller deletes them in the transaction that makes the new
+// child prepared and approved. So each site changes from the old to the new child in
+// one step, or stays as it is if the new one is never prepared and approved.
 
-// A taking is what a child that isn't there yet takes the place of.
-type taking struct {
+// A replacement lists the children that a new child replaces.
+type replacement struct {
 	old []tko.Deployment
-	// exchange says that the two have nothing in common but their site: then
-	// the old one counts as deleted.
+	// exchange reports that the old and the new child have only their site in
+	// common: then the old one counts as deleted.
 	exchange bool
-	// edited says that a user wrote an old one last, other than by approving it.
+	// edited reports that a user made the last change of an old child, other than an
+	// approval.
 	edited bool
 }
 
-func (t *taking) ids() []tko.DeploymentID {
+func (t *replacement) ids() []tko.DeploymentID {
 	ids := make([]tko.DeploymentID, len(t.old))
 	for i, old := range t.old {
 		ids[i] = old.ID
@@ -35,17 +36,18 @@ func (t *taking) ids() []tko.DeploymentID {
 	return ids
 }
 
-// runs says whether a child is what its site should run.
-func runs(child tko.Deployment) bool { return child.Prepared && child.Approved }
+// runs reports whether a child is to run at its site.
+func isRunning(child tko.Deployment) bool { return child.Prepared && child.Approved }
 
-// waits says whether a child will take the place of others, and hasn't yet.
-func waits(child tko.Deployment) bool { return len(child.Replaces) > 0 && !runs(child) }
+// waits reports whether a child will replace others, and hasn't yet.
+func isWaiting(child tko.Deployment) bool { return len(child.Replaces) > 0 && !isRunning(child) }
 
 const originStart = "Placement/"
 
-// madeBy returns the beginning of the origins of the placement that made a child,
-// and the child's origin. Children that were handed over by a deployment that was
-// replaced keep the origin that they had below it, after the ID of that deployment.
+// madeBy returns the origin prefix of the placement that created a child, and the
+// child's origin without the ID of an earlier parent. If the parent was replaced by
+// another deployment, the origin begins with the ID of the replaced one. ok is false
+// if no placement created the child.
 func madeBy(child tko.Deployment) (prefix, origin string, ok bool) {
 	origin = child.Origin
 	if !strings.HasPrefix(origin, originStart) {
@@ -57,12 +59,12 @@ func madeBy(child tko.Deployment) (prefix, origin string, ok bool) {
 	return origin[:end], origin, end > len(originStart)
 }
 
-// maxOrdinal is how many equal entries a placement is expected to have, at most.
+// maxOrdinal is the maximum number of equal entries that slotOf recognizes.
 const maxOrdinal = 8
 
-// slotOf returns the name of the Template resource that a child was made for, one
-// of names; "" if it is none of them. placements are the names of placements, by the
-// beginnings of their origins.
+// slotOf returns the name of the Template resource that a child was created for, one
+// of names; "" if it is none of them. placements are the names of placements, by
+// origin prefix.
 func slotOf(child tko.Deployment, names []string, placements map[string]string) string {
 	prefix, origin, ok := madeBy(child)
 	if !ok {
@@ -83,7 +85,7 @@ func slotOf(child tko.Deployment, names []string, placements map[string]string) 
 	return ""
 }
 
-// family is the ID of a template without its version.
+// family returns the ID of a template without its version.
 func family(id tko.TemplateID) string {
 	if i := strings.LastIndexByte(string(id), ':'); i >= 0 {
 		return string(id)[:i]
@@ -91,26 +93,26 @@ func family(id tko.TemplateID) string {
 	return string(id)
 }
 
-// The rules by which a new child takes the place of an old one at the same site,
-// the strongest first.
+// The rules by which a new child replaces an old one at the same site, the strongest
+// first.
 const (
-	ruleSlot     = iota // of the same Template resource
-	ruleTemplate        // of the same template: the Template resource was renamed
-	ruleFamily          // of another version of the same template
-	ruleSite            // of nothing but the same site
+	ruleSlot     = iota // both were created for the same Template resource
+	ruleTemplate        // both have the same template: the Template resource was renamed
+	ruleFamily          // their templates are versions of one
+	ruleSite            // they have only the site in common
 	rulesAll
 )
 
-// A match finds out what takes the place of what.
+// A match assigns old children to the new children that replace them.
 type match struct {
-	slotOf  func(tko.Deployment) string
-	slots   map[string]string // of new children, by origin
-	missing map[tko.SiteID][]tko.NewChild
-	takes   map[string]*taking // by origin of the new child
+	slotOf   func(tko.Deployment) string
+	slots    map[string]string // of new children, by origin
+	missing  map[tko.SiteID][]tko.NewChild
+	replaced map[string]*replacement // by origin of the new child
 }
 
 func newMatch(slotOf func(tko.Deployment) string, slots map[string]string, missing []tko.NewChildren) *match {
-	m := &match{slotOf: slotOf, slots: slots, missing: map[tko.SiteID][]tko.NewChild{}, takes: map[string]*taking{}}
+	m := &match{slotOf: slotOf, slots: slots, missing: map[tko.SiteID][]tko.NewChild{}, replaced: map[string]*replacement{}}
 	for _, batch := range missing {
 		for _, child := range batch.Children {
 			m.missing[child.Site] = append(m.missing[child.Site], child)
@@ -119,8 +121,8 @@ func newMatch(slotOf func(tko.Deployment) string, slots map[string]string, missi
 	return m
 }
 
-// pair gives old children to those that take their place by the first of the
-// rules, and returns the others.
+// pair assigns old children to new ones by the given number of rules, the strongest
+// first, and returns the old children without a replacement.
 func (m *match) pair(old []tko.Deployment, rules int) (rest []tko.Deployment) {
 	rest = old
 	for rule := range rules {
@@ -140,9 +142,9 @@ func (m *match) give(old tko.Deployment, rule int) bool {
 		return false
 	}
 	for _, child := range m.missing[old.Site] {
-		t := m.takes[child.Origin]
+		t := m.replaced[child.Origin]
 		if t != nil && rule != ruleSlot {
-			continue // it has one
+			continue // it replaces another one
 		}
 		fits := false
 		switch rule {
@@ -159,8 +161,8 @@ func (m *match) give(old tko.Deployment, rule int) bool {
 			continue
 		}
 		if t == nil {
-			t = &taking{exchange: rule == ruleSite}
-			m.takes[child.Origin] = t
+			t = &replacement{exchange: rule == ruleSite}
+			m.replaced[child.Origin] = t
 		}
 		t.old = append(t.old, old)
 		return true
@@ -168,7 +170,7 @@ func (m *match) give(old tko.Deployment, rule int) bool {
 	return false
 }
 
-// siblings returns all children of a deployment that placements made.
+// siblings returns all children of a deployment that placements created.
 func (p *Preparer) siblings(ctx context.Context, d Deployment) ([]tko.Deployment, error) {
 	if p.Children == nil {
 		return nil, nil
@@ -186,34 +188,34 @@ func (p *Preparer) siblings(ctx context.Context, d Deployment) ([]tko.Deployment
 	return children, nil
 }
 
-// findEdits finds out which of the children that are to be replaced a user wrote
-// last.
-func (p *Preparer) findEdits(ctx context.Context, takes map[string]*taking) error {
-	for _, origin := range slices.Sorted(maps.Keys(takes)) {
-		for _, old := range takes[origin].old {
+// findEdits sets edited where a user made the last change of a child that is to be
+// replaced.
+func (p *Preparer) findEdits(ctx context.Context, replaced map[string]*replacement) error {
+	for _, origin := range slices.Sorted(maps.Keys(replaced)) {
+		for _, old := range replaced[origin].old {
 			edited, err := p.isEdited(ctx, old)
 			if err != nil {
 				return err
 			}
-			takes[origin].edited = takes[origin].edited || edited
+			replaced[origin].edited = replaced[origin].edited || edited
 		}
 	}
 	return nil
 }
 
-// maxApprovals is how many revisions of a child are read to find out who changed
-// more than its approval.
+// maxApprovals is the number of revisions of a child that isEdited reads to skip
+// approvals.
 const maxApprovals = 4
 
-// isEdited says whether a user wrote a child last, other than by approving it. What
-// can't be found out counts as edited.
+// isEdited reports whether a user made the last change of a child, other than an
+// approval. If the revisions don't show it, the child counts as edited.
 func (p *Preparer) isEdited(ctx context.Context, child tko.Deployment) (bool, error) {
 	if !isModified(child) {
 		return false, nil
 	}
 	now, err := p.Children.Deployment(ctx, child.ID, 0)
 	if errors.Is(err, tko.ErrNotFound) {
-		return false, nil // nothing is left to lose
+		return false, nil // it is deleted, so no edit can be lost
 	}
 	if err != nil {
 		return false, err
@@ -240,8 +242,8 @@ func (p *Preparer) isEdited(ctx context.Context, child tko.Deployment) (bool, er
 	return true, nil
 }
 
-// onlyApproved says whether a revision of a deployment differs from the one before
-// in nothing but its approval.
+// onlyApproved reports whether a revision of a deployment differs from the one before
+// only in its approval.
 func onlyApproved(before, after tko.Deployment) bool {
 	if before.Template != after.Template || before.Site != after.Site || before.Prepared != after.Prepared || before.Approved && !after.Approved ||
 		!maps.Equal(before.Metadata, after.Metadata) {
@@ -255,7 +257,7 @@ func onlyApproved(before, after tko.Deployment) bool {
 	return err == nil && a == b
 }
 
-// keep returns the children of batches for which a condition holds.
+// keep returns the children of batches for which holds returns true.
 func keep(batches []tko.NewChildren, holds func(tko.NewChild) bool) []tko.NewChildren {
 	var out []tko.NewChildren
 	for _, batch := range batches {
@@ -272,9 +274,9 @@ func keep(batches []tko.NewChildren, holds func(tko.NewChild) bool) []tko.NewChi
 	return out
 }
 
-// discard deletes children that wait to take the place of others and aren't
-// wanted any more. One that has taken its place meanwhile is an ErrConflict: then
-// everything has to be decided again.
+// discard deletes children that wait to replace others and are no longer wanted. If
+// one has replaced them meanwhile, it returns an ErrConflict: the caller decides
+// everything again.
 func (p *Preparer) discard(ctx context.Context, placement krm.Identity, children []tko.Deployment) error {
 	for _, child := range children {
 		if ctx.Err() != nil {

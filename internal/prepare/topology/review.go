@@ -15,17 +15,17 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The values of a Placement's spec.update: what is done when other sites match
-// than before.
+// The values of a Placement's spec.update: the reaction to a change of the matching
+// sites.
 const (
-	UpdateOnce    = "Once"    // nothing: it is evaluated once
-	UpdatePropose = "Propose" // say what would change, and wait for an approval
-	UpdateApply   = "Apply"   // change it, within spec.budget
+	UpdateOnce    = "Once"    // none: it is evaluated once
+	UpdatePropose = "Propose" // propose the changes, and wait for an approval
+	UpdateApply   = "Apply"   // change the children, within spec.budget
 )
 
-// Children are what evaluating a placement again needs of the data controller.
+// Children is the part of the data controller's API that reviews need.
 type Children interface {
-	// Deployments answers the deployments that match, sorted by ID.
+	// Deployments returns the deployments that match, sorted by ID.
 	Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error]
 	// DeleteDeployment deletes a deployment and its descendants.
 	DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error)
@@ -36,102 +36,103 @@ type Children interface {
 	// (revision 0). It belongs to the caller.
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 	// CommitDeployment replaces a deployment's package if it is still at the
-	// revision and nobody holds a modification token; tko.ErrConflict and
+	// revision and no client holds a modification token; tko.ErrConflict and
 	// tko.ErrBusy otherwise.
 	CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (revision int64, err error)
 }
 
-// Author is who the preparer says it is when it writes. Children that somebody
-// else wrote last are never deleted without an approval.
+// Author is the author of the preparer's changes. Children whose last change another
+// author made are never deleted without an approval.
 const Author = "preparer"
 
-// Living are the placements of a package that were prepared and are to be
-// evaluated again.
-func Living(pkg krm.Package) []krm.Identity {
+// Updating returns the prepared placements of a package whose spec.update is Propose or
+// Apply: they are evaluated again.
+func Updating(pkg krm.Package) []krm.Identity {
 	var ids []krm.Identity
 	for _, r := range pkg {
-		if r.GVK() == PlacementGVK && r.IsPrepared() && isLiving(r) {
+		if r.GVK() == PlacementGVK && r.IsPrepared() && isUpdating(r) {
 			ids = append(ids, r.Identity())
 		}
 	}
 	return ids
 }
 
-func isLiving(r krm.Resource) bool {
+func isUpdating(r krm.Resource) bool {
 	update, _ := r.Get("spec", "update")
 	where := r.Annotation(krm.AnnotationPrepare)
 	return (update == UpdatePropose || update == UpdateApply) && (where == "" || where == krm.Here)
 }
 
-// A Review is a placement evaluated again: what it wants, and how its children
-// differ from that.
+// A Review is the result of evaluating a placement again: the children that it
+// wants, and the differences of the existing ones.
 type Review struct {
 	Placement krm.Identity
 	update    string
 	budget    budget
 	proposed  string // the target of the proposal that the placement holds, or ""
 
-	names      []string           // of Template resources, now and when it was evaluated before
-	templates  map[string]any     // what they stand for
-	kept       []keptTemplate     // that were selected
-	notes      []string           // what an edit doesn't change
-	merged     map[string]any     // what is merged into children, and which have it
-	wanted     int                // children, in all
-	existing   int                // children that are there
-	target     string             // names all that is wanted
-	create     []tko.NewChildren  // what is missing, in batches
-	homeless   []home             // of this placement, wanted, and at no site although theirs is there again
-	surplus    []tko.Deployment   // of this placement and not wanted, and nothing takes their place, sorted by ID
-	orphans    []tko.Deployment   // of placements that are gone, and nothing here takes their place
-	replacing  []tko.Deployment   // not wanted, and a child that is there will take their place
-	finish     []tko.Deployment   // not wanted, and their place is taken
-	discard    []tko.Deployment   // not wanted, and they would have taken the place of others
-	takes      map[string]*taking // what of create takes the place of what, by origin
-	unprepared int                // of this placement and wanted
+	names      []string                // of Template resources, now and at the evaluation before
+	templates  map[string]any          // IDs of templates, by name of the Template resource
+	pinned     []pinnedTemplate        // selected earlier
+	notes      []string                // on edits without an effect
+	merged     map[string]any          // status.merged: the digest of merged resources, and the children that have it
+	wanted     int                     // number of wanted children
+	existing   int                     // number of existing children
+	target     string                  // digest of all wanted children
+	create     []tko.NewChildren       // wanted and missing, in batches
+	restorable []restoration           // wanted children without a site whose site exists again
+	surplus    []tko.Deployment        // unwanted and without a replacement, sorted by ID
+	orphans    []tko.Deployment        // of removed placements, and without a replacement here
+	replacing  []tko.Deployment        // unwanted, and an existing child will replace them
+	finish     []tko.Deployment        // unwanted, and another child runs in their place
+	discard    []tko.Deployment        // unwanted children that would have replaced others
+	replaced   map[string]*replacement // replacements by children of create, by origin
+	unprepared int                     // number of wanted children that aren't prepared
 
-	discardWanted bool // one of discard is to be made again
+	discardWanted bool // a child of discard is wanted: it is created again
 
-	pending map[tko.SiteID]bool // where something wanted isn't there, or isn't prepared
+	pending map[tko.SiteID]bool // sites where a wanted child is missing or not prepared
 }
 
-// A budget says how many children may be created and deleted at once.
+// A budget bounds how many children are created and deleted at once.
 type budget struct {
 	create int // negative: any number
 	delete int
 }
 
-// A home is the site that a child lost when that was deleted, and that came back.
-type home struct {
+// A restoration is a site that was deleted and is registered again, for a child that lost
+// it.
+type restoration struct {
 	child    tko.DeploymentID
 	template tko.TemplateID
 	site     tko.SiteID
 }
 
-// A Decision says what is to be done about a review now, and what has to wait.
+// A Decision lists the changes that are made now, and those that wait.
 type Decision struct {
-	Discard []tko.Deployment // first, and everything is decided again if one is no longer as it was
+	Discard []tko.Deployment // deleted first; if one has changed, everything is decided again
 	Create  []tko.NewChildren
-	Restore []home // children that get their sites back
+	Restore []restoration // children that get their sites back
 	Delete  []tko.Deployment
-	Notes   []string  // what an edit of the topology doesn't change
-	Wait    string    // why not all of it is done now, if it will be later
+	Notes   []string  // on edits of the topology without an effect
+	Wait    string    // why some changes are made later
 	Propose *Proposal // needs an approval
 
-	keep bool // the proposal of the placement: it was approved, and isn't done yet
+	keep bool // the placement's proposal: it was approved, and isn't carried out yet
 }
 
-// A Proposal is what would be done if it were approved.
+// A Proposal lists the changes that need an approval.
 type Proposal struct {
-	target  string
-	create  []tko.NewChildren
-	restore []home
-	delete  []tko.Deployment
-	takes   map[string]*taking
+	target   string
+	create   []tko.NewChildren
+	restore  []restoration
+	delete   []tko.Deployment
+	replaced map[string]*replacement
 }
 
-// Review evaluates a prepared placement again, and changes nothing. Templates
-// that are selected stay what they were when the placement was prepared; one
-// that is named is the one that is named now. The error is as Prepare's.
+// Review evaluates a prepared placement again, and changes nothing. Selected
+// templates stay those that were selected when the placement was prepared; named
+// templates are those that are named now. The error is as Prepare's.
 func (p *Preparer) Review(ctx context.Context, d Deployment, id krm.Identity) (Review, error) {
 	resource := d.Package.Find(id)
 	if resource == nil {
@@ -149,24 +150,23 @@ func (p *Preparer) Review(ctx context.Context, d Deployment, id krm.Identity) (R
 	if err != nil {
 		return Review{}, err
 	}
-	if placed, err = p.withoutGone(ctx, placed); err != nil {
+	if placed, err = p.withoutMissingSites(ctx, placed); err != nil {
 		return Review{}, err
 	}
 	children, err := p.siblings(ctx, d)
 	if err != nil {
 		return Review{}, err
 	}
-	r.know(placed)
+	r.setTemplates(placed)
 	batches, slots := planChildren(d, id, placed)
 	r.compare(batches, slots, children, prefixesOf(d.Package), rulesAll)
-	if err := p.findEdits(ctx, r.takes); err != nil {
+	if err := p.findEdits(ctx, r.replaced); err != nil {
 		return Review{}, err
 	}
 	return r, p.note(ctx, &r, resource, placed, children)
 }
 
-// prefixesOf are the beginnings of the origins of all placements of a package, with
-// their names.
+// prefixesOf returns the names of the placements of a package, by origin prefix.
 func prefixesOf(pkg krm.Package) map[string]string {
 	prefixes := map[string]string{}
 	for _, r := range pkg {
@@ -177,8 +177,8 @@ func prefixesOf(pkg krm.Package) map[string]string {
 	return prefixes
 }
 
-// know notes which templates the entries have.
-func (r *Review) know(entries []placed) {
+// setTemplates records the templates of the entries.
+func (r *Review) setTemplates(entries []placed) {
 	r.templates = map[string]any{}
 	for _, e := range entries {
 		r.templates[e.template.resource.Name] = string(e.id)
@@ -188,8 +188,8 @@ func (r *Review) know(entries []placed) {
 	}
 }
 
-// read reads what the placement says about being evaluated again, and puts the
-// templates that were selected the first time into its entries.
+// read reads the fields of the placement that concern reviews, and sets the templates
+// of entries to those that were selected when it was prepared.
 func (r *Review) read(resource krm.Resource, entries []entry) error {
 	var err error
 	if r.update, err = textAt(resource, "spec", "update"); err != nil {
@@ -221,15 +221,15 @@ func (r *Review) read(resource krm.Resource, entries []entry) error {
 			return err
 		}
 		if pinned != "" && entries[i].template.id == "" {
-			r.kept = append(r.kept, keptTemplate{resource: entries[i].template.resource, id: tko.TemplateID(pinned), sel: entries[i].template.sel})
+			r.pinned = append(r.pinned, pinnedTemplate{resource: entries[i].template.resource, id: tko.TemplateID(pinned), sel: entries[i].template.sel})
 			entries[i].template.id, entries[i].template.sel = tko.TemplateID(pinned), nil
 		}
 	}
 	return nil
 }
 
-// withoutGone leaves out the sites of Site resources that have vanished.
-func (p *Preparer) withoutGone(ctx context.Context, all []placed) ([]placed, error) {
+// withoutMissingSites leaves out the sites of Site resources that no longer exist.
+func (p *Preparer) withoutMissingSites(ctx context.Context, all []placed) ([]placed, error) {
 	there := map[tko.SiteID]bool{}
 	gone := map[tko.SiteID]bool{}
 	for i := range all {
@@ -237,7 +237,7 @@ func (p *Preparer) withoutGone(ctx context.Context, all []placed) ([]placed, err
 			if there[site] || gone[site] {
 				continue
 			}
-			err := p.checkSite(ctx, siteWish{resource: all[i].template.resource, id: site})
+			err := p.checkSite(ctx, siteRequest{resource: all[i].template.resource, id: site})
 			if refusal, ok := errors.AsType[*Error](err); ok && refusal.Reason == ReasonSiteMissing {
 				gone[site] = true
 				continue
@@ -252,16 +252,16 @@ func (p *Preparer) withoutGone(ctx context.Context, all []placed) ([]placed, err
 	return all, nil
 }
 
-// compare finds out how children differ from what is wanted. placements are the
-// beginnings of the origins of all placements of the package: children of others
-// are orphans, which rules may give to this one.
+// compare compares the existing children with the wanted ones. placements are the
+// names of all placements of the package, by origin prefix: children of others are
+// orphans, which children of this placement may replace by the given number of rules.
 func (r *Review) compare(wanted []tko.NewChildren, slots map[string]string, children []tko.Deployment, placements map[string]string, rules int) {
 	have := make(map[string]tko.Deployment, len(children))
 	for _, child := range children {
 		have[child.Origin] = child
 	}
 	want := map[string]tko.SiteID{}
-	stays := map[tko.DeploymentID]bool{} // what is wanted, and there
+	stays := map[tko.DeploymentID]bool{} // wanted and existing
 	r.pending = map[tko.SiteID]bool{}
 	for _, batch := range wanted {
 		missing := batch
@@ -279,8 +279,8 @@ func (r *Review) compare(wanted []tko.NewChildren, slots map[string]string, chil
 			r.create = append(r.create, missing)
 		}
 	}
-	claimed := map[tko.DeploymentID]bool{} // by a child that will take its place
-	running := map[string]bool{}           // what runs, by slot and site
+	claimed := map[tko.DeploymentID]bool{} // replaced by a child that waits
+	running := map[string]bool{}           // by slot and site
 	var left, orphans []tko.Deployment
 	prefix := originPrefix(r.Placement)
 	for _, child := range children {
@@ -291,7 +291,7 @@ func (r *Review) compare(wanted []tko.NewChildren, slots map[string]string, chil
 		case !mine && placements[of] != "":
 			r.claim(claimed, child)
 			continue
-		case waits(child) && (!wanted || slices.ContainsFunc(child.Replaces, func(id tko.DeploymentID) bool { return stays[id] })):
+		case isWaiting(child) && (!wanted || slices.ContainsFunc(child.Replaces, func(id tko.DeploymentID) bool { return stays[id] })):
 			r.discard = append(r.discard, child)
 			r.discardWanted = r.discardWanted || wanted
 			continue
@@ -309,11 +309,11 @@ func (r *Review) compare(wanted []tko.NewChildren, slots map[string]string, chil
 			r.unprepared++
 			r.pending[site] = true
 		}
-		if runs(child) {
+		if isRunning(child) {
 			running[slots[child.Origin]+" "+string(child.Site)] = true
 		}
 		if child.Site == "" {
-			r.homeless = append(r.homeless, home{child: child.ID, template: child.Template, site: site})
+			r.restorable = append(r.restorable, restoration{child: child.ID, template: child.Template, site: site})
 		}
 	}
 	isClaimed := func(child tko.Deployment) bool {
@@ -335,10 +335,10 @@ func (r *Review) compare(wanted []tko.NewChildren, slots map[string]string, chil
 	m := newMatch(slot, slots, r.create)
 	r.surplus = m.pair(left, rules)
 	r.orphans = m.pair(orphans, min(rules, ruleSite))
-	r.takes = m.takes
+	r.replaced = m.replaced
 	for _, batch := range r.create {
 		for i := range batch.Children {
-			if t := r.takes[batch.Children[i].Origin]; t != nil {
+			if t := r.replaced[batch.Children[i].Origin]; t != nil {
 				batch.Children[i].Replaces = t.ids()
 			}
 		}
@@ -347,9 +347,9 @@ func (r *Review) compare(wanted []tko.NewChildren, slots map[string]string, chil
 	r.target = digest(strings.Join(slices.Sorted(maps.Keys(want)), "\n"))[:32]
 }
 
-// claim notes what a child will take the place of.
+// claim records the children that a waiting child will replace.
 func (r *Review) claim(claimed map[tko.DeploymentID]bool, child tko.Deployment) {
-	if !waits(child) {
+	if !isWaiting(child) {
 		return
 	}
 	for _, id := range child.Replaces {
@@ -357,16 +357,16 @@ func (r *Review) claim(claimed map[tko.DeploymentID]bool, child tko.Deployment) 
 	}
 }
 
-// Adopt makes the orphans that no placement of a deployment has a use for the
-// surplus of the first. Orphans are children of placements that are no longer in
-// the package, or have another name.
+// Adopt adds the orphans that no placement of a deployment replaces to the surplus of
+// the first review. Orphans are children of placements that were removed from the
+// package or renamed.
 func Adopt(reviews []Review) {
 	if len(reviews) == 0 {
 		return
 	}
 	taken := map[tko.DeploymentID]bool{}
 	for _, r := range reviews {
-		for _, t := range r.takes {
+		for _, t := range r.replaced {
 			for _, id := range t.ids() {
 				taken[id] = true
 			}
@@ -380,25 +380,25 @@ func Adopt(reviews []Review) {
 	}
 }
 
-// Decide says what is to be done now. approved is whether what the placement
-// proposes was approved: that goes for this proposal, and no other.
+// Decide decides which changes are made now. approved reports whether the placement's
+// proposal was approved: the approval holds only for that proposal.
 func (r Review) Decide(approved bool) Decision {
 	d := Decision{Discard: r.discard}
 	var propose Proposal
 	approved = approved && r.proposed == r.target
 	mayDelete := approved || r.mayDelete()
 	free := func(child tko.NewChild) bool {
-		t := r.takes[child.Origin]
+		t := r.replaced[child.Origin]
 		return t == nil || (!t.exchange || mayDelete) && (!t.edited || approved)
 	}
 	create := keep(r.create, free)
 	switch {
 	case !approved && (r.update == UpdatePropose || r.budget.create == 0):
-		propose.create, propose.restore = r.create, r.homeless
+		propose.create, propose.restore = r.create, r.restorable
 	case r.budget.create <= 0:
-		d.Create, d.Restore = create, r.homeless
+		d.Create, d.Restore = create, r.restorable
 	default:
-		d.Restore = r.homeless // no more of them are unprepared than before
+		d.Restore = r.restorable // they don't count as new unprepared children
 		d.Create = first(create, r.budget.create-r.unprepared)
 		if left := countOf(create) - countOf(d.Create); left > 0 {
 			d.wait(fmt.Sprintf("%d more children will be created when others are prepared: %d aren't yet, and spec.budget.create is %d",
@@ -411,32 +411,32 @@ func (r Review) Decide(approved bool) Decision {
 	if mayDelete {
 		d.Delete = slices.DeleteFunc(slices.Clone(r.surplus), func(child tko.Deployment) bool { return child.Site != "" && r.pending[child.Site] })
 		if left := len(r.surplus) - len(d.Delete); left > 0 {
-			d.wait(fmt.Sprintf("%d children will be deleted when what is new at their sites is prepared", left))
+			d.wait(fmt.Sprintf("%d children will be deleted when the new children at their sites are prepared", left))
 		}
 	} else {
 		propose.delete = r.surplus
 	}
 	d.Delete = append(d.Delete, r.finish...)
 	if n := len(r.replacing) + replacedBy(d.Create); n > 0 {
-		d.wait(fmt.Sprintf("%d children will be replaced, each when the one that takes its place is prepared and approved", n))
+		d.wait(fmt.Sprintf("%d children will be replaced, each when its replacement is prepared and approved", n))
 	}
 	if r.discardWanted {
-		d.wait("a child is made again that would have replaced one that stays")
+		d.wait("a child that would have replaced one that stays is created again")
 	}
 	d.Notes = r.notes
 	d.keep = approved && d.Wait != ""
 	if len(propose.create)+len(propose.restore)+len(propose.delete) > 0 {
-		propose.target, propose.takes = r.target, r.takes
+		propose.target, propose.replaced = r.target, r.replaced
 		d.Propose = &propose
 	}
 	return d
 }
 
-// mayDelete says whether what is surplus may go without asking. What makes room
-// for something else altogether counts, too.
+// mayDelete reports whether the surplus may be deleted without an approval. Children
+// that are replaced by ones with which they have only the site in common count, too.
 func (r Review) mayDelete() bool {
 	gone := slices.Clone(r.surplus)
-	for _, t := range r.takes {
+	for _, t := range r.replaced {
 		if t.exchange {
 			gone = append(gone, t.old...)
 		}
@@ -444,7 +444,7 @@ func (r Review) mayDelete() bool {
 	return r.update == UpdateApply && len(gone) <= r.budget.delete && !slices.ContainsFunc(gone, isModified)
 }
 
-// replacedBy counts what new children take the place of.
+// replacedBy returns the number of children that new ones replace.
 func replacedBy(batches []tko.NewChildren) int {
 	n := 0
 	for _, batch := range batches {
@@ -462,13 +462,14 @@ func (d *Decision) wait(why string) {
 	d.Wait = why
 }
 
-// isModified says whether somebody else than the preparer wrote a child that is
-// at a site. One whose site is gone was written when that went.
+// isModified reports whether another author than the preparer made the last change of
+// a child that has a site. A child without a site was changed when its site was
+// deleted.
 func isModified(child tko.Deployment) bool {
 	return child.Site != "" && child.Stamp.Who != Author
 }
 
-// first are the first n children of batches.
+// first returns the first n children of batches.
 func first(batches []tko.NewChildren, n int) []tko.NewChildren {
 	var out []tko.NewChildren
 	for _, batch := range batches {
@@ -490,16 +491,16 @@ func countOf(batches []tko.NewChildren) int {
 	return n
 }
 
-// notConfirmed is the refusal of the data controller to delete a child with the
-// many deployments that would go with it.
+// notConfirmed returns the error for a child that the data controller refuses to
+// delete, because too many deployments would be deleted with it.
 func notConfirmed(placement krm.Identity, child tko.DeploymentID, err error) error {
-	return refuse(placement, ReasonNotConfirmed, "doesn't delete its child %q by itself; \"tko deployment delete %[1]s\" does, if the count is confirmed: %v", child, err)
+	return refuse(placement, ReasonNotConfirmed, "doesn't delete its child %q automatically: run \"tko deployment delete %[1]s\" and confirm the count: %v", child, err)
 }
 
-// CarryOut creates and deletes what was decided. Doing it again, whole or after
-// half of it, has the same result. What would take the place of others and is no
-// longer wanted goes first; then what is new is created, before what is old goes. tko.ErrConflict and tko.ErrBusy say that another writer is
-// changing a child: then the placement has to be looked at again.
+// CarryOut makes the changes of a decision. It is idempotent, also after a part of
+// it. It first deletes unwanted children that would have replaced others, then
+// creates new children, then deletes old ones. tko.ErrConflict and tko.ErrBusy report
+// that another writer changes a child: the placement must be reviewed again.
 func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decision) error {
 	if err := p.discard(ctx, placement, d.Discard); err != nil {
 		return err
@@ -511,7 +512,7 @@ func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decis
 	for _, h := range d.Restore {
 		err := p.restore(ctx, h)
 		if errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrBusy) {
-			busy = err // the others needn't wait for it
+			busy = err // the others don't wait for it
 			continue
 		}
 		if err != nil {
@@ -523,7 +524,7 @@ func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decis
 			return ctx.Err()
 		}
 		_, err := p.Children.DeleteDeployment(ctx, child.ID)
-		if errors.Is(err, tko.ErrInvalid) { // too many go with it
+		if errors.Is(err, tko.ErrInvalid) { // too many would be deleted with it
 			return notConfirmed(placement, child.ID, err)
 		}
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
@@ -533,8 +534,8 @@ func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decis
 	return busy
 }
 
-// restore gives a child its site back, unless somebody gave it one meanwhile.
-func (p *Preparer) restore(ctx context.Context, h home) error {
+// restore gives a child its site back, unless it has got one meanwhile.
+func (p *Preparer) restore(ctx context.Context, h restoration) error {
 	child, err := p.Children.Deployment(ctx, h.child, 0)
 	if errors.Is(err, tko.ErrNotFound) {
 		return nil
@@ -547,7 +548,7 @@ func (p *Preparer) restore(ctx context.Context, h home) error {
 		return err
 	}
 	if resource == nil {
-		return nil // the data controller adds it, so it is being written
+		return nil // the data controller adds it, so another writer is changing the child
 	}
 	resource.Set(string(h.site), "spec", "siteId")
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: Author, Why: fmt.Sprintf("site %q is back", h.site)})
@@ -564,7 +565,7 @@ func (p *Preparer) createAll(ctx context.Context, placement krm.Identity, batche
 	return calls.Wait()
 }
 
-// Status answers the placement with what came of a review in its status.
+// Status returns the placement with the result of a review in its status.
 func (r Review) Status(resource krm.Resource, d Decision) krm.Resource {
 	out := resource.Clone()
 	out.Set(int64(r.existing+countOf(d.Create)-len(d.Delete)), "status", "deployments")
@@ -584,7 +585,7 @@ func (r Review) Status(resource krm.Resource, d Decision) krm.Resource {
 	return out
 }
 
-// Summary says in a few words what was done.
+// Summary describes the changes for the reason of a revision.
 func (d Decision) Summary() string {
 	text := fmt.Sprintf("created %d and deleted %d deployments", countOf(d.Create), len(d.Delete)+len(d.Discard))
 	if n := replacedBy(d.Create); n > 0 {
@@ -596,15 +597,15 @@ func (d Decision) Summary() string {
 	return text
 }
 
-// Idle says whether there is nothing to be done, now or later.
+// Idle reports whether there are no changes, now or later.
 func (d Decision) Idle() bool {
 	return !d.Done() && d.Wait == "" && d.Propose == nil
 }
 
-// Done says whether something is done now.
+// Done reports whether there are changes now.
 func (d Decision) Done() bool { return len(d.Create)+len(d.Restore)+len(d.Delete)+len(d.Discard) > 0 }
 
-// samples is how many examples a proposal gives.
+// samples is the maximum number of examples of each kind of change in a proposal.
 const samples = 20
 
 func (p *Proposal) value() map[string]any {
@@ -630,7 +631,7 @@ func texts(list []string) []any {
 	return out
 }
 
-// additions are the new children that take the place of nothing.
+// additions returns the new children that replace none.
 func (p *Proposal) additions() []tko.NewChildren {
 	return keep(p.create, func(child tko.NewChild) bool { return len(child.Replaces) == 0 })
 }
@@ -639,7 +640,7 @@ func (p *Proposal) replacements(most int) []string {
 	var list []string
 	for _, batch := range p.create {
 		for _, child := range batch.Children {
-			t := p.takes[child.Origin]
+			t := p.replaced[child.Origin]
 			if t == nil {
 				continue
 			}
@@ -692,7 +693,7 @@ func (p *Proposal) deletions(most int) []string {
 	return list
 }
 
-// String says what would be done.
+// String describes the changes for users.
 func (p *Proposal) String() string {
 	const most = 3
 	var parts []string
@@ -706,7 +707,7 @@ func (p *Proposal) String() string {
 		parts = append(parts, fmt.Sprintf("give %d deployments their sites back: %s", n, fewOf(p.restorations(most), n)))
 	}
 	if n := len(p.delete); n > 0 {
-		parts = append(parts, fmt.Sprintf("delete %d deployments, and what they run at their sites: %s", n, fewOf(p.deletions(most), n)))
+		parts = append(parts, fmt.Sprintf("delete %d deployments, and remove them from their sites: %s", n, fewOf(p.deletions(most), n)))
 	}
 	return "would " + strings.Join(parts, "; and ")
 }

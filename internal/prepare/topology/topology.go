@@ -12,10 +12,10 @@ import (
 
 // The kinds of the group.
 var (
-	TemplateGVK  = gvk("Template")  // names a template; is read, not prepared
-	SiteGVK      = gvk("Site")      // names a site, or asks for one
-	SitesGVK     = gvk("Sites")     // names all sites that match; is read, not prepared
-	PlacementGVK = gvk("Placement") // asks for child deployments of templates at sites
+	TemplateGVK  = gvk("Template")  // names a template; not prepared
+	SiteGVK      = gvk("Site")      // names or requests a site
+	SitesGVK     = gvk("Sites")     // names all sites that match; not prepared
+	PlacementGVK = gvk("Placement") // requests child deployments of templates at sites
 	TOSCAGVK     = gvk("TOSCA")     // a topology in TOSCA
 )
 
@@ -23,19 +23,20 @@ func gvk(kind string) krm.GVK {
 	return krm.GVK{Group: "topology.nephio.org", Version: "v1alpha1", Kind: kind}
 }
 
-// Client is what preparing topologies needs of the data controller.
+// Client is the part of the data controller's API that the preparation of topologies
+// needs.
 type Client interface {
-	// Templates answers the templates that match, sorted by ID.
+	// Templates returns the templates that match, sorted by ID.
 	Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error]
-	// Sites answers the sites that match, sorted by ID.
+	// Sites returns the sites that match, sorted by ID.
 	Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error]
-	// CreateChildren creates those children whose origin is new, all or none.
+	// CreateChildren creates the children whose origin is new: all or none of them.
 	CreateChildren(ctx context.Context, children tko.NewChildren) (ids []tko.DeploymentID, created int, err error)
-	// ProvisionSite registers a site, unless its origin is known already.
+	// ProvisionSite registers a site, unless one with its origin exists.
 	ProvisionSite(ctx context.Context, site tko.NewSite) (id tko.SiteID, created bool, err error)
 }
 
-// Bounds of what is asked of the data controller at once.
+// Bounds of the requests to the data controller.
 const (
 	childrenPerCall = 500
 	callsAtOnce     = 2
@@ -43,22 +44,21 @@ const (
 
 // The reasons of an [Error].
 const (
-	ReasonInvalid               = "Invalid"               // the resource doesn't say what it must
-	ReasonReferenceMissing      = "ReferenceMissing"      // a Placement names what isn't in the package
-	ReasonMergeReferenceMissing = "MergeReferenceMissing" // so does a merge list
+	ReasonInvalid               = "Invalid"               // a field of the resource is missing or wrong
+	ReasonReferenceMissing      = "ReferenceMissing"      // a Placement names a resource that isn't in the package
+	ReasonMergeReferenceMissing = "MergeReferenceMissing" // a merge list does
 	ReasonSelectMatchedNothing  = "SelectMatchedNothing"  // no template, or no site, matches
-	ReasonTemplateMissing       = "TemplateMissing"       // the template named doesn't exist
-	ReasonSiteMissing           = "SiteMissing"           // the site named doesn't exist
-	ReasonSiteNotPrepared       = "SiteNotPrepared"       // a Site that is never prepared here names no site
+	ReasonTemplateMissing       = "TemplateMissing"       // the named template doesn't exist
+	ReasonSiteMissing           = "SiteMissing"           // the named site doesn't exist
+	ReasonSiteNotPrepared       = "SiteNotPrepared"       // a Site resource that is never prepared here names no site
 	ReasonChildrenRefused       = "ChildrenRefused"       // the children would be invalid
 	ReasonSiteRefused           = "SiteRefused"           // the provisioned site would be invalid
-	ReasonNotConfirmed          = "NotConfirmed"          // a child isn't deleted with the very many that would go with it
+	ReasonNotConfirmed          = "NotConfirmed"          // a child isn't deleted, because too many deployments would be deleted with it
 	ReasonNotSupported          = "NotSupported"          // this kind can't be prepared by this release
 )
 
-// An Error says why a resource can't be prepared as it is. It is a
-// tko.ErrInvalid: something must change, be it the resource, be it what it
-// names.
+// An Error reports why a resource can't be prepared. It is a tko.ErrInvalid: the
+// resource, or an entity that it names, must be changed.
 type Error struct {
 	Resource krm.Identity
 	Reason   string // CamelCase, one of the constants
@@ -70,7 +70,7 @@ func (e *Error) Error() string { return e.Resource.String() + ": " + e.Message }
 // Is makes it an ErrInvalid.
 func (e *Error) Is(target error) bool { return target == tko.ErrInvalid }
 
-// A WaitError says that a resource can't be prepared before another one is.
+// A WaitError reports that a resource can't be prepared before another one is.
 type WaitError struct {
 	Resource krm.Identity
 	For      krm.Identity
@@ -80,13 +80,13 @@ func (e *WaitError) Error() string {
 	return fmt.Sprintf("%s waits until %s is prepared", e.Resource, e.For)
 }
 
-// A Deployment is what a topology belongs to.
+// A Deployment is the deployment of a topology.
 type Deployment struct {
 	ID         tko.DeploymentID
-	Revision   int64 // children are created only while it is at it; 0 is any
+	Revision   int64 // children are created only at this revision; 0: at any
 	Package    krm.Package
-	Preparable func(krm.Resource) bool // by anybody, in this deployment: then it is waited for
-	Waits      bool                    // to take the place of others: its placements make no children before
+	Preparable func(krm.Resource) bool // reports whether TKO or a plugin is to prepare a resource: then others wait for it
+	Waits      bool                    // it has yet to replace others: until then its placements create no children
 }
 
 // A Preparer prepares topologies. It may be used by many goroutines.
@@ -95,13 +95,13 @@ type Preparer struct {
 	Children Children // for reviews
 }
 
-// Prepares says whether resources of a kind are prepared here.
+// Prepares reports whether the package prepares resources of a kind.
 func Prepares(kind krm.GVK) bool {
 	return kind == SiteGVK || kind == PlacementGVK || kind == TOSCAGVK
 }
 
-// Place makes the children of a placement that is pending, and returns it with
-// what came of that. Doing it again changes nothing more. The error is as Prepare's.
+// Place creates the children of a pending placement, and returns the placement with
+// its new status. It is idempotent. The error is as Prepare's.
 func (p *Preparer) Place(ctx context.Context, d Deployment, id krm.Identity) (krm.Resource, error) {
 	resource := d.Package.Find(id)
 	if resource == nil {
@@ -110,10 +110,10 @@ func (p *Preparer) Place(ctx context.Context, d Deployment, id krm.Identity) (kr
 	return p.preparePlacement(ctx, d, resource)
 }
 
-// Prepare prepares one resource of the package and answers it, changed and
-// marked prepared; the package itself is left alone. Doing it again changes
-// nothing more. The error is an [*Error], a [*WaitError], or what the client
-// answered: tko.ErrConflict and tko.ErrBusy when the deployment moved on.
+// Prepare prepares one resource of the package and returns the changed resource,
+// marked prepared. It doesn't change the package, and is idempotent. The error is an
+// [*Error], a [*WaitError], or an error of the client: tko.ErrConflict or tko.ErrBusy
+// if the deployment has changed.
 func (p *Preparer) Prepare(ctx context.Context, d Deployment, id krm.Identity) (krm.Resource, error) {
 	resource := d.Package.Find(id)
 	if resource == nil {
@@ -132,11 +132,11 @@ func (p *Preparer) Prepare(ctx context.Context, d Deployment, id krm.Identity) (
 }
 
 func (p *Preparer) prepareSite(ctx context.Context, d Deployment, resource krm.Resource) (krm.Resource, error) {
-	wish, err := readSite(d, resource)
+	request, err := readSite(d, resource)
 	if err != nil {
 		return nil, err
 	}
-	site, err := p.site(ctx, wish)
+	site, err := p.site(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -146,12 +146,12 @@ func (p *Preparer) prepareSite(ctx context.Context, d Deployment, resource krm.R
 	return prepared, nil
 }
 
-func (p *Preparer) site(ctx context.Context, wish siteWish) (tko.SiteID, error) {
-	if wish.id != "" {
-		return wish.id, p.checkSite(ctx, wish)
+func (p *Preparer) site(ctx context.Context, request siteRequest) (tko.SiteID, error) {
+	if request.id != "" {
+		return request.id, p.checkSite(ctx, request)
 	}
-	if wish.sel != nil {
-		sites, err := p.sites(ctx, wish.resource, tko.SiteSelect{Metadata: wish.sel}, 1)
+	if request.sel != nil {
+		sites, err := p.sites(ctx, request.resource, tko.SiteSelect{Metadata: request.sel}, 1)
 		if err != nil {
 			return "", err
 		}
@@ -159,37 +159,37 @@ func (p *Preparer) site(ctx context.Context, wish siteWish) (tko.SiteID, error) 
 			return sites[0], nil
 		}
 	}
-	if wish.provision == nil {
-		return "", refuse(wish.resource, ReasonSelectMatchedNothing,
-			"no site has metadata that matches %s: register one, or set spec.provisionIfNotFound", selectText(wish.sel))
+	if request.provision == nil {
+		return "", refuse(request.resource, ReasonSelectMatchedNothing,
+			"no site has metadata that matches %s: register one, or set spec.provisionIfNotFound", selectText(request.sel))
 	}
-	id, _, err := p.Client.ProvisionSite(ctx, *wish.provision)
+	id, _, err := p.Client.ProvisionSite(ctx, *request.provision)
 	if errors.Is(err, tko.ErrInvalid) {
-		return "", refuse(wish.resource, ReasonSiteRefused, "can't provision a site: %v", err)
+		return "", refuse(request.resource, ReasonSiteRefused, "can't provision a site: %v", err)
 	}
 	if err != nil {
-		return "", fmt.Errorf("provision a site for %s: %w", wish.resource, err)
+		return "", fmt.Errorf("provision a site for %s: %w", request.resource, err)
 	}
 	return id, nil
 }
 
-func (p *Preparer) checkSite(ctx context.Context, wish siteWish) error {
-	if err := tko.CheckID("spec.siteId", string(wish.id)); err != nil {
-		return refuse(wish.resource, ReasonInvalid, "%v", err)
+func (p *Preparer) checkSite(ctx context.Context, request siteRequest) error {
+	if err := tko.CheckID("spec.siteId", string(request.id)); err != nil {
+		return refuse(request.resource, ReasonInvalid, "%v", err)
 	}
-	// No character of an ID means anything in a pattern: the ID matches itself.
-	sites, err := p.sites(ctx, wish.resource, tko.SiteSelect{IDs: []string{string(wish.id)}}, 1)
+	// IDs have no characters that are special in patterns: an ID matches only itself.
+	sites, err := p.sites(ctx, request.resource, tko.SiteSelect{IDs: []string{string(request.id)}}, 1)
 	if err != nil {
 		return err
 	}
 	if len(sites) == 0 {
-		return refuse(wish.resource, ReasonSiteMissing, "the site %q does not exist: register it, or name another one", wish.id)
+		return refuse(request.resource, ReasonSiteMissing, "the site %q does not exist: register it, or name another one", request.id)
 	}
 	return nil
 }
 
-// sites answers the IDs of all sites that match, or an error: never a part of
-// them. A negative limit is none.
+// sites returns the IDs of the first limit sites that match, or an error: never a
+// part of them. A negative limit is none.
 func (p *Preparer) sites(ctx context.Context, resource krm.Identity, sel tko.SiteSelect, limit int) ([]tko.SiteID, error) {
 	var ids []tko.SiteID
 	for site, err := range p.Client.Sites(ctx, sel, tko.ListOptions{Window: tko.Window{Max: &limit}}) {
@@ -204,37 +204,37 @@ func (p *Preparer) sites(ctx context.Context, resource krm.Identity, sel tko.Sit
 	return ids, nil
 }
 
-func (p *Preparer) template(ctx context.Context, wish templateWish) (tko.TemplateID, error) {
-	sel := tko.TemplateSelect{Metadata: wish.sel}
-	if wish.id != "" {
-		if err := tko.CheckID("spec.templateId", string(wish.id)); err != nil {
-			return "", refuse(wish.resource, ReasonInvalid, "%v", err)
+func (p *Preparer) template(ctx context.Context, request templateRequest) (tko.TemplateID, error) {
+	sel := tko.TemplateSelect{Metadata: request.sel}
+	if request.id != "" {
+		if err := tko.CheckID("spec.templateId", string(request.id)); err != nil {
+			return "", refuse(request.resource, ReasonInvalid, "%v", err)
 		}
-		sel = tko.TemplateSelect{IDs: []string{string(wish.id)}}
+		sel = tko.TemplateSelect{IDs: []string{string(request.id)}}
 	}
 	one := 1
 	for template, err := range p.Client.Templates(ctx, sel, tko.ListOptions{Window: tko.Window{Max: &one}}) {
 		if errors.Is(err, tko.ErrInvalid) {
-			return "", refuse(wish.resource, ReasonInvalid, "can't select a template: %v", err)
+			return "", refuse(request.resource, ReasonInvalid, "can't select a template: %v", err)
 		}
 		if err != nil {
-			return "", fmt.Errorf("list the templates for %s: %w", wish.resource, err)
+			return "", fmt.Errorf("list the templates for %s: %w", request.resource, err)
 		}
 		return template.ID, nil
 	}
-	if wish.id != "" {
-		return "", refuse(wish.resource, ReasonTemplateMissing, "the template %q does not exist: register it, or name another one", wish.id)
+	if request.id != "" {
+		return "", refuse(request.resource, ReasonTemplateMissing, "the template %q does not exist: register it, or name another one", request.id)
 	}
-	return "", refuse(wish.resource, ReasonSelectMatchedNothing,
-		"no template has metadata that matches %s: register one, or select otherwise", selectText(wish.sel))
+	return "", refuse(request.resource, ReasonSelectMatchedNothing,
+		"no template has metadata that matches %s: register one, or change the selector", selectText(request.sel))
 }
 
-// statusPending is the field of status that says that a placement has made no
-// children yet, because its deployment must take the place of others first.
+// statusPending is the field of status that reports that a placement has created no
+// children yet, because its deployment must replace others first.
 const statusPending = "pending"
 
-// Pending are the placements of a package that make their children when the
-// deployment has taken the place of those that it replaces.
+// Pending returns the placements of a package that create their children when the
+// deployment has replaced others.
 func Pending(pkg krm.Package) []krm.Identity {
 	var ids []krm.Identity
 	for _, r := range pkg {
@@ -258,15 +258,15 @@ func (p *Preparer) preparePlacement(ctx context.Context, d Deployment, resource 
 		return nil, err
 	}
 	r := Review{Placement: resource.Identity(), update: UpdateOnce}
-	r.know(all)
+	r.setTemplates(all)
 	prepared := resource.Clone()
 	if status, ok := prepared["status"].(map[string]any); ok {
 		for _, field := range []string{statusPending, "proposal", "unwanted"} {
 			delete(status, field)
 		}
 	}
-	// What comes later is made of the same templates: a new version of one is not
-	// for a change of sites to bring.
+	// Children that are created later have the same templates: a change of sites
+	// must not introduce a new version of a template.
 	prepared.Set(r.templates, "status", "templates")
 	prepared.SetPrepared()
 	if d.Waits {
@@ -279,28 +279,28 @@ func (p *Preparer) preparePlacement(ctx context.Context, d Deployment, resource 
 	}
 	batches, slots := planChildren(d, resource.Identity(), all)
 	r.compare(batches, slots, children, prefixesOf(d.Package), ruleSite)
-	if isLiving(resource) {
-		if _, again := resource.Get("status", "deployments"); again || len(r.surplus)+len(r.orphans)+len(r.takes)+len(r.discard) > 0 {
-			return prepared, nil // a review does it, within the budget
+	if isUpdating(resource) {
+		if _, again := resource.Get("status", "deployments"); again || len(r.surplus)+len(r.orphans)+len(r.replaced)+len(r.discard) > 0 {
+			return prepared, nil // a review changes them, within the budget
 		}
 		merged, err := mergedDigest(all)
 		if err != nil {
-			return nil, refuse(resource.Identity(), ReasonInvalid, "what it merges can't be read: %v", err)
+			return nil, refuse(resource.Identity(), ReasonInvalid, "can't read the resources that it merges: %v", err)
 		}
 		prepared.Set(map[string]any{"digest": merged}, "status", "merged")
 	} else {
 		prepared.Set(inputsOf(d.Package, resource), "status", "inputs")
 	}
-	if err := p.findEdits(ctx, r.takes); err != nil {
+	if err := p.findEdits(ctx, r.replaced); err != nil {
 		return nil, err
 	}
 	unwanted := r.surplus
 	create := keep(r.create, func(child tko.NewChild) bool {
-		t := r.takes[child.Origin]
+		t := r.replaced[child.Origin]
 		if t == nil || !t.edited {
 			return true
 		}
-		unwanted = append(unwanted, t.old...) // an edited one isn't replaced without asking
+		unwanted = append(unwanted, t.old...) // an edited child isn't replaced without an approval
 		return false
 	})
 	if err := p.discard(ctx, resource.Identity(), r.discard); err != nil {
@@ -317,7 +317,7 @@ func (p *Preparer) preparePlacement(ctx context.Context, d Deployment, resource 
 	return prepared, nil
 }
 
-// resolve asks for the templates and sites of entries, each once.
+// resolve reads the templates and sites of entries, each once.
 func (p *Preparer) resolve(ctx context.Context, entries []entry) ([]placed, error) {
 	templates := map[string]tko.TemplateID{}
 	sites := map[string][]tko.SiteID{}

@@ -21,8 +21,7 @@ import (
 
 const id tko.DeploymentID = "2iWcRJ7nP4nVb9pXGrYwZ3k0abc"
 
-// A data is a data controller with templates and sites, which keeps what it is
-// told to create.
+// A data is a data controller with templates and sites that records what it creates.
 type data struct {
 	templates map[string]map[string]string // ID: metadata
 	sites     map[string]map[string]string
@@ -109,7 +108,7 @@ func (d *data) ProvisionSite(_ context.Context, s tko.NewSite) (id tko.SiteID, c
 	return tko.SiteID("provisioned/" + s.Origin), !there, nil
 }
 
-// placed are the children, sorted.
+// placed returns the children, sorted.
 func (d *data) placed() []string { return slices.Sorted(maps.Values(d.children)) }
 
 func world() *data {
@@ -136,7 +135,7 @@ func pkg(t *testing.T, yaml string) krm.Package {
 	return p
 }
 
-// preparable is what a preparer without plugins but for the kind Wants says.
+// preparable is the function of a preparer with a plugin for the kind Wants only.
 func preparable(r krm.Resource) bool {
 	if where := r.Annotation(krm.AnnotationPrepare); r.IsPrepared() || where != "" && where != krm.Here {
 		return false
@@ -155,7 +154,7 @@ func prepare(t *testing.T, d *data, p krm.Package, gvk krm.GVK) (krm.Resource, e
 	return r, err
 }
 
-func TestSite(t *testing.T) {
+func TestSiteResourceResolvesToSite(t *testing.T) {
 	tests := map[string]struct {
 		why      string
 		spec     string
@@ -192,7 +191,7 @@ func TestSite(t *testing.T) {
 			why: "no select means a new one", spec: `{provisionIfNotFound: true, provisionTemplateId: "site:v1"}`,
 			want: "provisioned/" + string(id) + "/Site/it", provided: string(id) + "/Site/it",
 		},
-		"nothing":      {why: "there is nothing to go by", spec: `{}`, wantErr: "Invalid: names no site"},
+		"nothing":      {why: "no field names a site", spec: `{}`, wantErr: "Invalid: names no site"},
 		"number":       {why: "an ID is a string", spec: `{siteId: 5}`, wantErr: "Invalid: spec.siteId must be a string"},
 		"list":         {why: "metadata is a map", spec: `{select: {metadata: [a]}}`, wantErr: "Invalid: spec.select.metadata must be a map"},
 		"bool pattern": {why: "a pattern is a string", spec: `{select: {metadata: {a: true}}}`, wantErr: "Invalid: spec.select.metadata.a must be a pattern"},
@@ -230,7 +229,7 @@ func inline(spec string) string {
 	return "{" + spec + "}"
 }
 
-// checkErr says whether there was no error, as wanted. An error is wanted as
+// checkErr reports whether no error was wanted and there was none. wantErr is
 // "reason: a part of the message".
 func checkErr(t *testing.T, err error, want string) (ok bool) {
 	t.Helper()
@@ -258,7 +257,7 @@ func checkErr(t *testing.T, err error, want string) (ok bool) {
 	return false
 }
 
-func TestProvisionedSite(t *testing.T) {
+func TestSiteIsProvisionedOnce(t *testing.T) {
 	d := world()
 	p := pkg(t, `
 apiVersion: TOPOLOGY
@@ -332,13 +331,13 @@ const parts = `
 ---
 `
 
-func TestPlacement(t *testing.T) {
+func TestPlacementCreatesChildrenOrReportsWhy(t *testing.T) {
 	tests := map[string]struct {
 		why      string
 		spec     string
 		want     []string
 		wantErr  string
-		wantWait string // the name of what is waited for
+		wantWait string // name of the resource that is waited for
 	}{
 		"one at one":        {why: "the plainest", spec: `[{template: upf, sites: [core]}]`, want: []string{"upf:v1 at mumbai/1"}},
 		"one at many":       {why: "all that match", spec: `[{template: smf, sites: [edge]}]`, want: []string{"smf:v1 at delhi/1", "smf:v1 at delhi/2"}},
@@ -349,7 +348,7 @@ func TestPlacement(t *testing.T) {
 		"nowhere":           {why: "no site today is no error: there may be some tomorrow", spec: `[{template: upf, sites: [nowhere]}]`},
 		"no entries":        {why: "nothing to do", spec: `[]`},
 		"never prepared":    {why: "a Site that isn't prepared here may still name its site", spec: `[{template: upf, sites: [never]}]`, want: []string{"upf:v1 at delhi/1"}},
-		"never resolved":    {why: "nobody will ever say which site", spec: `[{template: upf, sites: [never-ever]}]`, wantErr: "SiteNotPrepared: topology.nephio.org/v1alpha1 Site \"never-ever\" has neither"},
+		"never resolved":    {why: "its site will never be known", spec: `[{template: upf, sites: [never-ever]}]`, wantErr: "SiteNotPrepared: topology.nephio.org/v1alpha1 Site \"never-ever\" has neither"},
 		"waits for site":    {why: "the site isn't known yet", spec: `[{template: upf, sites: [core, raw]}]`, wantWait: "raw"},
 		"waits for merge":   {why: "the children get what is prepared", spec: `[{template: upf, sites: [core], merge: [{apiVersion: a.plugin.nephio.org/v1, kind: Wants, name: here}]}]`, wantWait: "here"},
 		"postponed merge":   {why: "the children prepare it", spec: `[{template: upf, sites: [core], merge: [{apiVersion: a.plugin.nephio.org/v1, kind: Wants, name: postponed}]}]`, want: []string{"upf:v1 at mumbai/1"}},
@@ -438,7 +437,7 @@ spec:
 	}
 }
 
-func TestPlacementAtManySites(t *testing.T) {
+func TestPlacementAtManySitesIsBatched(t *testing.T) {
 	d := world()
 	for i := range 1234 {
 		d.sites[fmt.Sprintf("many/%d", i)] = map[string]string{"tier": "many"}
@@ -478,7 +477,7 @@ func TestSitesAreReadCompletelyOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheDataController(t *testing.T) {
+func TestErrorsOfDataControllerArePassedOn(t *testing.T) {
 	tests := map[string]struct {
 		why     string
 		err     error

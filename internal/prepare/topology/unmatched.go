@@ -9,8 +9,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Unmatched names the Sites resources that placements of the package use and
-// that match no site, with their selectors, each once.
+// Unmatched returns the names and selectors of the Sites resources that placements
+// of the package use and that match no site, sorted, each once.
 func (p *Preparer) Unmatched(ctx context.Context, pkg krm.Package, placements []krm.Identity) ([]string, error) {
 	var empty []string
 	seen := map[string]bool{}
@@ -21,7 +21,7 @@ func (p *Preparer) Unmatched(ctx context.Context, pkg krm.Package, placements []
 		}
 		entries, err := listAt(id, resource, "spec", "templates")
 		if err != nil {
-			return nil, nil //nolint:nilerr // evaluating it says so
+			return nil, nil //nolint:nilerr // the evaluation reports it
 		}
 		for _, entry := range entries {
 			m, _ := entry.(map[string]any)
@@ -33,16 +33,16 @@ func (p *Preparer) Unmatched(ctx context.Context, pkg krm.Package, placements []
 					continue
 				}
 				seen[name] = true
-				wish, err := readSites(sites)
+				request, err := readSites(sites)
 				if err != nil {
 					continue // as above
 				}
-				found, err := p.sites(ctx, wish.resource, tko.SiteSelect{Metadata: wish.sel}, 1)
+				found, err := p.sites(ctx, request.resource, tko.SiteSelect{Metadata: request.sel}, 1)
 				if err != nil {
 					return nil, err
 				}
 				if len(found) == 0 {
-					empty = append(empty, fmt.Sprintf("Sites %q (%s)", name, selectText(wish.sel)))
+					empty = append(empty, fmt.Sprintf("Sites %q (%s)", name, selectText(request.sel)))
 				}
 			}
 		}

@@ -16,29 +16,29 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// The bounds of the compiler, beside those that it sets itself.
+// The bounds of the compiler, in addition to those that it sets itself.
 const (
 	compileTime = 30 * time.Second
 	maxResponse = 32 << 20
 	maxProblem  = 4096
 )
 
-// Command is the program that compiles.
+// Command is the name of the compiler.
 const Command = "tko-tosca"
 
-// findCommand is where the program is: next to this one, or on the PATH.
+// findCommand returns the path of the compiler: next to this program, or on the PATH.
 func findCommand() (string, error) {
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), Command)
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			return beside, nil
+		sibling := filepath.Join(filepath.Dir(self), Command)
+		if info, err := os.Stat(sibling); err == nil && info.Mode().IsRegular() {
+			return sibling, nil
 		}
 	}
 	return exec.LookPath(Command)
 }
 
-// run has a request compiled. The error is a tko.ErrInvalid if the service
-// template is wrong, or too much.
+// run compiles a request. The error is a tko.ErrInvalid if the service template is
+// wrong or exceeds a bound.
 func run(ctx context.Context, command []string, request Request) (*Service, error) {
 	ctx, cancel := context.WithTimeout(ctx, compileTime)
 	defer cancel()
@@ -46,7 +46,7 @@ func run(ctx context.Context, command []string, request Request) (*Service, erro
 	if err != nil {
 		return nil, fmt.Errorf("encode the service template: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the operator says what it is
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the operator configures it
 	cmd.Env = []string{"GOMAXPROCS=1"}
 	cmd.Dir = os.TempDir()
 	cmd.Stdin = bytes.NewReader(in)
@@ -63,7 +63,7 @@ func run(ctx context.Context, command []string, request Request) (*Service, erro
 		return nil, tko.Errorf(tko.ErrInvalid, "the compiled service template is larger than %d MiB", maxResponse>>20)
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return nil, tko.Errorf(tko.ErrInvalid, "compiling the service template failed, perhaps for want of memory: %s: %s", exit, firstLine(problem.String()))
+		return nil, tko.Errorf(tko.ErrInvalid, "compiling the service template failed, perhaps for lack of memory: %s: %s", exit, firstLine(problem.String()))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", command[0], err)
@@ -72,7 +72,7 @@ func run(ctx context.Context, command []string, request Request) (*Service, erro
 	decoder := json.NewDecoder(&out.Buffer)
 	decoder.UseNumber()
 	if err := decoder.Decode(&response); err != nil {
-		return nil, fmt.Errorf("read what %s answers: %w", command[0], err)
+		return nil, fmt.Errorf("read the output of %s: %w", command[0], err)
 	}
 	if response.Problem != "" || response.Service == nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s", response.Problem)
@@ -85,7 +85,7 @@ func firstLine(text string) string {
 	return line
 }
 
-// A bounded buffer fails when it is full.
+// A bounded is a buffer whose writes fail beyond a limit.
 type bounded struct {
 	bytes.Buffer
 	limit int

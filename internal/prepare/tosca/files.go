@@ -19,14 +19,13 @@ import (
 	"github.com/tko-orchestrator/tko/internal/location"
 )
 
-// The bounds of a service template with all that it imports.
+// The bounds of a service template with its imports.
 const (
 	maxBytes = 16 << 20
 	maxFiles = 500
 )
 
-// Schemes are where service templates may come from, unless Options say
-// otherwise.
+// Schemes are the default schemes of permitted locations.
 var Schemes = []string{"file", "http", "https", "git"}
 
 // A fetcher collects the files of one service template.
@@ -36,12 +35,12 @@ type fetcher struct {
 
 	request Request
 	bytes   int
-	trees   map[string]map[string][]byte // of archives and repositories, by where they are in the request
-	queue   []string                     // files whose imports are to be read
+	trees   map[string]map[string][]byte // files of archives and repositories, by the prefix of their names in the request
+	queue   []string                     // names of files whose imports are to be read
 }
 
-// fetch answers the service template at a location, with everything that it
-// imports. Nothing of it is understood but where its imports are.
+// fetch returns the service template at a location with its imports. It reads nothing
+// of the files but their imports.
 func fetch(ctx context.Context, from string, schemes []string, g *guard.Guard) (Request, error) {
 	f := &fetcher{schemes: schemes, guard: g, request: Request{Files: map[string]string{}}, trees: map[string]map[string][]byte{}}
 	root, err := f.root(ctx, from)
@@ -65,7 +64,7 @@ func fetch(ctx context.Context, from string, schemes []string, g *guard.Guard) (
 	return f.request, nil
 }
 
-// root reads what a location names, and answers which file the service template is.
+// root reads the files at a location, and returns the name of the service template.
 func (f *fetcher) root(ctx context.Context, from string) (string, error) {
 	base, within, inside := cutWithin(from)
 	scheme := schemeOf(base)
@@ -74,7 +73,7 @@ func (f *fetcher) root(ctx context.Context, from string) (string, error) {
 	}
 	base = strings.TrimPrefix(base, "file://")
 	if !inside && scheme == "file" && !filepath.IsAbs(base) {
-		return "", tko.Errorf(tko.ErrInvalid, "the path %q is not absolute: the preparer has no folder that it could be relative to", base)
+		return "", tko.Errorf(tko.ErrInvalid, "the path %q is not absolute: write an absolute path", base)
 	}
 	files, err := location.ReadFiles(ctx, base, f.options())
 	if err != nil {
@@ -91,7 +90,7 @@ func (f *fetcher) root(ctx context.Context, from string) (string, error) {
 		return tree + "/" + entry, f.add(tree+"/"+entry, files[entry])
 	}
 	if inside {
-		return "", tko.Errorf(tko.ErrInvalid, "it is no archive, so nothing is in it")
+		return "", tko.Errorf(tko.ErrInvalid, "it is no archive: write the location without !/PATH")
 	}
 	name := "/file" + path.Clean(filepath.ToSlash(base))
 	if scheme != "file" {
@@ -106,7 +105,7 @@ func (f *fetcher) options() location.Options {
 	return location.Options{MaxBytes: int64(maxBytes - f.bytes), Takes: takes, Guard: f.guard}
 }
 
-// takes says what is read of archives and repositories.
+// takes reports whether a file of an archive or repository is read.
 func takes(name string) bool {
 	ext := strings.ToLower(path.Ext(name))
 	return ext == ".yaml" || ext == ".yml" || ext == ".meta"
@@ -129,7 +128,7 @@ func (f *fetcher) add(name string, content []byte) error {
 	return nil
 }
 
-// load reads what a file imports, unless it is there already.
+// load reads an import of a file, unless it is read already.
 func (f *fetcher) load(ctx context.Context, from, what string) error {
 	if scheme, _, ok := strings.Cut(what, "://"); ok {
 		if scheme != "http" && scheme != "https" {
@@ -185,7 +184,7 @@ func (f *fetcher) loadURL(ctx context.Context, name string) error {
 	return f.add(name, content)
 }
 
-// loadFile reads a file that the service template's folder, or one in it, holds.
+// loadFile reads a file in the service template's folder or a folder below it.
 func (f *fetcher) loadFile(name string) error {
 	dir := path.Dir(strings.TrimPrefix(f.request.Root, "/file"))
 	within, ok := strings.CutPrefix(strings.TrimPrefix(name, "/file"), strings.TrimSuffix(dir, "/")+"/")
@@ -214,7 +213,7 @@ func (f *fetcher) loadFile(name string) error {
 	return f.add(name, content)
 }
 
-// treeOf is what a file's relative imports must stay in.
+// treeOf returns the prefix that the names of a file's relative imports must have.
 func treeOf(name string) string {
 	parts := strings.SplitN(name, "/", 4)
 	if parts[1] == "http" || parts[1] == "https" {
@@ -223,11 +222,11 @@ func treeOf(name string) string {
 	return "/" + parts[1]
 }
 
-// nameOf is the name of the file at a URL.
+// nameOf returns the name of the file at a URL.
 func nameOf(from string) (string, error) {
 	u, err := url.Parse(from)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return "", tko.Errorf(tko.ErrInvalid, "it is no URL of a file, without user and fragment")
+		return "", tko.Errorf(tko.ErrInvalid, "it is no URL of a file: write one without user and fragment")
 	}
 	if path.Clean(u.Path) != u.Path {
 		return "", tko.Errorf(tko.ErrInvalid, "its path isn't plain: write it without .. and //")
@@ -236,7 +235,7 @@ func nameOf(from string) (string, error) {
 	return "/" + scheme + "/" + rest, nil
 }
 
-// cutWithin takes the path within an archive or repository off a location.
+// cutWithin splits a location into an archive or repository and the path within it.
 func cutWithin(from string) (base, within string, inside bool) {
 	i := strings.LastIndex(from, "!/")
 	if i < 0 {
@@ -245,7 +244,7 @@ func cutWithin(from string) (base, within string, inside bool) {
 	return from[:i], from[i+2:], true
 }
 
-// schemeOf is the kind of place that a location names.
+// schemeOf returns the scheme of a location: "git" for repositories, "file" for paths.
 func schemeOf(base string) string {
 	plain, _, _ := strings.Cut(base, "#")
 	plain, _, _ = strings.Cut(plain, "?")
@@ -262,8 +261,8 @@ func schemeOf(base string) string {
 	}
 }
 
-// entryOf is the service template of an archive: the one that is asked for, or
-// that TOSCA.meta names, or the only one at its root.
+// entryOf returns the name of the service template in an archive: within if not "",
+// else the one that TOSCA.meta names, else the only one at its root.
 func entryOf(files map[string][]byte, within string) (string, error) {
 	if within != "" {
 		entry := path.Clean(within)
@@ -297,7 +296,7 @@ func entryOf(files map[string][]byte, within string) (string, error) {
 	return entry[0], nil
 }
 
-// importsOf are the files that a TOSCA file imports.
+// importsOf returns the imports of a TOSCA file.
 func importsOf(content []byte) ([]string, error) {
 	var document struct {
 		Imports yaml.Node `yaml:"imports"`
@@ -331,8 +330,8 @@ func importsOf(content []byte) ([]string, error) {
 	return imports, nil
 }
 
-// importOf reads one import: a text, a map with its file or URL, or a map of one
-// name to either.
+// importOf reads one import: a text, a map with its file or URL, or a map of one name
+// to either. It returns "" for a profile.
 func importOf(item *yaml.Node, depth int) (string, error) {
 	if item.Kind == yaml.ScalarNode {
 		return item.Value, nil
@@ -358,7 +357,7 @@ func importOf(item *yaml.Node, depth int) (string, error) {
 	return what, nil
 }
 
-// plain is the node that an alias stands for.
+// plain returns the node of an alias, or n.
 func plain(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode && n.Alias != nil {
 		return n.Alias

@@ -13,13 +13,13 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The types that mean something here.
+// The TOSCA types that TKO translates.
 const (
 	typeTemplate = "nephio::Template"
 	typeSite     = "nephio::Site"
 	typeSites    = "nephio::Sites"
 
-	// TypeHost is the relationship type that leads from templates to sites.
+	// TypeHost is the relationship type of requirements of templates for sites.
 	TypeHost = "nephio::Host"
 )
 
@@ -34,11 +34,11 @@ const (
 
 const topologyVersion = "topology.nephio.org/v1alpha1"
 
-// PlacementName is the name of the Placement that is made.
+// PlacementName is the name of the resulting Placement.
 const PlacementName = "placement"
 
-// resources makes a topology of a service: the resources that its nodes stand
-// for, in the order of the nodes' names, and a Placement of them.
+// resources makes a topology of a service: the resources of its nodes, in the order
+// of the nodes' names, and a Placement of them.
 func resources(service *Service) (krm.Package, error) {
 	t := translation{nodes: map[string]*node{}}
 	for i := range service.Nodes {
@@ -54,8 +54,8 @@ func resources(service *Service) (krm.Package, error) {
 			switch same := pkg.Find(r.Identity()); {
 			case same == nil:
 				pkg = append(pkg, r)
-			case !reflect.DeepEqual(same, r): // what several nodes say in the same way is one
-				return nil, tko.Errorf(tko.ErrInvalid, "node template %q stands for %s, which another one has with other properties: give it a name of its own", n.Name, r.Identity())
+			case !reflect.DeepEqual(same, r): // equal resources of several nodes are one
+				return nil, tko.Errorf(tko.ErrInvalid, "node template %q has the resource %s, which another node template has with other properties: give it another name", n.Name, r.Identity())
 			}
 		}
 		switch n.kind {
@@ -80,7 +80,7 @@ func resources(service *Service) (krm.Package, error) {
 		"spec":     map[string]any{"templates": entries},
 	})
 	if err := pkg.Check(); err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "the node templates stand for resources that don't go together: %w", err)
+		return nil, tko.Errorf(tko.ErrInvalid, "the resources of the node templates conflict: %w", err)
 	}
 	return pkg, nil
 }
@@ -90,7 +90,7 @@ type translation struct {
 	order []string
 }
 
-// A node is a node template that stands for resources.
+// A node is a node template with its resources.
 type node struct {
 	*Node
 	kind   string       // Template, Site, Sites
@@ -100,7 +100,7 @@ type node struct {
 
 func (t *translation) node(in *Node) error {
 	if !in.Matters() {
-		return nil // it is no business of ours
+		return nil // TKO ignores nodes of other types
 	}
 	n := &node{Node: in, kind: in.kind()}
 	n.own = krm.Resource{"apiVersion": topologyVersion, "kind": n.kind, "metadata": map[string]any{"name": in.Name}, "spec": map[string]any{}}
@@ -113,10 +113,10 @@ func (t *translation) node(in *Node) error {
 	return nil
 }
 
-// Matters says whether a node stands for anything.
+// Matters reports whether a node has resources.
 func (n *Node) Matters() bool { return n.kind() != "" }
 
-// kind is the kind of topology resource that a node stands for, or "".
+// kind returns the kind of a node's topology resource, or "".
 func (n *Node) kind() string {
 	for _, k := range []struct{ typ, kind string }{{typeTemplate, "Template"}, {typeSite, "Site"}, {typeSites, "Sites"}} {
 		if slices.Contains(n.Types, k.typ) {
@@ -126,7 +126,7 @@ func (n *Node) kind() string {
 	return ""
 }
 
-// property puts a property where its definition says.
+// property sets the field of a resource that the property's definition names.
 func (n *node) property(p Property) error {
 	meta := p.Metadata
 	target := meta[metaTarget]
@@ -135,9 +135,9 @@ func (n *node) property(p Property) error {
 			if meta[metaKind]+meta[metaAPIVersion] != "" {
 				return fmt.Errorf("its definition has no metadata %s: where under spec does it go?", metaTarget)
 			}
-			return nil // it is for people
+			return nil // it has no field
 		}
-		target = "select.metadata" // of a topology resource, if nothing else is said
+		target = "select.metadata" // the default for topology resources
 	}
 	resource, err := n.resource(meta)
 	if err != nil {
@@ -160,7 +160,7 @@ func (n *node) property(p Property) error {
 	return nil
 }
 
-// resource is the one that a property goes to.
+// resource returns the resource of a property.
 func (n *node) resource(meta map[string]string) (krm.Resource, error) {
 	apiVersion, kind := meta[metaAPIVersion], meta[metaKind]
 	if (apiVersion == "") != (kind == "") {
@@ -192,7 +192,7 @@ func (n *node) resource(meta map[string]string) (krm.Resource, error) {
 	return r, nil
 }
 
-// entry is a template's entry in the Placement.
+// entry returns a template's entry in the Placement.
 func (t *translation) entry(n *node) (map[string]any, error) {
 	var sites []any
 	for _, r := range n.Requirements {
@@ -204,7 +204,7 @@ func (t *translation) entry(n *node) (map[string]any, error) {
 		}
 		target := t.nodes[r.Node]
 		if target == nil || target.kind == "Template" {
-			return nil, tko.Errorf(tko.ErrInvalid, "node template %q: its requirement %q is met by %q, which is derived from neither %s nor %s", n.Name, r.Name, r.Node, typeSite, typeSites)
+			return nil, tko.Errorf(tko.ErrInvalid, "node template %q: its requirement %q is fulfilled by %q, which is derived from neither %s nor %s", n.Name, r.Name, r.Node, typeSite, typeSites)
 		}
 		sites = append(sites, target.own.Name())
 	}
@@ -226,7 +226,7 @@ func references(pkg krm.Package) []any {
 	return list
 }
 
-// krmValue makes of a JSON value one that packages hold.
+// krmValue converts a JSON value to one of packages.
 func krmValue(v any) (any, error) {
 	switch v := v.(type) {
 	case json.Number:
@@ -263,7 +263,7 @@ func krmValue(v any) (any, error) {
 	}
 }
 
-// texts makes patterns of the values of a selection.
+// texts converts the values of a selector to patterns.
 func texts(v any) (any, error) {
 	m, ok := v.(map[string]any)
 	if !ok {

@@ -13,21 +13,21 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// ErrMissing says that the compiler isn't installed.
+// ErrMissing reports that the compiler isn't installed.
 var ErrMissing = errors.New("the program " + Command + " is neither next to this one nor on the PATH: install it where the preparer runs")
 
-// Options say where service templates may come from. The zero value works.
+// Options configure a preparer. The zero value works.
 type Options struct {
-	Schemes []string     // [Schemes] if nil
-	Guard   *guard.Guard // says which hosts and folders, beyond that; all if nil
-	Command []string     // that compiles; found if nil
+	Schemes []string     // of permitted locations; [Schemes] if nil
+	Guard   *guard.Guard // permits hosts and folders; all if nil
+	Command []string     // compiler with its arguments; found if nil
 }
 
-// A Preparer makes topologies of service templates, of as many at once as there
-// are processors. It may be used by many goroutines.
+// A Preparer compiles service templates into topologies, at most as many at once as
+// there are processors. It may be used by many goroutines.
 type Preparer struct {
 	options Options
-	slots   chan struct{} // one for each compiler that runs
+	slots   chan struct{} // one element for each running compiler
 }
 
 // New makes a preparer.
@@ -38,14 +38,14 @@ func New(options Options) *Preparer {
 	return &Preparer{options: options, slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
-// fetchTime bounds how long it takes to collect a service template.
+// fetchTime bounds the time to collect a service template.
 const fetchTime = time.Minute
 
-// Resources answers the topology resources that the service template at a
-// location stands for: Template, Site and Sites resources, what is merged into
-// their deployments, and a Placement. The same service template is the same
-// resources. Errors: tko.ErrInvalid if the service template must be changed,
-// tko.ErrDenied if it may not be read, [ErrMissing]; others may not come again.
+// Resources returns the topology resources for the service template at a location:
+// Template, Site and Sites resources, the resources that are merged into their
+// deployments, and a Placement. Equal service templates lead to equal resources.
+// Errors: tko.ErrInvalid if the service template must be changed, tko.ErrDenied if it
+// may not be read, [ErrMissing]; others may be temporary.
 func (p *Preparer) Resources(ctx context.Context, location string) (krm.Package, error) {
 	command := p.options.Command
 	if command == nil {
@@ -64,7 +64,7 @@ func (p *Preparer) Resources(ctx context.Context, location string) (krm.Package,
 	if err != nil {
 		return nil, err
 	}
-	select { // each may need half a gigabyte
+	select { // each compiler may need half a gigabyte of memory
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():

@@ -30,7 +30,7 @@ func host(node string) Requirement {
 	return Requirement{Name: "host", Relationship: []string{TypeHost, "x::Near"}, Node: node}
 }
 
-func TestResources(t *testing.T) {
+func TestServiceBecomesTopologyResources(t *testing.T) {
 	t.Parallel()
 	site := Node{Name: "here", Types: []string{typeSite}, Properties: []Property{property("id", "lab/1", "target", "siteId")}}
 	sites := Node{Name: "all", Types: []string{typeSites, "x::Edges"}, Properties: []Property{property("metadata", map[string]any{"tier": "edge", "count": json.Number("5")})}}
@@ -128,11 +128,11 @@ spec:
 				template("a", []Requirement{host("here")}, property("v", "x", "apiVersion", "v1", "kind", "ConfigMap", "name", "c", "target", "v")),
 				template("b", []Requirement{host("here")}, property("v", "y", "apiVersion", "v1", "kind", "ConfigMap", "name", "c", "target", "v")),
 			},
-			wantErr: `node template "b" stands for v1 ConfigMap "c", which another one has`,
+			wantErr: `node template "b" has the resource v1 ConfigMap "c", which another node template has`,
 		},
-		"at no site":     {why: "nobody would notice", nodes: []Node{site, template("a", nil)}, wantErr: `node template "a" is at no site`},
+		"at no site":     {why: "it would have no effect", nodes: []Node{site, template("a", nil)}, wantErr: `node template "a" is at no site`},
 		"at no node":     {why: "Puccini leaves it open", nodes: []Node{template("a", []Requirement{host("")})}, wantErr: `"host" names no node template`},
-		"at a template":  {why: "a template is no place", nodes: []Node{template("a", []Requirement{host("a")})}, wantErr: `is met by "a", which is derived from neither`},
+		"at a template":  {why: "a template is no place", nodes: []Node{template("a", []Requirement{host("a")})}, wantErr: `is fulfilled by "a", which is derived from neither`},
 		"nothing":        {why: "nothing to do is a mistake", nodes: []Node{site}, wantErr: "nothing to place"},
 		"no target":      {why: "the value would be lost", nodes: []Node{template("a", nil, property("v", "x", "apiVersion", "v1", "kind", "ConfigMap"))}, wantErr: `property "v": its definition has no metadata nephio.target`},
 		"half a kind":    {why: "a typo", nodes: []Node{template("a", nil, property("v", "x", "kind", "ConfigMap", "target", "v"))}, wantErr: "has one of nephio.apiVersion and nephio.kind"},
@@ -164,7 +164,7 @@ spec:
 	}
 }
 
-func TestFetch(t *testing.T) {
+func TestFetchCollectsImportsWithinBounds(t *testing.T) {
 	t.Parallel()
 	requests := make(chan string, 100)
 	files := map[string]string{
@@ -257,7 +257,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// guardOf allows the folders of temporary files, and local addresses if local.
+// guardOf permits the folders of temporary files, and local addresses if local.
 func guardOf(t *testing.T, local bool) *guard.Guard {
 	t.Helper()
 	o := guard.Options{Schemes: []string{"http", "https"}, Folders: []string{os.TempDir()}, AddressesFlag: "--tosca-local-addresses", FoldersFlag: "--tosca-local"}
@@ -271,8 +271,8 @@ func guardOf(t *testing.T, local bool) *guard.Guard {
 	return g
 }
 
-// A file outside the folders that are allowed is refused in the same words
-// whether or not it is there.
+// A file outside the permitted folders is refused with the same message whether or not
+// it exists.
 func TestLocalFilesStayInTheirFolders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -14,7 +14,7 @@ os.environ["PYTHONPATH"] = str(SOURCE)  # of the plugins that tests start
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
-    """Makes programs that are found first: each is the text of a shell script. $LOG is a file of theirs."""
+    """Makes programs from shell scripts and puts them first on the PATH. $LOG is their log file."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
 
@@ -29,7 +29,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 
 @pytest.fixture
 def request_document() -> dict[str, Any]:
-    """What a prepare plugin reads."""
+    """The request document of a prepare plugin."""
     return {
         "grpc": {"level2protocol": "tcp", "address": "::1", "port": 50050},
         "logFile": "",

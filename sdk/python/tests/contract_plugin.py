@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A plugin as they were always written: functions of the module, and no requests."""
+"""A plugin in the earlier form: functions of the module without requests."""
 
 import sys
 

@@ -29,12 +29,12 @@ def client() -> Iterator[tko.Client]:
             purge(confirm=purge(dry_run=True).count)
 
 
-def test_about(client: tko.Client) -> None:
+def test_about_has_facts_of_the_server(client: tko.Client) -> None:
     about = client.about()
     assert about.backend and about.default_package_format == "cbor"
 
 
-def test_templates(client: tko.Client) -> None:
+def test_templates_are_written_read_listed_and_deleted(client: tko.Client) -> None:
     assert client.register_template("nf/nrf:v1", {"type": "core"}, package=tko.Package([NRF])) == 1
     assert client.register_template("nf/upf:v1") == 1
     template = client.get_template("nf/nrf:v1")
@@ -52,7 +52,7 @@ def test_templates(client: tko.Client) -> None:
     assert client.purge_templates(["nf/**"]).count == 1
 
 
-def test_sites(client: tko.Client) -> None:
+def test_sites_are_written_read_listed_and_deleted(client: tko.Client) -> None:
     client.register_template("zone", package=tko.Package([NRF]))
     client.register_site("lagos/1", "zone", metadata={"region": "lagos"})
     site = client.get_site("lagos/1")
@@ -71,7 +71,7 @@ def test_sites(client: tko.Client) -> None:
     assert client.purge_sites(["many/*"], confirm=client.purge_sites(["many/*"], dry_run=True).count).count == 101
 
 
-def test_deployments(client: tko.Client) -> None:
+def test_deployments_are_created_modified_listed_and_deleted(client: tko.Client) -> None:
     client.register_template("nrf", package=tko.Package([NRF]))
     client.register_site("lagos")
     parent = client.create_deployment("nrf", site_id="lagos", merge_metadata={"a": "b"})
@@ -101,13 +101,13 @@ def test_deployments(client: tko.Client) -> None:
     assert client.get_deployment(parent).get_package()[tko.Identifier(resource=NRF)]["data"] == {"answer": "off"}
     with pytest.raises(ZeroDivisionError), client.modify_deployment(parent):
         raise ZeroDivisionError
-    client.cancel_deployment_modification(client.start_deployment_modification(parent))  # it was given up
+    client.cancel_deployment_modification(client.start_deployment_modification(parent))  # cancelled
     deleted = client.delete_deployment(parent)
     assert (deleted.count, deleted.descendants) == (2, 1)
     assert client.purge_deployments(prepared=False).count == 0
 
 
-def test_plugins(client: tko.Client) -> None:
+def test_plugins_are_written_read_listed_and_deleted(client: tko.Client) -> None:
     gvk = tko.GVK("x.plugin.nephio.org", "v1", "X")
     client.register_plugin("prepare", "x", arguments=["/bin/x"], properties={"_persistent": "true"}, triggers=[gvk])
     plugin = client.get_plugin("prepare", "x")
@@ -122,13 +122,13 @@ def test_plugins(client: tko.Client) -> None:
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_who_and_why(client: tko.Client) -> None:
+def test_who_and_why_are_sent_as_metadata(client: tko.Client) -> None:
     client.register_template("t")
     stamp = client._call("getTemplate", pb.GetTemplate(templateId="t"), pb.Template).stamp
     assert (stamp.who, stamp.why) == ("tester", "100% Grüße")
 
 
-def test_errors(client: tko.Client) -> None:
+def test_errors_have_the_status_code(client: tko.Client) -> None:
     with pytest.raises(tko.RequestError, match="nowhere") as raised:
         client.get_site("nowhere")
     assert raised.value.code() == grpc.StatusCode.NOT_FOUND
@@ -141,7 +141,7 @@ def test_errors(client: tko.Client) -> None:
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_lists_stream(client: tko.Client) -> None:
+def test_lists_are_streamed(client: tko.Client) -> None:
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda i: client.register_site(f"s/{i:04}"), range(300)))
     sites = client.list_sites()
@@ -159,13 +159,13 @@ def test_lists_stream(client: tko.Client) -> None:
     client.purge_sites(["s/02*"])
 
 
-def test_a_server_that_isnt_there() -> None:
+def test_unreachable_server_is_unavailable() -> None:
     with tko.Client("localhost:1", timeout=5) as client, pytest.raises(tko.RequestError, match="localhost:1") as raised:
         client.about()
     assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
-def test_the_host_of_a_request(request_document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_uses_the_host_of_the_request(request_document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = []
 
     def prepare(request: tko.PrepareRequest) -> bool:
@@ -184,7 +184,7 @@ def test_the_host_of_a_request(request_document: dict[str, Any], monkeypatch: py
 
 
 class Service(grpc.GenericRpcHandler):
-    """Answers about with the metadata that it got, and lists sites slowly."""
+    """A server whose about returns the request's metadata, and that lists sites slowly."""
 
     def service(self, details: Any) -> Any:
         if details.method == "/tko.Data/about":
@@ -225,7 +225,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stand_in(certificate: Path) -> Iterator[tuple[int, int]]:
-    """A server with TLS, which wants certificates of its clients, and without."""
+    """A server with TLS that requires client certificates, and one without TLS."""
     server = grpc.server(ThreadPoolExecutor(4), handlers=(Service(),))
     key, chain = (certificate / "key").read_bytes(), (certificate / "crt").read_bytes()
     credentials = grpc.ssl_server_credentials([(key, chain)], root_certificates=chain, require_client_auth=True)
@@ -235,7 +235,7 @@ def stand_in(certificate: Path) -> Iterator[tuple[int, int]]:
     server.stop(None).wait()
 
 
-def test_tls_and_tokens(stand_in: tuple[int, int], certificate: Path) -> None:
+def test_tokens_are_sent_over_tls_only(stand_in: tuple[int, int], certificate: Path) -> None:
     host = f"localhost:{stand_in[0]}"
     mine = {"certificate": certificate / "crt", "key": certificate / "key"}
     with tko.Client(host, tls=certificate / "crt", **mine, token="secret") as client:
@@ -243,7 +243,7 @@ def test_tls_and_tokens(stand_in: tuple[int, int], certificate: Path) -> None:
     with tko.Client(host, tls=certificate / "crt", timeout=10) as client, pytest.raises(tko.RequestError):
         client.about()  # without a certificate of its own
     with tko.Client(host, tls=True, **mine, timeout=10) as client, pytest.raises(tko.RequestError):
-        client.about()  # nobody said to trust it
+        client.about()  # its certificate isn't trusted
     with tko.Client(f"localhost:{stand_in[1]}", token="secret") as client:
         assert client.about().instance_name == "Bearer secret"
     for elsewhere in ("tko.example:50050", "10.0.0.1:50050", "[2001:db8::1]:50050", "localhost.example:50050"):
@@ -253,7 +253,7 @@ def test_tls_and_tokens(stand_in: tuple[int, int], certificate: Path) -> None:
         tko.Client(here, token="secret").close()
 
 
-def test_timeouts(stand_in: tuple[int, int]) -> None:
+def test_calls_end_after_the_timeout(stand_in: tuple[int, int]) -> None:
     with tko.Client(f"localhost:{stand_in[1]}", timeout=0.3) as client:
         with pytest.raises(tko.RequestError) as raised:
             client.get_site("s")

@@ -1,4 +1,4 @@
-"""A plugin in the contract's style, run as the server runs it."""
+"""A plugin in the earlier form, run as the server runs it."""
 
 import copy
 import json
@@ -27,7 +27,7 @@ def run(kind: str, document: Any) -> dict[str, Any]:
     return answer
 
 
-def test_prepare(request_document: dict[str, Any]) -> None:
+def test_prepare_returns_the_prepared_package(request_document: dict[str, Any]) -> None:
     answer = run("prepare", request_document)
     assert answer["prepared"] is True
     x, c, made = answer["package"]
@@ -37,7 +37,7 @@ def test_prepare(request_document: dict[str, Any]) -> None:
     assert made["data"] == {"text": "MADE BY X", "host": "[::1]:50050"}
 
 
-def test_not_yet(request_document: dict[str, Any]) -> None:
+def test_prepare_may_return_not_prepared(request_document: dict[str, Any]) -> None:
     request_document["deploymentPackage"][0]["spec"]["later"] = True
     assert run("prepare", request_document) == {"prepared": False}
 
@@ -57,7 +57,9 @@ def test_an_exception_becomes_the_error(request_document: dict[str, Any]) -> Non
         ({"m": 1}, False, "spec has the unknown key 'm'"),
     ],
 )
-def test_validate(request_document: dict[str, Any], spec: Any, complete: bool, error: str | None) -> None:
+def test_validate_returns_the_cause(
+    request_document: dict[str, Any], spec: Any, complete: bool, error: str | None
+) -> None:
     package = request_document.pop("deploymentPackage")
     package[0]["spec"] = spec
     answer = run("validate", {**request_document, "package": package, "complete": complete})
@@ -113,7 +115,7 @@ def test_schedule_logs_over_tcp(request_document: dict[str, Any]) -> None:
     assert got == [b"X gets ConfigMap\n"]
 
 
-def test_a_log_that_nobody_takes_is_no_error(request_document: dict[str, Any]) -> None:
+def test_log_without_a_reader_is_no_error(request_document: dict[str, Any]) -> None:
     document = {**schedule_document(request_document), "logAddressPort": "127.0.0.1:1"}
     assert run("schedule", document) == {}
 
@@ -123,8 +125,8 @@ def frame(number: int, document: Any) -> bytes:
     return b"tko-request %d %d\n%s" % (number, len(data), data)
 
 
-def test_persistent(request_document: dict[str, Any]) -> None:
-    """The same plugin, unchanged, serves many requests; each knows nothing of the others."""
+def test_persistent_plugin_serves_many_requests(request_document: dict[str, Any]) -> None:
+    """The same plugin, unchanged, serves many independent requests."""
     failing = copy.deepcopy(request_document)
     failing["deploymentPackage"][0]["spec"]["fail"] = True
     yaml = dump_yaml(request_document).encode()
@@ -160,7 +162,7 @@ def test_persistent(request_document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("frames", [b"hello\n", b"tko-request x 5\nabcde", b"tko-request 1 -1\n"])
-def test_persistent_refuses_what_is_no_request(frames: bytes) -> None:
+def test_persistent_refuses_malformed_frames(frames: bytes) -> None:
     done = subprocess.run(
         [sys.executable, str(PLUGIN), "prepare"],
         input=frames,
@@ -173,7 +175,7 @@ def test_persistent_refuses_what_is_no_request(frames: bytes) -> None:
     assert b"this is no request" in done.stderr
 
 
-def test_names_of_the_contract() -> None:
+def test_module_has_the_names_of_the_contract() -> None:
     for name in (
         "validate prepare schedule get_target_resource get_target_resource_identifier get_output_package "
         "get_deployments get_grpc_host log execute Package GVK Identifier set_prepared validate_value "
@@ -194,6 +196,6 @@ def test_names_of_the_contract() -> None:
         assert hasattr(tko.Client, name), name
 
 
-def test_outside_of_a_request() -> None:
+def test_functions_outside_of_a_request_raise() -> None:
     with pytest.raises(tko.Error, match="there is no request"):
         tko.get_target_resource()

@@ -1,4 +1,4 @@
-"""The cases that the server's evaluator passes, too."""
+"""The test cases of the server's evaluator."""
 
 import json
 import time
@@ -8,12 +8,14 @@ import pytest
 
 import tko
 
-CASES = json.loads((Path(__file__).parents[3] / "internal/schedule/kubernetes/expression/testdata/cases.json").read_text())
+CASES = json.loads(
+    (Path(__file__).parents[3] / "internal/schedule/kubernetes/expression/testdata/cases.json").read_text()
+)
 PACKAGE = tko.Package(CASES["package"])
 
 
 def same(a: object, b: object) -> bool:
-    """Equality that tells 1, 1.0 and True apart."""
+    """Equality by which 1, 1.0 and True differ."""
     if type(a) is not type(b):
         return False
     if isinstance(a, list) and isinstance(b, list):
@@ -24,7 +26,7 @@ def same(a: object, b: object) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES["cases"], ids=lambda c: str(c.get("expression", c["why"]))[:40])
-def test_case(case: dict) -> None:
+def test_expression_has_the_wanted_result(case: dict) -> None:
     expression = case.get("expression")
     if "repeat" in case:
         expression = case["before"] + case["repeat"] * case["times"] + case["after"]

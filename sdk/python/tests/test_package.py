@@ -11,7 +11,7 @@ TWO = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "two"}}
 CLUSTER = {"apiVersion": "kind.x-k8s.io/v1alpha4", "kind": "Cluster", "name": "edge"}
 
 
-def test_gvk() -> None:
+def test_gvk_is_read_and_written() -> None:
     gvk = tko.GVK("apps", "v1", "Deployment")
     assert gvk == tko.GVK(resource=WEB)
     assert (gvk.group, gvk.version, gvk.kind, gvk.api_version, str(gvk)) == (
@@ -26,7 +26,7 @@ def test_gvk() -> None:
     assert {gvk: 1}[tko.GVK(resource=WEB)] == 1
 
 
-def test_identifier() -> None:
+def test_identifier_is_read_from_resources() -> None:
     identifier = tko.Identifier(resource=WEB)
     assert identifier == tko.Identifier(gvk=tko.GVK(resource=WEB), name="web")
     assert str(identifier) == 'apps/v1 Deployment "web"'
@@ -34,7 +34,7 @@ def test_identifier() -> None:
     assert tko.Identifier(resource={"apiVersion": "v1", "kind": "X"}).name == ""
 
 
-def test_package() -> None:
+def test_package_finds_resources_by_identity() -> None:
     resources = [WEB, ONE]
     package = tko.Package(resources)
     package.append(TWO)
@@ -55,7 +55,7 @@ def test_package() -> None:
     assert tko.Package()
 
 
-def test_set_prepared() -> None:
+def test_set_prepared_sets_the_annotation() -> None:
     resource: dict[str, Any] = {"metadata": None}
     tko.set_prepared(resource)
     assert resource == {"metadata": {"annotations": {"nephio.org/prepared": "true"}}}
@@ -71,7 +71,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("format", ["yaml", "cbor"])
-def test_encoding(format: str) -> None:
+def test_packages_are_decoded_as_encoded(format: str) -> None:
     data: dict[str, Any] = {str(i): text for i, text in enumerate(STRANGE)}
     shared = {"a": [1, 1.0, True, None, -(1 << 63), {}, []]}
     package = tko.Package(
@@ -81,12 +81,12 @@ def test_encoding(format: str) -> None:
     assert tko.decode_package(encoded, format) == package
     if format == "yaml":
         assert b"&id" not in encoded
-        for text in ("yes", "0777", "12:30:45", "2020-01-01"):  # which other readers take for something else
+        for text in ("yes", "0777", "12:30:45", "2020-01-01"):  # which other readers don't read as text
             assert f': "{text}"\n'.encode() in encoded
         assert str(package).encode() == encoded
 
 
-def test_decoding() -> None:
+def test_decoding_reads_lists_and_refuses_other_documents() -> None:
     assert tko.decode_package(b"", "yaml") == tko.decode_package(b"", "cbor") == tko.Package()
     text = b"---\n---\n[{apiVersion: v1, kind: A}, {apiVersion: v1, kind: B}]\n---\napiVersion: v1\nkind: C\nday: 2020-01-01\n"
     assert [r["kind"] for r in tko.decode_package(text, "yaml")] == ["A", "B", "C"]
@@ -98,7 +98,7 @@ def test_decoding() -> None:
         tko.encode_package(tko.Package(), "xml")
 
 
-def test_meta_schedule() -> None:
+def test_meta_schedule_sorts_by_scope() -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}
     definition = {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -113,7 +113,7 @@ def test_meta_schedule() -> None:
     assert list(namespaced) == [WEB, place]
 
 
-def test_meta_schedule_keeps_what_stays_home() -> None:
+def test_meta_schedule_leaves_out_local_resources() -> None:
     def made(api_version: str, kind: str, **annotations: str) -> dict[str, Any]:
         names = {"local": "config.kubernetes.io/local-config", "deploy": "nephio.org/deploy"}
         return {
@@ -167,7 +167,7 @@ def test_meta_schedule_keeps_what_stays_home() -> None:
         (1, {"typ": int}, "the validation of x has 'typ'"),
     ],
 )
-def test_validate_value(value: Any, validation: Any, error: str | None) -> None:
+def test_validate_value_reports_the_cause(value: Any, validation: Any, error: str | None) -> None:
     if error is None:
         tko.validate_value("x", value, True, validation)
         return
@@ -176,5 +176,5 @@ def test_validate_value(value: Any, validation: Any, error: str | None) -> None:
     assert str(raised.value).startswith(error)
 
 
-def test_validate_value_incomplete() -> None:
+def test_validate_value_permits_missing_values_if_incomplete() -> None:
     tko.validate_value("x", {}, False, {"schema": {"a": {"type": int, "required": True}}})

@@ -23,7 +23,7 @@ def double(request: tko.PrepareRequest) -> bool:
     return True
 
 
-def test_prepare(request_document: dict[str, Any]) -> None:
+def test_prepare_returns_the_prepared_package(request_document: dict[str, Any]) -> None:
     plugin = tko.Plugin(prepare=double)
     answer = plugin.answer(request_document)
     assert answer["prepared"] is True
@@ -31,12 +31,12 @@ def test_prepare(request_document: dict[str, Any]) -> None:
     assert answer["package"][1] == {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
 
 
-def test_the_package_to_store_may_be_another(request_document: dict[str, Any]) -> None:
+def test_prepare_may_return_another_package(request_document: dict[str, Any]) -> None:
     plugin = tko.Plugin(prepare=lambda request: tko.Package())
     assert plugin.answer(request_document) == {"prepared": True, "package": []}
 
 
-def test_what_a_request_has(request_document: dict[str, Any]) -> None:
+def test_request_has_target_host_and_package(request_document: dict[str, Any]) -> None:
     seen: list[tko.Request] = []
     package = request_document.pop("deploymentPackage")
     plugin = tko.Plugin(validate=seen.append, schedule=seen.append)
@@ -57,19 +57,22 @@ def test_what_a_request_has(request_document: dict[str, Any]) -> None:
         (lambda d: d["deploymentPackage"].clear(), 'x.plugin.nephio.org/v1 X "x" is not in the package'),
         (lambda d: d.update(deploymentPackage="x"), "deploymentPackage is not a list of resources"),
         (lambda d: d.update(deploymentPackage=[1]), "deploymentPackage is not a list of resources"),
-        (lambda d: d.pop("deploymentPackage"), "this plugin can't validate: register it as what it is"),
+        (
+            lambda d: d.pop("deploymentPackage"),
+            "this plugin can't validate: register it with the type of its functions",
+        ),
         (
             lambda d: d.update(grpc={"port": "x"}, deploymentPackage=None),
             "deploymentPackage is not a list of resources",
         ),
     ],
 )
-def test_errors(request_document: dict[str, Any], change: Any, error: str) -> None:
+def test_errors_name_the_cause(request_document: dict[str, Any], change: Any, error: str) -> None:
     change(request_document)
     assert tko.Plugin(prepare=double).answer(request_document) == {"error": error}
 
 
-def test_lines_over_tcp_say_whose_they_are(request_document: dict[str, Any]) -> None:
+def test_log_lines_over_tcp_have_the_token(request_document: dict[str, Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         request_document["logAddressPort"] = f"127.0.0.1:{server.getsockname()[1]}"
         request_document["logToken"] = "abc"
@@ -84,7 +87,7 @@ def test_lines_over_tcp_say_whose_they_are(request_document: dict[str, Any]) -> 
             assert lines.read() == "tko-log abc\none\ntwo\n"
 
 
-def test_the_trace_of_a_surprise_is_logged(request_document: dict[str, Any], tmp_path: Path) -> None:
+def test_traceback_of_unexpected_errors_is_logged(request_document: dict[str, Any], tmp_path: Path) -> None:
     fifo = tmp_path / "log"
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
@@ -98,14 +101,14 @@ def test_the_trace_of_a_surprise_is_logged(request_document: dict[str, Any], tmp
 @pytest.mark.parametrize(
     "text", ["plain", "yes", "Grüße", "\x7f\x85\u2028\u2029\ufeff", "😀", "\ud800", "a\nb\r\n\t\"\\'", "{{ x }}", "#"]
 )
-def test_json_is_yaml(text: str) -> None:
+def test_json_is_read_as_yaml(text: str) -> None:
     written = dump_json({"text": text, text: 1.0})
     assert json.loads(written) == {"text": text, text: 1.0}
-    if text != "\ud800":  # which no text in a file can hold
+    if text != "\ud800":  # which UTF-8 can't encode
         assert load_yaml(written) == {"text": text, text: 1.0}
 
 
-def test_an_answer_that_cant_be_written(tmp_path: Path) -> None:
+def test_response_that_cant_be_encoded_is_an_error(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin.py"
     plugin.write_text(
         "import tko\n"
@@ -144,15 +147,15 @@ def test_programs_that_a_plugin_runs_cant_disturb_it(tmp_path: Path) -> None:
     assert done.stderr.count("noise") == 4
 
 
-def test_starting_loads_little() -> None:
-    """A plugin starts for every request: what only some need is loaded when they do."""
+def test_start_loads_few_modules() -> None:
+    """A plugin starts for each request, so modules that only some need are loaded on use."""
     code = (
         "import sys, tko; print([m for m in sys.modules if m.split('.')[0] in ('grpc', 'google', 'cbor2', 'ruamel')])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_golden(tmp_path: Path, request_document: dict[str, Any]) -> None:
+def test_golden_case_compares_with_want(tmp_path: Path, request_document: dict[str, Any]) -> None:
     case = tmp_path / "case"
     case.mkdir()
     with pytest.raises(tko.testing.GoldenError, match="no cases"):
@@ -169,7 +172,7 @@ def test_golden(tmp_path: Path, request_document: dict[str, Any]) -> None:
         tko.testing.check(plugin, case)
 
 
-def test_golden_runs_twice(tmp_path: Path, request_document: dict[str, Any]) -> None:
+def test_golden_case_runs_twice(tmp_path: Path, request_document: dict[str, Any]) -> None:
     def count(request: tko.PrepareRequest) -> bool:
         request.target["spec"]["n"] += 1
         return True

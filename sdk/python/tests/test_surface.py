@@ -121,8 +121,8 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("path", SIGNATURES)
-def test_signatures(path: str) -> None:
-    """Parameters have the order, names and defaults that calls rely on; those that are added follow them."""
+def test_signatures_keep_order_names_and_defaults(path: str) -> None:
+    """Parameters have the order, names and defaults that calls rely on; new ones follow them."""
     module, _, rest = path.partition(".")
     if module == "tools":
         tool, _, rest = rest.partition(".")
@@ -161,7 +161,7 @@ def test_ansible_reads_the_environment() -> None:
         assert json.loads(subprocess.check_output([sys.executable, "-c", code], env={**bare, **env})) == want
 
 
-def test_packages() -> None:
+def test_packages_keep_their_shape() -> None:
     resources = [ONE]
     package = tko.Package(resources)
     assert package.package is resources
@@ -182,7 +182,7 @@ def test_packages() -> None:
 
 
 @pytest.mark.parametrize("format", ["yaml", "cbor"])
-def test_encoding(format: str) -> None:
+def test_encoding_keeps_its_formats(format: str) -> None:
     encoded = tko.encode_package((r for r in [ONE, TWO]), format)
     assert isinstance(encoded, bytes)
     assert tko.encode_package(encoded, format) == encoded
@@ -192,7 +192,7 @@ def test_encoding(format: str) -> None:
     assert decoded == tko.Package([ONE, TWO]) and tko.Package(decoded) == decoded
 
 
-def test_yaml() -> None:
+def test_yaml_keeps_its_functions() -> None:
     assert tko.yaml.load("a: [1, yes]") == {"a": [1, "yes"]}
     assert tko.yaml.load(io.StringIO("a: b")) == {"a": "b"}
     out = io.StringIO()
@@ -200,7 +200,7 @@ def test_yaml() -> None:
     assert tko.yaml.load(out.getvalue()) == {"a": "yes"}
 
 
-def test_validation() -> None:
+def test_validation_keeps_its_functions() -> None:
     tko.validate_value("x", 1, True, int)
     tko.validate_value("x", 1, True, "int")
     for several in ((str, "int"), [str, "int"], {str, int}):
@@ -239,7 +239,7 @@ def test_validation() -> None:
         ("plain", "plain"),
     ],
 )
-def test_expressions(expression: str, want: Any) -> None:
+def test_expressions_keep_their_results(expression: str, want: Any) -> None:
     for package in (tko.Package([ONE, TWO, SPACE]), [ONE, TWO, SPACE]):
         assert tko.evaluate_expression(expression, package) == want
 
@@ -256,12 +256,12 @@ def test_expressions(expression: str, want: Any) -> None:
         "GVK('a', group='b')",
     ],
 )
-def test_expressions_have_nothing_else(expression: str) -> None:
+def test_expressions_refuse_other_python(expression: str) -> None:
     with pytest.raises(tko.ExpressionError):
         tko.evaluate_expression("{{ " + expression + " }}", tko.Package([ONE]))
 
 
-def test_scheduling() -> None:
+def test_scheduling_keeps_its_functions() -> None:
     intent = {"apiVersion": "workload.nephio.org/v1alpha1", "kind": "HelmChart", "metadata": {"name": "x"}}
     cluster, namespaced = tko.meta_schedule(tko.Package([ONE, intent, SPACE]))
     assert cluster == tko.Package([SPACE]) and namespaced == tko.Package([ONE])
@@ -337,7 +337,9 @@ def test_plugins_see_input_and_output(plugin: Callable[..., Any]) -> None:
     assert plugin("validate") == {} and plugin("schedule") == {}
 
 
-def test_tools(program: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_call_their_programs(
+    program: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     log = program("kind", 'echo "$@" >>$LOG; [ "$1" = get ] && echo old; exit 0')
     kind = tko.tools.kind
@@ -371,7 +373,7 @@ def test_tools(program: Callable[[str, str], Path], tmp_path: Path, monkeypatch:
     assert "apply" in log.read_text() and "name: one" in log.read_text()
 
 
-def test_distribution() -> None:
+def test_distribution_has_its_own_name() -> None:
     """The distribution of the name tko on the public index is another project's."""
     project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
     assert re.findall(r'^name = "(.*)"$', project, re.MULTILINE) == ["tko-orchestrator"]
@@ -403,7 +405,7 @@ def client() -> Iterator[tko.Client]:
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
-def test_templates_and_sites(client: tko.Client) -> None:
+def test_templates_and_sites_keep_their_shape(client: tko.Client) -> None:
     client.register_template("t", {"a": "b"}, "yaml", [ONE])
     client.register_template("u", None, "cbor", tko.Package([ONE]))
     client.register_template("v", package=dump_yaml(ONE))
@@ -429,7 +431,7 @@ def test_templates_and_sites(client: tko.Client) -> None:
     assert [t.templateId for t in client.list_templates()] == ["u"]
 
 
-def test_deployments(client: tko.Client) -> None:
+def test_deployments_keep_their_shape(client: tko.Client) -> None:
     client.register_template("t", package=[ONE])
     client.register_site("s")
     parent = client.create_deployment("t", None, "s", {"a": "b"}, False, False, "yaml", [TWO])
@@ -475,7 +477,7 @@ def test_deployments(client: tko.Client) -> None:
         client.create_deployment("nowhere")
 
 
-def test_plugins(client: tko.Client) -> None:
+def test_plugins_keep_their_shape(client: tko.Client) -> None:
     trigger = {"group": "g", "version": "v1", "kind": "K"}
     client.register_plugin("prepare", "p", "command", ["/bin/p"], {"k": "v"}, [trigger])
     plugin = client.get_plugin("prepare", "p")
@@ -494,7 +496,7 @@ def test_plugins(client: tko.Client) -> None:
     client.delete_plugin("validate", "q")
 
 
-def test_the_host_of_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_host_has_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (tko.client.DEFAULT_MAX_COUNT, tko.client.DEFAULT_PACKAGE_FORMAT) == (100, "yaml")
     assert tko.client.MAX_MAX_COUNT > 1_000_000
     with tko.Client("h:1") as client:

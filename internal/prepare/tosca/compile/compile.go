@@ -1,6 +1,6 @@
-// Package compile is the part of TOSCA that runs in a process of its own:
-// Puccini, whose input comes from people whom nobody knows. It is not linked
-// into the server. Start reading at [Main].
+// Package compile compiles service templates with Puccini. It runs in a process of
+// its own, because its input is untrusted, and is not linked into the server. Start
+// reading at [Main].
 package compile
 
 import (
@@ -22,9 +22,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 )
 
-// Main reads a request, gives up all rights that the process has and doesn't
-// need, compiles, and writes the response. The error is about the streams, or
-// the rights.
+// Main reads a request, confines the process, compiles, and writes the response. It
+// returns errors of the streams and of the confinement only.
 func Main(in io.Reader, out io.Writer) error {
 	var request tosca.Request
 	if err := json.NewDecoder(in).Decode(&request); err != nil {
@@ -44,15 +43,15 @@ func Main(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// Compile compiles a service template. One process should do it once: files
-// stay registered.
+// Compile compiles a service template. Call it once in a process: the files stay
+// registered.
 func Compile(ctx context.Context, request tosca.Request) (*tosca.Service, error) {
 	for name, content := range request.Files {
 		exturl.UpdateInternalURL(name, []byte(content))
 	}
 	urls := exturl.NewContext()
 	for name := range request.Files {
-		// What is imported by its whole address was fetched under that name.
+		// A file that is imported by its URL has a name of scheme, host and path.
 		if scheme, rest, ok := strings.Cut(strings.TrimPrefix(name, "/"), "/"); ok {
 			urls.Map(scheme+"://"+rest, "internal:"+name)
 		}
@@ -67,12 +66,12 @@ func Compile(ctx context.Context, request tosca.Request) (*tosca.Service, error)
 	return service(template)
 }
 
-// problems says what Puccini found.
+// problems returns the problems that Puccini found, as a tko.ErrInvalid.
 func problems(c *parser.Context, err error) error {
 	if c.Root == nil {
 		return err
 	}
-	found := slices.Clone(c.GetProblems().Slice()) // in no order
+	found := slices.Clone(c.GetProblems().Slice()) // unordered
 	slices.SortFunc(found, func(a, b *puccini.Problem) int {
 		return cmp.Or(cmp.Compare(a.Section, b.Section), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Item, b.Item), cmp.Compare(a.Message, b.Message))
 	})
@@ -92,7 +91,7 @@ func problems(c *parser.Context, err error) error {
 		texts = append(texts, text)
 	}
 	if len(texts) == 0 {
-		return fmt.Errorf("%w: is it TOSCA, and does it say which by a tosca_definitions_version that is known?", err)
+		return fmt.Errorf("%w: is it TOSCA, with a supported tosca_definitions_version?", err)
 	}
 	return fmt.Errorf("%s", strings.Join(texts, "; "))
 }
@@ -110,7 +109,7 @@ func service(template *normal.ServiceTemplate) (*tosca.Service, error) {
 	return s, nil
 }
 
-// place is a file's name in a request as people know it.
+// place returns the location of a file of a request for users.
 func place(section string) string {
 	name := strings.TrimPrefix(section, "internal:")
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
@@ -125,15 +124,15 @@ func place(section string) string {
 	return name
 }
 
-// node reads a node template. What TKO does nothing with is read by its name
-// and types only: nobody has to write it so that it can be evaluated here.
+// node reads a node template. Of nodes that TKO ignores it reads the name and types
+// only, so that their values needn't be supported.
 func (r *reader) node(t *normal.NodeTemplate) (tosca.Node, error) {
 	node := tosca.Node{Name: t.Name, Types: slices.Sorted(maps.Keys(t.Types))}
 	if !node.Matters() {
 		return node, nil
 	}
 	if i := slices.IndexFunc(t.Directives, func(d string) bool { return d == "substitute" || d == "select" }); i >= 0 {
-		return node, fmt.Errorf("its directive %q would have another service template stand for it, and that isn't done here: write what it stands for", t.Directives[i])
+		return node, fmt.Errorf("its directive %q is not supported: write the node templates that would replace it", t.Directives[i])
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Properties)) {
 		property, err := r.property(scope{self: t}, name, t.Properties[name])

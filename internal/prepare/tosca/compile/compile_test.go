@@ -36,7 +36,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-const child = "compile-tosca" // the argument that makes the test's program the compiler
+const child = "compile-tosca" // argument with which the test's program is the compiler
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == child {
@@ -63,7 +63,7 @@ func preparer(local bool) *tosca.Preparer {
 	return tosca.New(tosca.Options{Command: []string{os.Args[0], child}, Guard: g})
 }
 
-// archive zips the example.
+// archive returns the example as a zip archive.
 func archive(t *testing.T, dir string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -77,9 +77,9 @@ func archive(t *testing.T, dir string) []byte {
 	return out.Bytes()
 }
 
-// TestTwins has the example topology prepared as it is, and its twin in TOSCA
-// from everywhere it can come from: the children are the same.
-func TestTwins(t *testing.T) {
+// TestTOSCATwinCreatesSameChildren prepares the example topology, and its twin in
+// TOSCA from each kind of location: the children are the same.
+func TestTOSCATwinCreatesSameChildren(t *testing.T) {
 	t.Parallel()
 	twin, err := filepath.Abs(filepath.Join(examples, "tosca/cu"))
 	if err != nil {
@@ -124,7 +124,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// gitServer serves a repository that has a folder, in the commit v1 only.
+// gitServer serves a repository that has a folder in the commit v1 only.
 func gitServer(t *testing.T, folder string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -157,7 +157,7 @@ func gitServer(t *testing.T, folder string) string {
 		},
 	}
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body) // whole: the backend goes round for ever when a body ends early
+		body, err := io.ReadAll(r.Body) // whole: the backend loops if a body ends early
 		if err != nil {
 			return
 		}
@@ -227,8 +227,8 @@ func network(t *testing.T) *catalog.Service {
 	return data
 }
 
-// place prepares a topology and answers its children: "template at site", and
-// the package, in which no annotation says how it came to be.
+// place prepares a topology and returns its children as "template at site", and the
+// package without the annotations of its origin.
 func place(t *testing.T, data *catalog.Service, compiler prepare.TOSCA, topology tko.NewDeployment) map[string]string {
 	t.Helper()
 	id, err := data.CreateDeployment(t.Context(), topology)
@@ -260,7 +260,7 @@ func place(t *testing.T, data *catalog.Service, compiler prepare.TOSCA, topology
 	return children
 }
 
-// describe is a provisioned site without its ID.
+// describe returns a provisioned site without its ID.
 func describe(t *testing.T, data *catalog.Service, id tko.SiteID) string {
 	t.Helper()
 	site, err := data.Site(t.Context(), id, 0)
@@ -292,9 +292,9 @@ func sorted(t *testing.T, pkg krm.Package) string {
 
 const version = "tosca_definitions_version: tosca_simple_yaml_1_3\n"
 
-// TestHostile compiles what nobody should have written. The server stays, and
-// says why.
-func TestHostile(t *testing.T) {
+// TestHostileTemplatesAreRefused compiles hostile service templates. The server
+// survives and reports the cause.
+func TestHostileTemplatesAreRefused(t *testing.T) {
 	t.Parallel()
 	var bomb strings.Builder
 	bomb.WriteString(version + "metadata:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
@@ -309,9 +309,9 @@ func TestHostile(t *testing.T) {
 		"no TOSCA":          {why: "YAML that is something else", files: map[string]string{"s.yaml": "a: b"}, says: "tosca_definitions_version"},
 		"no YAML":           {why: "bytes", files: map[string]string{"s.yaml": "\x00{["}, says: "no YAML"},
 		"a list":            {why: "bytes", files: map[string]string{"s.yaml": "[a]"}, says: "no YAML map"},
-		"nothing to place":  {why: "valid, but for nobody here", files: map[string]string{"s.yaml": version}, says: "nothing to place"},
+		"nothing to place":  {why: "valid, but without resources", files: map[string]string{"s.yaml": version}, says: "nothing to place"},
 		"a missing import":  {why: "named with who imports it", files: map[string]string{"s.yaml": version + "imports: [none.yaml]"}, says: `s.yaml imports "none.yaml": there is no such file`},
-		"out of the folder": {why: "the host's files are nobody's business", files: map[string]string{"s.yaml": version + "imports: [../../../etc/passwd]"}, says: "leads out of"},
+		"out of the folder": {why: "the host's files must not be read", files: map[string]string{"s.yaml": version + "imports: [../../../etc/passwd]"}, says: "leads out of"},
 		"an absolute path":  {why: "nor so", files: map[string]string{"s.yaml": version + "imports: [/etc/passwd]"}, says: "absolute"},
 		"a file URL":        {why: "nor so", files: map[string]string{"s.yaml": version + "imports: ['file:///etc/passwd']"}, says: "relative path, or by http"},
 		"a local address":   {why: "nor services of the host", files: map[string]string{"s.yaml": version + "imports: [{url: 'http://127.0.0.1:1/x.yaml'}]"}, says: "--tosca-local-addresses"},
@@ -352,8 +352,9 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestConfined has the compiler try what the server would never let it.
-func TestConfined(t *testing.T) {
+// TestCompilerCannotOpenFilesOrConnections lets the compiler try
+// forbidden operations.
+func TestCompilerCannotOpenFilesOrConnections(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"/etc/passwd", "file:///etc/passwd", "http://127.0.0.1:1/a.yaml", "git:https://127.0.0.1:1/a.git!/a.yaml", "zip:file:///etc/passwd!/a"} {
 		request, err := json.Marshal(tosca.Request{Root: "/s.yaml", Files: map[string]string{"/s.yaml": version + "imports: ['" + what + "']\n"}})
@@ -369,8 +370,8 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-// TestHostileArchives unpacks what nobody should have packed.
-func TestHostileArchives(t *testing.T) {
+// TestHostileArchivesAreRefused unpacks hostile archives.
+func TestHostileArchivesAreRefused(t *testing.T) {
 	t.Parallel()
 	pack := func(files map[string]string, more func(*zip.Writer)) string {
 		name := filepath.Join(t.TempDir(), "a.csar")

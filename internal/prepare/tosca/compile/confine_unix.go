@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// The bounds of the process. The one who started it bounds its time, too.
+// The bounds of the process. The parent process bounds its wall-clock time.
 const (
 	maxMemory = 512 << 20
 	maxCPU    = 60 // seconds
 	maxFiles  = 3  // the standard streams, and nothing else
 )
 
-// confine takes from the process the right to open anything, be it a file or a
-// connection, and bounds its memory and processor time.
+// confine takes the right to open files and connections from the process, and bounds
+// its memory and processor time.
 func confine() error {
-	// The runtime opens what it needs to wait before that.
+	// The runtime opens the files that it needs to wait for I/O before that.
 	<-time.After(time.Nanosecond)
 	debug.SetMemoryLimit(maxMemory / 2)
 	for _, l := range []struct {

@@ -11,7 +11,8 @@ import (
 	"github.com/tliron/puccini/normal"
 )
 
-// check says which constraint of its definition a value doesn't meet.
+// check returns an error for the first constraint of its definition that a value
+// violates.
 func (r *reader) check(in scope, value any, meta *normal.ValueMeta, depth int) error {
 	if meta == nil || value == nil {
 		return nil
@@ -51,7 +52,7 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// meets says which of some constraints a value doesn't meet.
+// meets returns an error for the first of constraints that a value violates.
 func (r *reader) meets(in scope, value any, constraints normal.FunctionCalls, depth int) error {
 	for _, c := range constraints {
 		name := functionOf(c.FunctionCall.Name)
@@ -64,7 +65,7 @@ func (r *reader) meets(in scope, value any, constraints normal.FunctionCalls, de
 			return fmt.Errorf("its constraint %s can't be checked: %w", name, err)
 		}
 		if !ok {
-			return fmt.Errorf("%s is not what its constraint asks for: %s %s", shorten(value), name, shorten(args))
+			return fmt.Errorf("%s violates its constraint: %s %s", shorten(value), name, shorten(args))
 		}
 	}
 	return nil
@@ -136,8 +137,8 @@ func inRange(value any, args []any) (bool, error) {
 	return order <= 0, err
 }
 
-// same says whether two values are: numbers by what they are worth, whatever
-// their types.
+// same reports whether two values are equal. Numbers of different types are equal if
+// their values are.
 func same(a, b any) bool {
 	if order, err := compare(a, b); err == nil {
 		return order == 0
@@ -145,7 +146,7 @@ func same(a, b any) bool {
 	return reflect.DeepEqual(plain(a), plain(b))
 }
 
-// compare orders numbers, texts, and what means one of these.
+// compare orders numbers, texts, and specials by their number or text.
 func compare(a, b any) (int, error) {
 	x, y := orderOf(a), orderOf(b)
 	switch x := x.(type) {

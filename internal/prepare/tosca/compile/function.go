@@ -11,11 +11,11 @@ import (
 	"github.com/tliron/puccini/normal"
 )
 
-// The function of a call, without what says that it is one.
+// functionOf returns the name of a function without Puccini's prefix.
 func functionOf(name string) string { return name[strings.LastIndexAny(name, ".$")+1:] }
 
-// call evaluates the functions whose values the service template has. What is
-// known only when something runs is refused.
+// call evaluates a function. It refuses functions whose values are known only at run
+// time.
 func (r *reader) call(in scope, v *normal.FunctionCall, depth int) (any, error) {
 	name := functionOf(v.FunctionCall.Name)
 	args, err := r.arguments(in, v.FunctionCall.Arguments, depth)
@@ -39,7 +39,7 @@ func (r *reader) call(in scope, v *normal.FunctionCall, depth int) (any, error) 
 	case "token":
 		out, err = token(args)
 	case "get_operation_output", "get_artifact":
-		return nil, fmt.Errorf("the function %s needs something that runs, and nothing does when it is placed: write the value", name)
+		return nil, fmt.Errorf("the function %s has a value only at run time: write the value", name)
 	default:
 		return nil, fmt.Errorf("the function %s can't be evaluated here: use get_input, get_property, get_attribute, get_nodes_of_type, concat, join or token, or write the value", name)
 	}
@@ -84,11 +84,11 @@ func (r *reader) getInput(args []any, depth int) (any, error) {
 	return within(value, args[1:])
 }
 
-// getProperty answers a property or attribute: of a node, of one of its
-// capabilities, or of the relationship or target of one of its requirements.
+// getProperty returns a property or attribute of a node, of one of its capabilities,
+// or of the relationship or target of one of its requirements.
 func (r *reader) getProperty(in scope, args []any, depth int, attribute bool) (any, error) {
 	if len(args) < 2 {
-		return nil, errors.New("it needs a node and the name of what is asked for")
+		return nil, errors.New("it needs a node and the name of a property or attribute")
 	}
 	node, err := r.entity(in, args[0])
 	if err != nil {
@@ -99,8 +99,8 @@ func (r *reader) getProperty(in scope, args []any, depth int, attribute bool) (a
 		return nil, err
 	}
 	rest := args[2:]
-	// Where more is asked for than a property, a capability or requirement of that
-	// name comes first.
+	// In a longer path, a capability or requirement takes precedence over a property
+	// of the same name.
 	if capability, ok := node.Capabilities[name]; ok && len(rest) > 0 {
 		return r.named(scope{self: node}, capability.Properties, capability.Attributes, rest, depth, attribute)
 	}
@@ -110,8 +110,8 @@ func (r *reader) getProperty(in scope, args []any, depth int, attribute bool) (a
 	return r.named(scope{self: node}, node.Properties, node.Attributes, args[1:], depth, attribute)
 }
 
-// ofRequirement asks a requirement's relationship, else the capability or node
-// that it leads to.
+// ofRequirement returns a property of a requirement's relationship, else of its target
+// capability or node.
 func (r *reader) ofRequirement(requirement *normal.Requirement, path []any, depth int, attribute bool) (any, error) {
 	name := fmt.Sprint(path[0])
 	if rel := requirement.Relationship; rel != nil && (rel.Properties[name] != nil || attribute && rel.Attributes[name] != nil) {
@@ -132,8 +132,8 @@ func (r *reader) ofRequirement(requirement *normal.Requirement, path []any, dept
 	return r.named(scope{self: target}, target.Properties, target.Attributes, path, depth, attribute)
 }
 
-// named answers what a path of names leads to. Every property is an attribute,
-// too, of the same value.
+// named returns the value at a path of names. Every property is also an attribute of
+// the same value.
 func (r *reader) named(in scope, properties, attributes normal.Values, path []any, depth int, attribute bool) (any, error) {
 	name, err := textOf(path[0])
 	if err != nil {
@@ -155,12 +155,12 @@ func (r *reader) named(in scope, properties, attributes normal.Values, path []an
 		return nil, fmt.Errorf("the %s %q of %q: %w", what, name, in.self.Name, err)
 	}
 	if read == nil && attribute {
-		return nil, fmt.Errorf("the attribute %q of %q has no value before something runs: give it a default, or write the value", name, in.self.Name)
+		return nil, fmt.Errorf("the attribute %q of %q has no value before run time: give it a default, or write the value", name, in.self.Name)
 	}
 	return within(read, path[1:])
 }
 
-// entity is the node template that a function names.
+// entity returns the node template that a function names.
 func (r *reader) entity(in scope, arg any) (*normal.NodeTemplate, error) {
 	name, err := textOf(arg)
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *reader) entity(in scope, arg any) (*normal.NodeTemplate, error) {
 	return node, err
 }
 
-// host is what a node is hosted on.
+// host returns the node that a node is hosted on, or nil.
 func (r *reader) host(node *normal.NodeTemplate) (*normal.NodeTemplate, error) {
 	if node == nil {
 		return nil, nil //nolint:nilnil // there is none
@@ -272,7 +272,7 @@ func joinList(args []any) (any, error) {
 	return join(list, delimiter)
 }
 
-// token answers one of the parts of a text between any of some characters.
+// token returns one of the parts of a text between separators, each one character.
 func token(args []any) (any, error) {
 	if len(args) != 3 {
 		return nil, errors.New("it needs a text, the characters between its parts, and which part")
@@ -301,7 +301,7 @@ func token(args []any) (any, error) {
 	return parts[i], nil
 }
 
-// within goes on into maps and lists.
+// within returns the value at a path in maps and lists.
 func within(value any, path []any) (any, error) {
 	for _, step := range path {
 		switch v := value.(type) {

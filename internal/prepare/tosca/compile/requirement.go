@@ -22,7 +22,7 @@ func (r *reader) requirement(in *normal.Requirement) (tosca.Requirement, error) 
 	}
 	out.Relationship = slices.Sorted(maps.Keys(in.Relationship.Types))
 	if !slices.Contains(out.Relationship, typeHost) {
-		return out, nil // it may lead anywhere
+		return out, nil // its target doesn't matter
 	}
 	target, err := r.target(in)
 	if target != nil {
@@ -31,15 +31,15 @@ func (r *reader) requirement(in *normal.Requirement) (tosca.Requirement, error) 
 	return out, err
 }
 
-// target is the node template that a requirement names, or the only one that is
-// what it asks for. Where Puccini would pick one of several, nothing is picked:
-// where something is placed should be written down.
+// target returns the node template that a requirement names, or the only one that
+// fits. Puccini would pick one of several; here that is an error, because a placement
+// should be explicit.
 func (r *reader) target(in *normal.Requirement) (*normal.NodeTemplate, error) {
 	if in.NodeTemplate != nil {
 		return in.NodeTemplate, nil
 	}
 	if in.NodeTypeName == nil && in.CapabilityTypeName == nil && len(in.NodeTemplatePropertyValidation) == 0 {
-		return nil, nil //nolint:nilnil // it asks for nothing
+		return nil, nil //nolint:nilnil // it has no target
 	}
 	var found []*normal.NodeTemplate
 	for _, name := range slices.Sorted(maps.Keys(r.template.NodeTemplates)) {
@@ -51,18 +51,18 @@ func (r *reader) target(in *normal.Requirement) (*normal.NodeTemplate, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) == 0 && in.Optional:
-		return nil, nil //nolint:nilnil // nor need there be one
+		return nil, nil //nolint:nilnil // it is optional
 	case len(found) == 0:
-		return nil, errors.New("no node template is what it asks for: name one, or change its node type or node_filter")
+		return nil, errors.New("no node template fits: name one, or change its node type or node_filter")
 	}
 	var names []string
 	for _, node := range found[:min(len(found), 5)] {
 		names = append(names, strconv.Quote(node.Name))
 	}
-	return nil, fmt.Errorf("%d node templates are what it asks for (%s): name one, or narrow its node_filter", len(found), strings.Join(names, ", "))
+	return nil, fmt.Errorf("%d node templates fit (%s): name one, or narrow its node_filter", len(found), strings.Join(names, ", "))
 }
 
-// fits says whether a node is what a requirement asks for.
+// fits reports whether a node fulfils a requirement.
 func (r *reader) fits(in *normal.Requirement, node *normal.NodeTemplate) bool {
 	if in.NodeTypeName != nil {
 		if _, ok := node.Types[*in.NodeTypeName]; !ok {
@@ -80,7 +80,7 @@ func (r *reader) fits(in *normal.Requirement, node *normal.NodeTemplate) bool {
 	return in.CapabilityTypeName == nil && in.CapabilityName == nil || len(capabilitiesOf(in, node)) > 0
 }
 
-// filterOf is what a requirement asks of a capability, by its name or one of its
+// filterOf returns a requirement's filter of a capability, by its name or one of its
 // types.
 func filterOf(in *normal.Requirement, name string, capability *normal.Capability) (normal.FunctionCallMap, bool) {
 	if filter, ok := in.CapabilityPropertyValidation[name]; ok {
@@ -94,7 +94,7 @@ func filterOf(in *normal.Requirement, name string, capability *normal.Capability
 	return nil, false
 }
 
-// pass says whether properties meet a filter. One that can't be evaluated
+// pass reports whether properties fulfil a filter. A property that can't be evaluated
 // doesn't.
 func (r *reader) pass(in *normal.Requirement, node *normal.NodeTemplate, properties normal.Values, filter normal.FunctionCallMap) bool {
 	for name, constraints := range filter {
@@ -109,8 +109,8 @@ func (r *reader) pass(in *normal.Requirement, node *normal.NodeTemplate, propert
 	return true
 }
 
-// capabilitiesOf are the capabilities of a node that a requirement may mean, by
-// name.
+// capabilitiesOf returns the capabilities of a node that a requirement may have as
+// its target, by name.
 func capabilitiesOf(in *normal.Requirement, node *normal.NodeTemplate) []*normal.Capability {
 	var found []*normal.Capability
 	for _, name := range slices.Sorted(maps.Keys(node.Capabilities)) {
@@ -130,8 +130,8 @@ func deref(s *string) string {
 	return *s
 }
 
-// requirementOf is a node's requirement of a name, with what is left of the path:
-// a number says which one, if there are several.
+// requirementOf returns a node's requirement of a name, and the rest of the path. A
+// number at the beginning of the path selects one of several requirements.
 func requirementOf(node *normal.NodeTemplate, name string, path []any) (*normal.Requirement, []any, bool) {
 	n := 0
 	if len(path) > 0 {

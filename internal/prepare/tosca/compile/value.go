@@ -11,11 +11,11 @@ import (
 	"github.com/tliron/puccini/tosca/parsing"
 )
 
-// The bounds of evaluating values, which may refer to each other in loops.
+// The bounds of the evaluation of values, which may refer to each other in loops.
 const (
 	maxDepth  = 100
 	maxValues = 1_000_000 // in all
-	maxText   = 1 << 20   // of a text that functions put together
+	maxText   = 1 << 20   // bytes of a text that functions make
 )
 
 // A reader reads the values of a service template.
@@ -24,24 +24,24 @@ type reader struct {
 	values   int // read so far
 }
 
-// A scope is where a value is written: what SELF, SOURCE and TARGET mean.
+// A scope resolves SELF, SOURCE and TARGET for a value.
 type scope struct {
 	self        *normal.NodeTemplate
-	requirement *normal.Requirement // whose relationship it belongs to, or nil
+	requirement *normal.Requirement // whose relationship has the value, or nil
 }
 
-// A special is a value of one of TOSCA's own types: it is written as a text, and
-// compared by what that means.
+// A special is a value of one of TOSCA's own types: written as a text, and compared
+// by its meaning.
 type special struct {
-	text  string // as it was written
+	text  string // as written
 	order any    // float64, or a text
 	parts []any  // of a range
 }
 
 func (s special) String() string { return s.text }
 
-// value evaluates a value, and checks that it meets the constraints of its
-// definition. It is made of maps, lists, plain values and specials.
+// value evaluates a value, and checks the constraints of its definition. The result
+// consists of maps, lists, plain values and specials.
 func (r *reader) value(in scope, value normal.Value, depth int) (any, error) {
 	if err := r.count(depth); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (r *reader) value(in scope, value normal.Value, depth int) (any, error) {
 	var err error
 	switch v := value.(type) {
 	case nil:
-		return nil, nil //nolint:nilnil // no value is a value
+		return nil, nil //nolint:nilnil // null is a value
 	case *normal.Primitive:
 		read, err = r.primitive(in, v.Primitive, depth)
 	case *normal.List:
@@ -68,7 +68,7 @@ func (r *reader) value(in scope, value normal.Value, depth int) (any, error) {
 	return read, r.check(in, read, metaOf(value), depth)
 }
 
-// count bounds how many values are read, and how deep in others.
+// count bounds the number and the depth of values.
 func (r *reader) count(depth int) error {
 	if r.values++; r.values > maxValues {
 		return fmt.Errorf("it takes more than %d values to evaluate it", maxValues)
@@ -119,8 +119,8 @@ func metaOf(value normal.Value) *normal.ValueMeta {
 	return nil
 }
 
-// primitive reads what Puccini leaves as it was, and its structs for TOSCA's own
-// types: sizes, times, versions, ranges.
+// primitive reads plain values, and Puccini's structs for TOSCA's own types: sizes,
+// times, versions, ranges.
 func (r *reader) primitive(in scope, v ard.Value, depth int) (any, error) {
 	if err := r.count(depth); err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (r *reader) primitive(in scope, v ard.Value, depth int) (any, error) {
 	}
 }
 
-// readSpecial reads one of Puccini's structs by the JSON that it stands for.
+// readSpecial reads one of Puccini's structs by its JSON.
 func readSpecial(v any) (any, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -197,7 +197,7 @@ func readSpecial(v any) (any, error) {
 	}
 }
 
-// plain is a value as packages have it.
+// plain converts a value to one of packages.
 func plain(v any) any {
 	switch v := v.(type) {
 	case special:
@@ -240,7 +240,7 @@ func keyOf(value normal.Value) (string, error) {
 	return "", errors.New("a key that is no plain value can't be read")
 }
 
-// textOf is a plain value as functions put it into texts.
+// textOf returns a plain value as functions write it into texts.
 func textOf(v any) (string, error) {
 	switch v.(type) {
 	case nil, map[string]any, []any:
@@ -249,7 +249,7 @@ func textOf(v any) (string, error) {
 	return fmt.Sprint(v), nil
 }
 
-// shorten bounds what is repeated of a value in a message.
+// shorten bounds the part of a value in a message.
 func shorten(v any) string {
 	const most = 100
 	text := strings.ToValidUTF8(fmt.Sprint(plain(v)), "\uFFFD")

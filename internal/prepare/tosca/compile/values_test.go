@@ -13,8 +13,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// types are those of a service template whose node "it" is a Template, with a
-// property v that goes to a ConfigMap.
+// types are the types of a service template whose node "it" is a Template with a
+// property v for a ConfigMap.
 const types = version + `
 namespace: nephio
 capability_types:
@@ -43,7 +43,7 @@ node_types:
     properties: {p: {type: string, default: {get_artifact: [SELF, a]}}}
 `
 
-// doubling are inputs, each of which is twice the one before.
+// doubling returns inputs, each of which is twice the one before.
 var doubling = func() string {
 	var lines []string
 	for i := range 20 {
@@ -52,8 +52,8 @@ var doubling = func() string {
 	return strings.Join(lines, "\n")
 }()
 
-// compiled writes a service template whose node "it" has the value v, of the
-// type, and answers what v becomes, and at which sites "it" is.
+// compiled compiles a service template whose node "it" has the value v of the type,
+// and returns the result of v and the sites of "it".
 func compiled(t *testing.T, typ, node string) (v any, sites []any, err error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "s.yaml")
@@ -94,14 +94,14 @@ topology_template:
 
 const host = "      requirements: [{host: north}]\n"
 
-func TestValues(t *testing.T) {
+func TestValuesAreEvaluatedOrRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string
 		typ  string // string if empty
 		v    string
 		want any
-		says string // the error, if there is one
+		says string // the wanted error, if any
 	}{
 		"get_input":             {v: "{get_input: name}", want: "lagos"},
 		"within an input":       {v: "{get_input: [deep, a]}", want: "b"},
@@ -109,9 +109,9 @@ func TestValues(t *testing.T) {
 		"an input without":      {why: "what isn't there is left out", v: "{get_input: none}", want: nil},
 		"put together of it":    {v: "{concat: [a, {get_input: none}]}", says: "made of plain values"},
 		"no such input":         {v: "{get_input: [some]}", says: `the input "some" has no value`},
-		"an input that's wrong": {why: "its constraint is its own", typ: "type: integer", v: "{get_input: small}", says: `the input "small": 3 is not what its constraint asks for: less_than [3]`},
+		"an input that's wrong": {why: "its constraint is its own", typ: "type: integer", v: "{get_input: small}", says: `the input "small": 3 violates its constraint: less_than [3]`},
 		"concat":                {v: "{concat: [a, 1, {get_input: name}]}", want: "a1lagos"},
-		"concat of a map":       {why: "Go's way of writing maps is nobody's", v: "{concat: [a, {get_property: [SELF, w]}]}", says: "made of plain values"},
+		"concat of a map":       {why: "maps have no text", v: "{concat: [a, {get_property: [SELF, w]}]}", says: "made of plain values"},
 		"join":                  {v: "{join: [[a, {get_input: name}], '-']}", want: "a-lagos"},
 		"join without":          {v: "{join: [[a, b]]}", want: "ab"},
 		"token":                 {v: "{token: ['10.1.2.3:80/x', ':/', 1]}", want: "80"},
@@ -125,7 +125,7 @@ func TestValues(t *testing.T) {
 		"of its capability":     {why: "then the capability that it leads to", v: "{get_property: [SELF, host, tier]}", want: "edge"},
 		"of its target":         {why: "then the node", v: "{get_property: [SELF, host, 0, site-id]}", want: "north"},
 		"of a capability":       {v: "{get_property: [south, host, tier]}", want: "core"},
-		"of nobody":             {v: "{get_property: [nobody, x]}", says: `no node template "nobody"`},
+		"of a missing node":     {v: "{get_property: [missing, x]}", says: `no node template "missing"`},
 		"nothing of itself":     {v: "{get_property: [SELF, nothing]}", says: `"it" has no property "nothing"`},
 		"out of place":          {v: "{get_property: [SOURCE, x]}", says: "no SOURCE here"},
 		"itself":                {why: "for ever", v: "{get_property: [SELF, v]}", says: "refers to itself"},
@@ -133,9 +133,9 @@ func TestValues(t *testing.T) {
 		"a large list":          {why: "few bytes that become very many", typ: "type: list, entry_schema: integer", v: "{get_input: x20}", says: "more than 1000000 values"},
 		"an attribute":          {v: "{get_attribute: [north, state]}", want: "up"},
 		"as an attribute":       {why: "properties are attributes, too", v: "{get_attribute: [north, site-id]}", want: "north"},
-		"none yet":              {why: "nothing runs", v: "{get_attribute: [north, seen]}", says: "no value before something runs"},
+		"none yet":              {why: "nothing runs", v: "{get_attribute: [north, seen]}", says: "no value before run time"},
 		"nodes of a type":       {typ: "type: list, entry_schema: string", v: "{get_nodes_of_type: Site}", want: []any{"north", "south"}},
-		"an operation":          {why: "nothing runs", v: "{get_operation_output: [SELF, a, b, c]}", says: "needs something that runs"},
+		"an operation":          {why: "nothing runs", v: "{get_operation_output: [SELF, a, b, c]}", says: "has a value only at run time"},
 
 		"a size":         {why: "KRM has quantities as texts", typ: "type: scalar-unit.size", v: "4 GiB", want: "4 GiB"},
 		"a time":         {typ: "type: scalar-unit.time", v: "100 ms", want: "100 ms"},
@@ -146,8 +146,8 @@ func TestValues(t *testing.T) {
 		"sizes":          {typ: "type: list, entry_schema: scalar-unit.size", v: "[1 MB]", want: []any{"1 MB"}},
 
 		"valid":            {typ: "type: string, constraints: [{valid_values: [a, b]}]", v: "b", want: "b"},
-		"not valid":        {typ: "type: string, constraints: [{valid_values: [a, b]}]", v: "c", says: `node template "it": property "v": c is not what its constraint asks for: valid_values [a b]`},
-		"evaluated":        {why: "what a function answers is checked", typ: "type: string, constraints: [{pattern: 'a.*'}]", v: "{get_input: name}", says: "pattern"},
+		"not valid":        {typ: "type: string, constraints: [{valid_values: [a, b]}]", v: "c", says: `node template "it": property "v": c violates its constraint: valid_values [a b]`},
+		"evaluated":        {why: "the result of a function is checked", typ: "type: string, constraints: [{pattern: 'a.*'}]", v: "{get_input: name}", says: "pattern"},
 		"a whole pattern":  {typ: "type: string, constraints: [{pattern: 'a|b'}]", v: "ab", says: "pattern"},
 		"in range":         {typ: "type: integer, constraints: [{in_range: [1, 4]}]", v: "4", want: int64(4)},
 		"out of range":     {typ: "type: integer, constraints: [{in_range: [1, 4]}]", v: "5", says: "in_range"},
@@ -157,8 +157,8 @@ func TestValues(t *testing.T) {
 		"a new version":    {typ: "type: version, constraints: [{less_or_equal: '1.10.0'}]", v: "'1.9.0'", want: "1.9.0"},
 		"long enough":      {typ: "type: string, constraints: [{min_length: 2}, {max_length: 3}]", v: "äöü", want: "äöü"},
 		"too long":         {typ: "type: list, entry_schema: string, constraints: [{max_length: 1}]", v: "[a, b]", says: "max_length"},
-		"an entry's":       {typ: "type: list, entry_schema: {type: integer, constraints: [{less_than: 3}]}", v: "[1, 5]", says: "[1]: 5 is not"},
-		"a map's":          {typ: "type: map, entry_schema: {type: integer, constraints: [{less_than: 3}]}", v: "{a: 5}", says: "a: 5 is not"},
+		"an entry's":       {typ: "type: list, entry_schema: {type: integer, constraints: [{less_than: 3}]}", v: "[1, 5]", says: "[1]: 5 violates"},
+		"a map's":          {typ: "type: map, entry_schema: {type: integer, constraints: [{less_than: 3}]}", v: "{a: 5}", says: "a: 5 violates"},
 		"a pattern of its": {why: "RE2 has no look-ahead", typ: "type: string, constraints: [{pattern: '(?=a)b'}]", v: "b", says: "syntax of RE2"},
 	}
 	for name, test := range tests {
@@ -186,7 +186,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestRequirements(t *testing.T) {
+func TestRequirementsSelectSites(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why, node string
@@ -194,10 +194,10 @@ func TestRequirements(t *testing.T) {
 		says      string
 	}{
 		"by name":     {node: "[{host: north}, {host: south}]", want: []any{"north", "south"}},
-		"by type":     {why: "there are two: somebody should say which", node: "[{host: {node: Site}}]", says: `2 node templates are what it asks for ("north", "south")`},
+		"by type":     {why: "there are two: the template must name one", node: "[{host: {node: Site}}]", says: `2 node templates fit ("north", "south")`},
 		"by filter":   {node: "[{host: {node: Site, node_filter: {properties: [{size: {greater_than: 3}}]}}}]", want: []any{"north"}},
 		"by what has": {node: "[{host: {node: Site, node_filter: {capabilities: [{host: {properties: [{tier: {equal: core}}]}}]}}}]", want: []any{"south"}},
-		"by no one":   {node: "[{host: {node: Site, node_filter: {properties: [{size: {greater_than: 9}}]}}}]", says: "no node template is what it asks for"},
+		"by none":     {node: "[{host: {node: Site, node_filter: {properties: [{size: {greater_than: 9}}]}}}]", says: "no node template fits"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -129,7 +129,7 @@ __all__ = [
     "yaml",
 ]
 
-# What takes long to load is loaded when it is used first: a plugin starts for every request.
+# Modules that load slowly are loaded on first use, because a plugin starts for each request.
 _LAZY = {
     "client": ("Client", "RequestError", "DEFAULT_MAX_COUNT", "DEFAULT_PACKAGE_FORMAT", "MAX_MAX_COUNT"),
     "_encoding": ("decode_package", "encode_package", "yaml"),

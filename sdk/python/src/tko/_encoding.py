@@ -1,4 +1,4 @@
-"""YAML as Kubernetes means it, and CBOR."""
+"""YAML as Kubernetes reads it, and CBOR."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ._package import PackageList, Resource, as_package
 
 
 class _Constructor(SafeConstructor):
-    """Reads dates as the text that they are, as kubectl does."""
+    """Reads dates as text, as kubectl does."""
 
-    # What is registered here must not reach the class of other users.
+    # Constructors registered here must not affect other users of the base class.
     yaml_constructors = SafeConstructor.yaml_constructors.copy()
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
-# What readers of YAML 1.1 take for something else than text.
+# Texts that readers of YAML 1.1 read as other types.
 _AMBIGUOUS = re.compile(
     r"(?:[yYnN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|=|<<|~"
     r"|[-+]?0[0-7_]+|[-+]?0[bB][01_]+|[-+]?0[oO][0-7_]+|[-+]?0x[0-9a-fA-F_]+"
@@ -56,7 +56,7 @@ def _new() -> ruamel.yaml.YAML:
     y.Constructor = _Constructor
     y.Representer = _Representer
     y.default_flow_style = False
-    y.sort_base_mapping_type_on_output = False  # type: ignore[assignment] # ruamel says None, and means off
+    y.sort_base_mapping_type_on_output = False  # type: ignore[assignment] # ruamel's type is None, False turns it off
     y.width = 1 << 20
     return y
 
@@ -80,7 +80,7 @@ def dump_yaml(data: Any) -> str:
 
 
 def encode_package(package: Iterable[Resource] | bytes | str, format: str) -> bytes:
-    """Encodes resources as ``yaml`` (a document per resource) or ``cbor``. Bytes and text are encoded already."""
+    """Encodes resources as ``yaml`` (a document per resource) or ``cbor``. Bytes and text are returned as they are."""
     if format not in FORMATS:
         raise Error(f"there is no package format {format!r}: use yaml or cbor")
     if isinstance(package, str):
@@ -95,7 +95,7 @@ def encode_package(package: Iterable[Resource] | bytes | str, format: str) -> by
 
 
 def decode_package(data: bytes, format: str) -> PackageList:
-    """Decodes what ``encode_package`` makes: a list of resources. YAML documents may be lists of resources, too."""
+    """Decodes the output of ``encode_package``: a list of resources. YAML documents may also be lists of resources."""
     if format not in FORMATS:
         raise Error(f"there is no package format {format!r}: use yaml or cbor")
     if not data:

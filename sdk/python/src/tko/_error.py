@@ -1,5 +1,5 @@
-"""What the SDK raises."""
+"""The base class of the SDK's errors."""
 
 
 class Error(Exception):
-    """Something is wrong, and the message says what. Raise it in a plugin to refuse."""
+    """An error with a message for users. Raise it in a plugin to refuse a request."""

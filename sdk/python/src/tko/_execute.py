@@ -19,7 +19,7 @@ class ExecuteError(Error):
 
 
 def execute(*args: object, env: Mapping[str, str] | None = None, input: str | None = None) -> str:
-    """Runs a program, and answers what it wrote to stdout.
+    """Runs a program, and returns its stdout.
 
     ``env`` is added to the environment; ``input`` is given to it as stdin, which is empty without. Raises what it
     wrote to stderr if it fails.

@@ -1,7 +1,7 @@
 """Expressions, as in the parameters of HelmCharts: a small, bounded part of Python.
 
-The server evaluates the same expressions in the same way (internal/schedule/kubernetes/expression), and both are tested with the same
-cases. So whatever changes here changes there.
+The server evaluates the same expressions with the same results (internal/schedule/kubernetes/expression). Both pass
+the same test cases: change both together.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ._error import Error
 from ._package import GVK, Identifier, Package, Resource
 
 MAX_TEXT = 4 << 10  # bytes of an expression
-MAX_DEPTH = 50  # of what is nested in it
+MAX_DEPTH = 50  # of nested nodes
 MAX_BRACKETS = 50  # of brackets in brackets
-MAX_STRING = 64 << 10  # bytes of any string on the way
-MAX_ITEMS = 10_000  # of any list or map on the way
+MAX_STRING = 64 << 10  # bytes of any intermediate string
+MAX_ITEMS = 10_000  # of any intermediate list or map
 MAX_RESULT = 1 << 20  # bytes of the result, roughly
 _SYNTAX = "it is not an expression: its syntax is wrong"
 _UNSUPPORTED = "it is not an expression: it has something that is not supported"
@@ -35,7 +35,7 @@ _NAMED = {  # the functions whose parameters can be named
     "GVK": ("group", "version", "kind", "resource"),
     "Identifier": ("gvk", "name", "resource"),
 }
-_KEYWORDS = ("load",)  # of Starlark's that Python takes for names: as an index they work
+_KEYWORDS = ("load",)  # keywords of Starlark that are names in Python: allowed as an index
 _MAX_INT = (1 << 63) - 1
 _SPACE = " \t\n\r\v\f"
 _DECIMAL = re.compile(r"[-+]?[0-9]+")
@@ -49,12 +49,12 @@ class ExpressionError(Error):
 
 
 def evaluate_expression(expression: Any, package: Iterable[Resource]) -> Any:
-    """Evaluates ``{{ … }}``; anything else is answered as it is.
+    """Evaluates ``{{ … }}``; other values are returned as they are.
 
     An expression is literals, ``get(group, version, kind[, name])`` for a resource of the package, attributes and
-    indexes of what it finds, comparison, arithmetic, ``and``, ``or``, ``not``, ``a if b else c``, the functions
-    ``str``, ``int``, ``float``, ``bool`` and ``len``, and methods of strings. Nothing else is evaluated, and it is
-    bounded: in length, nesting, and the size of whatever it computes.
+    indexes of the resource, comparison, arithmetic, ``and``, ``or``, ``not``, ``a if b else c``, the functions
+    ``str``, ``int``, ``float``, ``bool`` and ``len``, and methods of strings. Nothing else is evaluated. Length,
+    nesting, and the size of all values are bounded.
     """
     if not isinstance(expression, str):
         return expression
@@ -78,7 +78,7 @@ def evaluate_expression(expression: Any, package: Iterable[Resource]) -> Any:
 
 
 def _parse(text: str) -> ast.expr:
-    """Parses what Python and Starlark, which parses for the server, read alike."""
+    """Parses the syntax that Python and Starlark, the server's parser, have in common."""
     if re.search(r"[\0\n\r\v\f]", text):
         raise ExpressionError(_SYNTAX)
     bare = _QUOTED.sub("\0", text)
@@ -103,7 +103,7 @@ def _parse(text: str) -> ast.expr:
 
 
 def _supported(node: ast.AST, text: bytes) -> bool:
-    """Whether a node is part of expressions, be it evaluated or not."""
+    """Whether a node is part of expressions, evaluated or not."""
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
             raw = text[node.col_offset : node.end_col_offset].decode()
@@ -165,7 +165,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _measure(value: Any, left: int) -> int:
-    """What is left of a budget when a value is taken from it."""
+    """The rest of a budget after a value."""
     left -= 8
     if isinstance(value, str):
         left -= len(value.encode())
@@ -181,7 +181,7 @@ def _measure(value: Any, left: int) -> int:
 
 
 def _checked(value: Any) -> Any:
-    """Refuses what is too large, and floats that aren't numbers."""
+    """Refuses values that are too large, and floats that aren't finite."""
     if isinstance(value, str):
         _check_string(len(value.encode()))
     elif isinstance(value, (list, dict)):
@@ -494,7 +494,7 @@ def _replace(s: str, old: str, new: str) -> str:
     return s.replace(old, new)
 
 
-_METHODS: dict[str, tuple[int, int, Callable[..., Any]]] = {  # the least and most arguments, which are strings
+_METHODS: dict[str, tuple[int, int, Callable[..., Any]]] = {  # least and most arguments: strings
     "upper": (0, 0, lambda s: s.translate(_UPPER)),
     "lower": (0, 0, lambda s: s.translate(_LOWER)),
     "strip": (0, 1, _strip),

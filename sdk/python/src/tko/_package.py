@@ -1,4 +1,4 @@
-"""Packages: lists of resources, and how resources are identified."""
+"""Packages: lists of resources, and the identities of resources."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Identifier(_Identifier):
 
 
 class Package:
-    """A list of resources. They are plain dicts: what you change in them is changed in the package."""
+    """A list of resources. They are plain dicts, not copies: changes of them change the package."""
 
     package: list[Resource]
     """The resources."""
@@ -87,7 +87,7 @@ class Package:
 
     @property
     def resources(self) -> list[Resource]:
-        """The resources: another name of ``package``."""
+        """The resources: an alias of ``package``."""
         return self.package
 
     def __iter__(self) -> Iterator[Resource]:
@@ -97,20 +97,20 @@ class Package:
         return len(self.package)
 
     def __bool__(self) -> bool:
-        return True  # an empty package is a package
+        return True  # also without resources
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, list):
             return self.package == other
         return self.package == other.package if isinstance(other, Package) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment] # it can change
+    __hash__ = None  # type: ignore[assignment] # mutable
 
     def __contains__(self, identifier: object) -> bool:
         return isinstance(identifier, Identifier) and self.get(identifier) is not None
 
     def __getitem__(self, identifier: Identifier) -> Any:
-        """The resource of this identity, or None. Its type is Any, so that an index of it needs no check."""
+        """The resource of this identity, or None. Its type is Any, so that indexing needs no type check."""
         return self.get(identifier)
 
     def __delitem__(self, identifier: Identifier) -> None:
@@ -147,7 +147,7 @@ class Package:
 
 
 class PackageList(list[Resource]):
-    """A list of resources that also finds them by identity, as a Package does."""
+    """A list of resources that also finds them by identity, like a Package."""
 
     @property
     def package(self) -> list[Resource]:
@@ -161,7 +161,7 @@ class PackageList(list[Resource]):
         return self
 
     def __getitem__(self, index: Any) -> Any:
-        """The resource of an identity, or None; or what is at an index."""
+        """The resource of an identity, or None; or the element at an index."""
         return self.get(index) if isinstance(index, Identifier) else super().__getitem__(index)
 
     def __delitem__(self, index: Any) -> None:
@@ -235,17 +235,17 @@ _CLUSTER_SCOPED = {
 
 
 def is_namespaced(resource: Mapping[str, Any]) -> bool:
-    """Whether resources of this kind have a namespace. Kinds that Kubernetes does not define are taken for such."""
+    """Whether resources of this kind have a namespace. Kinds that Kubernetes does not define count as namespaced."""
     gvk = GVK(resource=resource)
     return gvk.kind not in _CLUSTER_SCOPED.get(gvk.group, ())
 
 
 def meta_schedule(package: Iterable[Resource]) -> tuple[Package, Package]:
-    """What of a package goes to a cluster: the cluster-scoped resources, which go first, and the namespaced ones.
+    """The resources of a package for a cluster: the cluster-scoped ones, applied first, and the namespaced ones.
 
-    Resources of nephio.org groups are for TKO and go nowhere, unless they are annotated nephio.org/deploy: "true".
-    Resources annotated config.kubernetes.io/local-config: "true" go nowhere. A v1 List is its items. Custom
-    resources are as the definitions in the package say, and namespaced where it has none.
+    It leaves out resources of nephio.org groups without the annotation nephio.org/deploy: "true", and resources
+    annotated config.kubernetes.io/local-config: "true". It replaces v1 Lists by their items. Custom resources have
+    the scope of their definition in the package, and are namespaced without one.
     """
     package = _leaving(package)
     cluster_scoped = {(group, kind) for group, kinds in _CLUSTER_SCOPED.items() for kind in kinds}
@@ -271,7 +271,7 @@ def _annotation(resource: Mapping[str, Any], name: str) -> Any:
 
 
 def _leaving(package: Iterable[dict[str, Any]], depth: int = 8) -> Package:
-    """The package without resources for local tools, with the items of Lists in their place; malformed Lists stay."""
+    """The package without resources for local tools, with Lists replaced by their items; malformed Lists stay."""
     result: list[Resource] = []
     for resource in package:
         if _annotation(resource, "config.kubernetes.io/local-config") == "true":

@@ -1,4 +1,4 @@
-"""What a plugin is: a function of a request. And how requests come and answers go."""
+"""Plugins as functions of requests, and the transport of requests and responses."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What all requests have."""
+    """The common fields of requests."""
 
     target_identifier: Identifier
     """The resource that triggered the plugin."""
     grpc_host: str
-    """Where TKO is: what ``tko.Client`` takes. Empty if nobody said."""
+    """The address of TKO, in the form of ``tko.Client``. Empty if the request has none."""
     package: Package
-    """The package that the resource is in: the one to check, the deployment's, or the site's."""
+    """The package with the resource: the one to check, the deployment's, or the site's."""
     log_file: str = ""
     log_address: str = ""
     log_token: str = ""
     document: dict[str, Any] = field(default_factory=dict)
-    """The request as it was read."""
+    """The document of the request."""
 
     @cached_property
     def target(self) -> Resource:
@@ -50,7 +50,7 @@ class Request:
         _log(self.log_file, self.log_address, self.log_token, str(message))
 
     def client(self, **options: Any) -> Client:
-        """A client of the TKO that asks."""
+        """A client of the TKO that sent the request."""
         from .client import Client
 
         return Client(self.grpc_host, **options)
@@ -58,22 +58,22 @@ class Request:
 
 @dataclass(frozen=True)
 class ValidateRequest(Request):
-    """Asks what is wrong with the target: raise an error that says it."""
+    """A request to validate the target: raise an error with the cause if it is invalid."""
 
     complete: bool = False
-    """If not, what is required may be missing."""
+    """If false, required values may be missing."""
 
 
 @dataclass(frozen=True)
 class PrepareRequest(Request):
-    """Asks to prepare the target: change the package, and mark the target with ``set_prepared``."""
+    """A request to prepare the target: change the package, and mark the target with ``set_prepared``."""
 
     deployment_id: str = ""
 
 
 @dataclass(frozen=True)
 class ScheduleRequest(Request):
-    """Asks to make the site run these deployments, and none that aren't here any more."""
+    """A request to make the site run these deployments, and no others."""
 
     site_id: str = ""
     deployments: dict[str, Package] = field(default_factory=dict)
@@ -87,17 +87,17 @@ Schedule: TypeAlias = Callable[[ScheduleRequest], None]
 
 @dataclass(frozen=True)
 class Plugin:
-    """The functions of a plugin: those of the types that it is registered as."""
+    """The functions of a plugin: one for each type that it is registered as."""
 
     validate: Validate | None = None
     """Raises what is wrong."""
     prepare: Prepare | None = None
-    """Answers True if the request's package is to be stored, or the package to be stored; False to be asked later."""
+    """Returns True to store the request's package, or the package to store, or False to be called again later."""
     schedule: Schedule | None = None
     """Raises what is wrong."""
 
     def answer(self, document: Any) -> dict[str, Any]:
-        """Answers the document of a request with the document of an answer. Exceptions become its ``error``."""
+        """Returns the response document for a request document. Exceptions become its ``error``."""
         try:
             return self._answer(document)
         except Exception as e:
@@ -117,7 +117,7 @@ class Plugin:
             raise Error("the request is not a map")
         if "deploymentPackage" in document:
             if self.prepare is None:
-                raise Error("this plugin can't prepare: register it as what it is")
+                raise Error("this plugin can't prepare: register it with the type of its functions")
             request = PrepareRequest(
                 **_common(document, "deploymentPackage"), deployment_id=str(document.get("deploymentId") or "")
             )
@@ -127,7 +127,7 @@ class Plugin:
             return {"prepared": True, "package": request.package.package} if prepared else {"prepared": False}
         if "sitePackage" in document:
             if self.schedule is None:
-                raise Error("this plugin can't schedule: register it as what it is")
+                raise Error("this plugin can't schedule: register it with the type of its functions")
             packages = document.get("deployments") or {}
             self.schedule(
                 ScheduleRequest(
@@ -138,7 +138,7 @@ class Plugin:
             )
             return {}
         if self.validate is None:
-            raise Error("this plugin can't validate: register it as what it is")
+            raise Error("this plugin can't validate: register it with the type of its functions")
         self.validate(ValidateRequest(**_common(document, "package"), complete=bool(document.get("complete"))))
         return {}
 
@@ -163,41 +163,41 @@ def _common(document: dict[str, Any], package: str) -> dict[str, Any]:
 
 
 def run(*, validate: Validate | None = None, prepare: Prepare | None = None, schedule: Schedule | None = None) -> None:
-    """Runs a plugin: reads requests from stdin and writes answers to stdout.
+    """Runs a plugin: reads requests from stdin and writes responses to stdout.
 
-    It is one request, unless the server says (TKO_PERSISTENT) that it keeps the process and asks again and again.
-    What the functions print goes to stderr.
+    It serves one request, or, if the server sets TKO_PERSISTENT, requests until stdin ends. Output of print goes to
+    stderr.
     """
     plugin = Plugin(validate=validate, prepare=prepare, schedule=schedule)
-    with _streams() as (requests, answers):
+    with _streams() as (requests, responses):
         if os.environ.get("TKO_PERSISTENT"):
-            _serve(plugin, requests, answers)
+            _serve(plugin, requests, responses)
             return
         from ._encoding import dump_yaml, load_yaml
 
         answer = plugin.answer(load_yaml(requests.read()))
-        answers.write(dump_yaml(answer).encode() if answers.isatty() else _encode(answer) + b"\n")
+        responses.write(dump_yaml(answer).encode() if responses.isatty() else _encode(answer) + b"\n")
 
 
 @contextlib.contextmanager
 def _streams() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Stdin and stdout for us alone: a print, or a program that a plugin runs, can't disturb them."""
+    """Reserves stdin and stdout: a print, or a program that a plugin runs, can't disturb them."""
     sys.stdout.flush()
-    # The descriptors aren't inherited. While they are ours, stdin is empty and stdout is stderr.
-    with open(os.dup(0), "rb") as requests, open(os.dup(1), "wb") as answers, open(os.devnull, "rb") as nothing:
+    # Child processes don't inherit the descriptors. Meanwhile, stdin is empty and stdout is stderr.
+    with open(os.dup(0), "rb") as requests, open(os.dup(1), "wb") as responses, open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
         os.dup2(2, 1)
         try:
-            yield requests, answers
+            yield requests, responses
         finally:
             sys.stdout.flush()
-            answers.flush()
+            responses.flush()
             os.dup2(requests.fileno(), 0)
-            os.dup2(answers.fileno(), 1)
+            os.dup2(responses.fileno(), 1)
 
 
-def _serve(plugin: Plugin, requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Answers requests until there are no more. See docs/plugins.md for the frames."""
+def _serve(plugin: Plugin, requests: IO[bytes], responses: IO[bytes]) -> None:
+    """Serves requests until stdin ends. See docs/plugins.md for the frames."""
     while header := requests.readline(100):
         word, number, size = (header.split() + [b"", b"", b""])[:3]
         if word != b"tko-request" or not number.isdigit() or not size.isdigit():
@@ -207,13 +207,13 @@ def _serve(plugin: Plugin, requests: IO[bytes], answers: IO[bytes]) -> None:
             return
         text = _encode(_answer(plugin, data))
         sys.stdout.flush()
-        answers.write(b"tko-response %s %d\n" % (number, len(text)))
-        answers.write(text)
-        answers.flush()
+        responses.write(b"tko-response %s %d\n" % (number, len(text)))
+        responses.write(text)
+        responses.flush()
 
 
 def _answer(plugin: Plugin, data: bytes) -> dict[str, Any]:
-    """Answers one request: the server writes JSON, others may write YAML."""
+    """Serves one request: the server writes JSON, other callers may write YAML."""
     import json
 
     try:
@@ -223,7 +223,7 @@ def _answer(plugin: Plugin, data: bytes) -> dict[str, Any]:
 
         try:
             document = load_yaml(data)
-        except Exception as e:  # nobody lists what a parser may raise
+        except Exception as e:  # parsers don't document all their exceptions
             return {"error": f"the request is neither JSON nor YAML: {e}"}
     return plugin.answer(document)
 
@@ -253,14 +253,14 @@ def _log(file: str, address: str, token: str, message: str) -> None:
     if address:
         host, _, port = address.rpartition(":")
         with contextlib.suppress(OSError, ValueError):
-            named = f"tko-log {token}\n{lines}" if token else lines  # so the server knows whose they are
+            named = f"tko-log {token}\n{lines}" if token else lines  # so the server knows the plugin of the lines
             with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
                 connection.sendall(named.encode(errors="replace"))
             return
     sys.stderr.write(lines)
 
 
-# What follows is how plugins were written before they were functions of requests.
+# The earlier form of plugins: functions without parameters.
 
 _current: ContextVar[Request] = ContextVar("tko_request")
 _output: ContextVar[dict[str, Any]] = ContextVar("tko_output")
@@ -275,7 +275,7 @@ def _request() -> Request:
 
 @contextlib.contextmanager
 def _as_current(request: Request, **output: Any) -> Iterator[dict[str, Any]]:
-    """Makes a request the one that functions without parameters read. Yields the response that they can write to."""
+    """Makes a request the current one for functions without parameters. Yields the response, which they can change."""
     response = {"error": "", **output}
     token, output_token = _current.set(request), _output.set(response)
     try:
@@ -296,7 +296,7 @@ def current_document(name: str) -> Any:
 
 
 def validate(f: Callable[[bool], object]) -> None:
-    """Runs a validate plugin. ``f(complete)`` raises, or returns as a string, what is wrong."""
+    """Runs a validate plugin. ``f(complete)`` raises or returns the cause, as a string, if the target is invalid."""
 
     def call(request: ValidateRequest) -> None:
         with _as_current(request, package=request.package.package):
@@ -308,7 +308,7 @@ def validate(f: Callable[[bool], object]) -> None:
 
 
 def prepare(f: Callable[[], object]) -> None:
-    """Runs a prepare plugin. ``f()`` changes the output package and answers whether it is to be stored."""
+    """Runs a prepare plugin. ``f()`` changes the output package and returns whether to store it."""
 
     def call(request: PrepareRequest) -> bool | Package:
         with _as_current(request, prepared=False, package=request.package.package) as output:
@@ -319,7 +319,7 @@ def prepare(f: Callable[[], object]) -> None:
 
 
 def schedule(f: Callable[[], object]) -> None:
-    """Runs a schedule plugin. ``f()`` raises what is wrong."""
+    """Runs a schedule plugin. ``f()`` raises an error if it fails."""
 
     def call(request: ScheduleRequest) -> None:
         with _as_current(request, package=request.package.package):
@@ -339,7 +339,7 @@ def get_target_resource_identifier() -> Identifier:
 
 
 def get_output_package() -> Package:
-    """The package that the target is in, which a prepare plugin changes."""
+    """The package with the target. Prepare plugins change it."""
     package = _request().package
     output = _output.get(None)
     if output is None or output.get("package") is package.package:
@@ -348,7 +348,7 @@ def get_output_package() -> Package:
 
 
 def get_deployments() -> Iterator[Package]:
-    """The packages of the deployments that a schedule plugin is to schedule."""
+    """The packages of the deployments to schedule."""
     request = _request()
     if not isinstance(request, ScheduleRequest):
         raise Error("only schedule plugins are given deployments")
@@ -356,12 +356,12 @@ def get_deployments() -> Iterator[Package]:
 
 
 def get_grpc_host() -> str:
-    """Where TKO is: what ``tko.Client`` takes."""
+    """The address of TKO, in the form of ``tko.Client``."""
     return _request().grpc_host
 
 
 def split_ip_address_port(text: str) -> tuple[str | None, int | None]:
-    """The address, without brackets, and the port of ``host:port``; two None if it is none."""
+    """The address, without brackets, and the port of ``host:port``; (None, None) for other texts."""
     address, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()):
         return None, None

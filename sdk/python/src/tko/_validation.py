@@ -34,7 +34,7 @@ def _is(value: Any, wanted: type | str) -> bool:
     types = _NAMES.get(wanted) if isinstance(wanted, str) else (float, int) if wanted is float else wanted
     if types is None:
         raise Error(f"there is no type {wanted!r}: use one of {', '.join(sorted(_NAMES))}")
-    if isinstance(value, bool):  # Python takes it for an int
+    if isinstance(value, bool):  # bool is a subclass of int
         types = types if isinstance(types, tuple) else (types,)
         return bool in types or object in types
     return isinstance(value, types)
@@ -53,26 +53,26 @@ def _options(wanted: Any) -> list[type | str]:
 
 
 def is_type(value: Any, validation: Validation) -> bool:
-    """Whether a value is of the type, or of one of the types, of a validation. One without a type takes all."""
+    """Whether a value has the type, or one of the types, of a validation. Without a type, every value has."""
     wanted = validation.get("type") if isinstance(validation, Mapping) else validation
     return wanted is None or any(_is(value, option) for option in _options(wanted))
 
 
 def is_required(validation: Validation) -> bool:
-    """Whether a validation says that there must be a value."""
+    """Whether a validation requires a value."""
     return isinstance(validation, Mapping) and bool(validation.get("required"))
 
 
 def validate_value(name: str, value: Any, complete: bool, validation: Validation) -> None:
-    """Raises an error that names what is wrong with a value. None is a value that is missing.
+    """Raises an error with the path and the cause if a value is invalid. None is a missing value.
 
     The keys of ``validation``, if it is a dict, are all optional:
 
     - ``type``: a type, the name of one, or several of either.
     - ``required``: a missing value is an error, if ``complete``.
-    - ``schema``: of a map, which keys it may have and the validation of each.
-    - ``function``: called as ``function(value)``; the value is wrong if it returns nothing, or false. What it raises
-      is what is wrong.
+    - ``schema``: of a map: the validation of each permitted key.
+    - ``function``: called as ``function(value)``; the value is invalid if it returns None or False. The message of
+      an exception is the cause.
     """
     rules: Mapping[str, Any] = validation if isinstance(validation, Mapping) else {"type": validation}
     unknown = set(rules) - {"type", "required", "schema", "function"}
@@ -96,7 +96,7 @@ def validate_value(name: str, value: Any, complete: bool, validation: Validation
 
 
 def validate_schema(name: str, value: Any, complete: bool, schema: Mapping[str, Validation]) -> None:
-    """Raises an error that names what is wrong with a map: a key that the schema hasn't, or a value of one."""
+    """Raises an error if a map is invalid: for a key that the schema hasn't, or for an invalid value."""
     if not isinstance(schema, Mapping):
         raise Error(f"the schema of {name} is a {type(schema).__name__}, not a map")
     if not isinstance(value, Mapping):

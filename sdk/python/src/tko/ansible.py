@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 DATA_HOST = os.environ.get("TKO_DATA_HOST", "tko-data:50050")
-"""Where TKO is, for inventories: what ``tko.Client`` takes."""
+"""The address of TKO for inventories, in the form of ``tko.Client``."""
 
 MAX_COUNT = int(os.environ.get("TKO_MAX_COUNT", "100"))
-"""How many sites an inventory is to list."""
+"""The maximum number of sites of an inventory."""
 
 
 def _metadata_patterns() -> Any:
@@ -25,10 +25,10 @@ def _metadata_patterns() -> Any:
 
 
 METADATA_PATTERNS = _metadata_patterns()
-"""The metadata of the sites that an inventory is to list: patterns by key, or None for all."""
+"""The metadata of the sites of an inventory: patterns by key, or None for all sites."""
 
 
-_STDOUT = sys.stdout  # which may be another one when it is written to
+_STDOUT = sys.stdout  # sys.stdout may be replaced before the inventory is written
 
 
 class Inventory:
@@ -44,7 +44,7 @@ class Inventory:
 
         inventory.add_group("edge", sites="all")
         inventory.add_host("lagos-1", groups=["edge"], ansible_host="10.0.0.1")
-        inventory.main()  # answers ansible's --list and --host
+        inventory.main()  # handles ansible's --list and --host
     """
 
     def __init__(self) -> None:
@@ -56,19 +56,19 @@ class Inventory:
         self.hosts[name] = host_vars
 
     def dump(self, out: TextIO = sys.stdout) -> None:
-        """Writes the inventory as Ansible reads it."""
+        """Writes the inventory as JSON for Ansible."""
         ard = self.to_ard()
         ard["all"] = {"hosts": list(self.hosts), **({"children": list(self.groups)} if self.groups else {})}
         json.dump(ard, sys.stdout if out is _STDOUT else out, separators=(",", ":"))
 
     def add_group(self, name: str, children: Iterable[str] = (), **variables: Any) -> None:
-        """Adds a group, or adds to it."""
+        """Adds a group, or adds to an existing one."""
         group = self.groups.setdefault(name, {"hosts": [], "children": [], "vars": {}})
         group["children"] += [c for c in children if c not in group["children"]]
         group["vars"].update(variables)
 
     def add_host(self, name: str, groups: Iterable[str] = ("ungrouped",), **variables: Any) -> None:
-        """Adds a host, or adds to it. Groups that aren't there are made."""
+        """Adds a host, or adds to an existing one. Creates missing groups."""
         self.hosts.setdefault(name, {}).update(variables)
         for group in groups:
             self.add_group(group)
@@ -76,7 +76,7 @@ class Inventory:
                 self.groups[group]["hosts"].append(name)
 
     def to_ard(self) -> dict[str, Any]:
-        """The inventory as plain data, as Ansible reads it."""
+        """The inventory as plain data, in Ansible's form."""
         groups = {name: {k: v for k, v in group.items() if v} for name, group in self.groups.items()}
         return {"_meta": {"hostvars": self.hosts}, "all": {"children": list(self.groups)}, **groups}
 
@@ -84,7 +84,7 @@ class Inventory:
         return json.dumps(self.to_ard(), indent=2, sort_keys=True)
 
     def main(self, arguments: Sequence[str] | None = None, write: Callable[[str], object] = sys.stdout.write) -> None:
-        """Is an inventory program: ``--list`` writes everything, ``--host NAME`` the host's variables."""
+        """Runs an inventory program: ``--list`` writes the inventory, ``--host NAME`` the host's variables."""
         match list(sys.argv[1:] if arguments is None else arguments):
             case [] | ["--list"]:
                 write(f"{self}\n")

@@ -26,9 +26,9 @@ from ._package import GVK, Package, PackageList, Resource
 from ._plugin import _current
 
 DEFAULT_MAX_COUNT = 100
-"""How many results a list has at most, by default. It warns if there are more."""
+"""The default maximum number of results of a list. A list warns if there are more."""
 MAX_MAX_COUNT = (1 << 31) - 1
-"""The most that a list can be asked for."""
+"""The largest maximum number of results of a list."""
 DEFAULT_PACKAGE_FORMAT = "yaml"
 """The format in which packages are sent by default."""
 
@@ -42,14 +42,14 @@ R = TypeVar("R")
 
 
 class RequestError(Error, grpc.RpcError):
-    """The server, or what is on the way to it, refused a request."""
+    """The server, or a proxy in between, refused a request."""
 
     def __init__(self, message: str, code: grpc.StatusCode = grpc.StatusCode.FAILED_PRECONDITION) -> None:
         super().__init__(message)
         self._code = code
 
     def code(self) -> grpc.StatusCode:
-        """Why: NOT_FOUND, INVALID_ARGUMENT, ABORTED (somebody else is changing it), UNAVAILABLE…"""
+        """The status code: NOT_FOUND, INVALID_ARGUMENT, ABORTED (another client changes the object), UNAVAILABLE…"""
         return self._code
 
     def details(self) -> str:
@@ -59,7 +59,7 @@ class RequestError(Error, grpc.RpcError):
 
 @dataclass(frozen=True)
 class About:
-    """What a server says of itself."""
+    """Facts about a server."""
 
     instance_name: str
     instance_description: str
@@ -71,23 +71,23 @@ class About:
 
 @dataclass(frozen=True)
 class Deleted:
-    """What a deletion deleted."""
+    """The result of a deletion."""
 
     count: int
-    """How many, descendants of deployments included."""
+    """The number of deleted objects, descendants of deployments included."""
     descendants: int
 
 
 class Time(datetime.datetime):
-    """A time, in UTC, that can be asked as a timestamp of the protocol can."""
+    """A time in UTC with the methods of the protocol's timestamps."""
 
     def ToDatetime(self, tzinfo: datetime.tzinfo | None = None) -> datetime.datetime:
-        """The time: without a zone, it is UTC's."""
+        """The time, in UTC if without a zone."""
         plain = datetime.datetime.fromtimestamp(self.timestamp(), tz=datetime.timezone.utc)
         return plain.replace(tzinfo=None) if tzinfo is None else plain.astimezone(tzinfo)
 
     def ToJsonString(self) -> str:
-        """The time as RFC 3339 writes it."""
+        """The time in RFC 3339."""
         return self.isoformat().replace("+00:00", "Z")
 
 
@@ -105,7 +105,7 @@ class _Packaged:
         return self.package_format
 
     def get_package(self) -> PackageList:
-        """The resources of the package. Of listed objects there are none unless packages were asked for."""
+        """The resources of the package. Listed objects have none unless the call requested packages."""
         return decode_package(self.package, self.package_format or FORMAT)
 
     def _ard(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class _WithDeployments:
 
 @dataclass(frozen=True)
 class Template(_Packaged, _OfTemplate, _WithDeployments):
-    """A template: a package that deployments are made from."""
+    """A template: a package from which deployments are created."""
 
     template_id: str
     deployment_ids: tuple[str, ...]
@@ -160,7 +160,7 @@ class Template(_Packaged, _OfTemplate, _WithDeployments):
 
 @dataclass(frozen=True)
 class Site(_Packaged, _OfTemplate, _OfSite, _WithDeployments):
-    """A site: where deployments run."""
+    """A site, at which deployments run."""
 
     site_id: str
     template_id: str
@@ -195,7 +195,7 @@ class Deployment(_Packaged, _OfTemplate, _OfSite):
 
     @property
     def parentDeploymentId(self) -> str:
-        """The ID of the deployment that it is a child of, or empty."""
+        """The ID of the parent deployment, or empty."""
         return self.parent_deployment_id
 
     def to_ard(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class Deployment(_Packaged, _OfTemplate, _OfSite):
 
 
 class Modification(tuple[str, PackageList]):
-    """The right to change a deployment, until it is ended, cancelled or has run out: a token, and the package."""
+    """A modification of a deployment, until it is ended, cancelled or expired: its token, and the package."""
 
     deployment_id: str
 
@@ -224,7 +224,7 @@ class Modification(tuple[str, PackageList]):
 
     @property
     def token(self) -> str:
-        """What ends the modification."""
+        """The token that ends the modification."""
         return self[0]
 
     @property
@@ -239,7 +239,7 @@ class Modification(tuple[str, PackageList]):
 
 @dataclass(frozen=True)
 class RegisteredPlugin:
-    """A plugin as it is registered."""
+    """A registered plugin."""
 
     type: str
     name: str
@@ -250,7 +250,7 @@ class RegisteredPlugin:
 
 
 class TruncatedWarning(UserWarning):
-    """A list has more results than the default maximum, and leaves the others out."""
+    """A list has more results than the default maximum. The others are left out."""
 
 
 Trigger = GVK | Mapping[str, str]
@@ -260,19 +260,19 @@ Trigger = GVK | Mapping[str, str]
 class Client:
     """Talks to a TKO server. Use it in a ``with`` statement, or close it.
 
-    ``host`` is ``address:port``. Without one it is where the plugin's request says, or TKO_GRPC_HOST in the
+    ``host`` is ``address:port``. Without one it is the host of the plugin's request, or TKO_GRPC_HOST in the
     environment, or this machine.
 
     ``tls`` is True for the certificates that this machine trusts, or the path of a file of certificates to trust.
-    ``certificate`` and ``key`` are paths of the client's own. ``token`` says who is asking; it is sent over TLS, or
-    to this machine, and refused otherwise. ``timeout`` bounds each call, in seconds; lists only between two results.
-    ``who`` and ``why`` are recorded with changes.
+    ``certificate`` and ``key`` are paths of the client's own. ``token`` authenticates the client; it is sent over TLS
+    or to this machine, and refused otherwise. ``timeout`` bounds each call, in seconds; of lists, the time between two
+    results. ``who`` and ``why`` are recorded with changes.
 
     The server refuses to delete very much (more than 100 entities that are more than half of their kind, unless it is
-    set otherwise) if ``confirm`` isn't how many would go, children included: ``dry_run`` counts them. If ``confirm`` is
-    given, it refuses another count, however few.
+    configured otherwise) if ``confirm`` isn't the number of deleted entities, children included: ``dry_run`` counts
+    them. With ``confirm``, it refuses any other number.
 
-    Calls raise RequestError. IDs and patterns are as in the documentation of ``tko``.
+    Calls raise RequestError. The documentation of ``tko`` describes IDs and patterns.
     """
 
     def __init__(
@@ -329,7 +329,7 @@ class Client:
         self._channel.close()
 
     def about(self) -> About:
-        """What the server says of itself."""
+        """Facts about the server."""
         a = self._call("about", Empty(), pb.AboutResponse)
         return About(
             instance_name=a.instanceName,
@@ -349,7 +349,7 @@ class Client:
         package_format: str = DEFAULT_PACKAGE_FORMAT,
         package: Iterable[Resource] | bytes | str | None = None,
     ) -> int:
-        """Writes a template, or writes it anew. Answers its revision."""
+        """Creates or replaces a template. Returns its revision."""
         template = pb.Template(
             templateId=template_id,
             metadata=metadata,
@@ -395,7 +395,7 @@ class Client:
         dry_run: bool = False,
         confirm: int = 0,
     ) -> Deleted:
-        """Deletes the templates that match: all, without patterns. confirm is how many you expect: see Client."""
+        """Deletes the templates that match: all, without patterns. confirm is the expected number: see Client."""
         select = _select_templates(template_id_patterns, metadata_patterns, dry_run)
         return self._delete("purgeTemplates", select, confirm)
 
@@ -409,7 +409,7 @@ class Client:
         package_format: str = DEFAULT_PACKAGE_FORMAT,
         package: Iterable[Resource] | bytes | str | None = None,
     ) -> int:
-        """Writes a site, or writes it anew. Answers its revision."""
+        """Creates or replaces a site. Returns its revision."""
         site = pb.Site(
             siteId=site_id,
             templateId=template_id,
@@ -457,7 +457,7 @@ class Client:
         dry_run: bool = False,
         confirm: int = 0,
     ) -> Deleted:
-        """Deletes the sites that match: all, without patterns. confirm is how many you expect: see Client."""
+        """Deletes the sites that match: all, without patterns. confirm is the expected number: see Client."""
         select = _select_sites(site_id_patterns, template_id_patterns, metadata_patterns, dry_run)
         return self._delete("purgeSites", select, confirm)
 
@@ -474,7 +474,7 @@ class Client:
         merge_package_format: str = DEFAULT_PACKAGE_FORMAT,
         merge_package: Iterable[Resource] | bytes | str | None = None,
     ) -> str:
-        """Creates a deployment. Answers its ID."""
+        """Creates a deployment. Returns its ID."""
         request = pb.CreateDeployment(
             parentDeploymentId=parent_deployment_id,
             templateId=template_id,
@@ -496,7 +496,7 @@ class Client:
         return _deployment(self._call("getDeployment", request, pb.Deployment))
 
     def delete_deployment(self, deployment_id: str, *, confirm: int = 0) -> Deleted:
-        """Deletes a deployment, and its children. confirm is how many you expect, itself included: see Client."""
+        """Deletes a deployment, and its children. confirm is the expected number, itself included: see Client."""
         return self._delete("deleteDeployment", pb.DeploymentID(deploymentId=deployment_id), confirm)
 
     def list_deployments(
@@ -550,7 +550,7 @@ class Client:
     ) -> Deleted:
         """Deletes the deployments that match, and their children: all, without patterns.
 
-        confirm is how many you expect, children included: see Client.
+        confirm is the expected number, children included: see Client.
         """
         select = pb.SelectDeployments(
             parentDeploymentId=parent_deployment_id,
@@ -566,7 +566,7 @@ class Client:
         return self._delete("purgeDeployments", select, confirm)
 
     def start_deployment_modification(self, deployment_id: str) -> Modification:
-        """Becomes the one who may change a deployment. ABORTED if somebody else is."""
+        """Starts a modification of a deployment. ABORTED if another client has one."""
         request = pb.StartDeploymentModification(deploymentId=deployment_id, preferredPackageFormat=FORMAT)
         response = self._call("startDeploymentModification", request, pb.StartDeploymentModificationResponse)
         if not response.started:
@@ -580,7 +580,7 @@ class Client:
         package_format: str = DEFAULT_PACKAGE_FORMAT,
         package: Iterable[Resource] | bytes | str | None = None,
     ) -> str:
-        """Replaces the package of a deployment. Answers the deployment's ID. If it is refused, the token stays good."""
+        """Replaces the package of a deployment. Returns the deployment's ID. If refused, the token stays valid."""
         if package is None:
             raise Error("end_deployment_modification needs a package: without one, the deployment would lose its own")
         request = pb.EndDeploymentModification(
@@ -594,7 +594,7 @@ class Client:
         return response.deploymentId
 
     def cancel_deployment_modification(self, modification_token: Modification | str) -> None:
-        """Gives up changing a deployment."""
+        """Cancels a modification."""
         request = pb.CancelDeploymentModification(modificationToken=_token(modification_token))
         response = self._call("cancelDeploymentModification", request, pb.CancelDeploymentModificationResponse)
         if not response.cancelled:
@@ -602,14 +602,14 @@ class Client:
 
     @contextmanager
     def modify_deployment(self, deployment_id: str) -> Iterator[Package]:
-        """Changes a deployment's package: within the ``with`` statement, which stores it if it ends well."""
+        """Changes a deployment's package in a ``with`` statement, which stores it unless it raises."""
         modification = self.start_deployment_modification(deployment_id)
         package = Package(modification.package)
         try:
             yield package
             self.end_deployment_modification(modification, FORMAT, package)
         except BaseException:
-            with suppress(RequestError):  # it runs out by itself, and what went wrong first says more
+            with suppress(RequestError):  # the token expires; the first error is more helpful
                 self.cancel_deployment_modification(modification)
             raise
 
@@ -624,7 +624,7 @@ class Client:
         properties: Mapping[str, str] | None = None,
         triggers: Iterable[Trigger] | None = None,
     ) -> int:
-        """Writes a plugin, or writes it anew. Answers its revision."""
+        """Creates or replaces a plugin. Returns its revision."""
         plugin = pb.Plugin(
             type=type,
             name=name,
@@ -673,7 +673,7 @@ class Client:
         select = _select_plugins(type, name_patterns, executor, trigger, dry_run)
         return self._delete("purgePlugins", select, confirm)
 
-    # How all of them call
+    # Calls
 
     def _call(self, method: str, request: Message, response: type[M]) -> M:
         call = self._channel.unary_unary(
@@ -725,7 +725,7 @@ class Client:
                         timer.cancel()
                 yield result
         finally:
-            stream.cancel()  # whoever doesn't want the rest doesn't get it
+            stream.cancel()  # the caller doesn't read the rest
 
     def _error(self, e: grpc.RpcError) -> RequestError:
         code, details = e.code(), e.details() or ""
@@ -763,7 +763,7 @@ def _encode(package: Iterable[Resource] | bytes | str | None, format: str) -> by
 
 
 def _asked(max_count: int) -> int:
-    """How many to ask the server for: one more shows that the default leaves some out."""
+    """The maximum for the server: one more than the default shows whether the default leaves some out."""
     return max_count + 1 if max_count == DEFAULT_MAX_COUNT else max_count
 
 

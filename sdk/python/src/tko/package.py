@@ -1,4 +1,4 @@
-"""Packages, and how their resources are identified."""
+"""Packages, and the identities of their resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins as functions without parameters, and what they ask for."""
+"""Plugins as functions without parameters, and the functions that they call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """While a plugin runs: ``input`` is the document of the request, and ``output`` the response."""
+    """The documents while a plugin runs: ``input`` is the request, ``output`` the response."""
     if name in ("input", "output"):
         return _plugin.current_document(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What of a package goes to a cluster."""
+"""The resources of a package for a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden tests of plugins: files of what goes in and what must come out."""
+"""Golden tests of plugins: files with requests and the wanted responses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ._plugin import Plugin
 
 
 class GoldenError(AssertionError):
-    """A plugin did not answer what its case wants."""
+    """A plugin's response differs from the wanted one."""
 
 
 def cases(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """The cases of a folder: every folder in it that has an ``in.yaml``. It is an error if there are none."""
+    """The cases of a folder: every folder in it that has an ``in.yaml``. Raises an error if there are none."""
     found = sorted(p.parent for p in Path(folder).glob("*/in.yaml"))
     if not found:
         raise GoldenError(f"there are no cases (CASE/in.yaml) in {folder}")
@@ -28,10 +28,10 @@ def cases(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def check(plugin: Plugin | Sequence[str], case: str | os.PathLike[str], update: bool | None = None) -> None:
-    """Gives a plugin the request in ``in.yaml`` of a case, and compares its answer with ``want.yaml``.
+    """Gives a plugin the request in ``in.yaml`` of a case, and compares its response with ``want.yaml``.
 
-    The plugin is a ``Plugin`` or a command. It is asked twice, the second time with the package that it answered
-    first, and must answer the same again: a server may ask again. With ``update``, or TKO_UPDATE=1 in the
+    The plugin is a ``Plugin`` or a command. It runs twice, the second time with the package of the first response,
+    and must return an equal response, because a server may repeat requests. With ``update``, or TKO_UPDATE=1 in the
     environment, want.yaml is written instead of compared.
     """
     case = Path(case)
@@ -45,7 +45,7 @@ def check(plugin: Plugin | Sequence[str], case: str | os.PathLike[str], update: 
     if "package" in got:
         request["deploymentPackage"] = got["package"]
         again = _answer(plugin, request)
-        if again != {"prepared": False}:  # that there is nothing left to do is as good
+        if again != {"prepared": False}:  # nothing left to do is also right
             _compare(got, again, "the second run, on the answer of the first, changes something")
 
 
@@ -61,12 +61,12 @@ def _answer(plugin: Plugin | Sequence[str], request: dict[str, Any]) -> dict[str
         raise GoldenError(f"the plugin ended with {done.returncode}: {done.stderr.strip()}")
     answer = load_yaml(done.stdout)
     if not isinstance(answer, dict):
-        raise GoldenError(f"the plugin's answer is not a map: {done.stdout[:1000]!r}")
+        raise GoldenError(f"the plugin's response is not a map: {done.stdout[:1000]!r}")
     return answer
 
 
 def _exact(value: Any) -> str:
-    """Tells 1, 1.0 and true apart, which are equal to Python."""
+    """Makes 1, 1.0 and true differ, which are equal in Python."""
     return json.dumps(value, sort_keys=True, default=repr)
 
 

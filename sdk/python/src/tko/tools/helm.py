@@ -15,7 +15,7 @@ HELM_CHART = chart_gvk
 
 
 def execute(*args: object, kube_context: str | None = None) -> str:
-    """Runs helm, and returns what it wrote to stdout."""
+    """Runs helm, and returns its stdout."""
     context = [f"--kube-context={kube_context}"] if kube_context else []
     return _execute("helm", *args[:1], *context, *args[1:])
 
@@ -32,10 +32,10 @@ def get_current_deployments(kube_context: str | None = None) -> list[str]:
 
 
 def install(chart: Resource, package: Package, kube_context: str | None = None) -> str:
-    """Installs the chart of a HelmChart resource, or upgrades it. Answers what helm says.
+    """Installs the chart of a HelmChart resource, or upgrades it. Returns helm's stdout.
 
-    The release has the resource's name and namespace. Parameters are as in ``helm --set``: dots lead to values
-    within values. ``{{ … }}`` are evaluated with the package.
+    The release has the resource's name and namespace. Parameters are as in ``helm --set``: dots separate the keys
+    of nested values. ``{{ … }}`` are evaluated with the package.
     """
     identifier = Identifier(resource=chart)
     spec = chart.get("spec") or {}

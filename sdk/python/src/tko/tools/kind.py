@@ -16,7 +16,7 @@ CLUSTER = cluster_gvk
 
 
 def execute(*args: object) -> str:
-    """Runs kind, and returns what it wrote to stdout."""
+    """Runs kind, and returns its stdout."""
     return _execute("kind", *args)
 
 
@@ -26,7 +26,7 @@ def get_cluster(package: Package) -> Resource | None:
 
 
 def get_cluster_name(cluster: Resource | str) -> str:
-    """The name of the cluster that a configuration is of."""
+    """The name of the cluster of a configuration."""
     return _name(cluster)
 
 
@@ -40,7 +40,7 @@ def get_cluster_path(name: Resource | str) -> str:
 
 
 def get_current_cluster_names() -> list[str]:
-    """The names of the clusters that there are."""
+    """The names of the existing clusters."""
     return [name for name in execute("get", "clusters").split("\n") if name]
 
 
@@ -55,9 +55,10 @@ def write_cluster_manifest(cluster: Resource) -> None:
 
 
 def create_cluster(name: Resource | str) -> bool:
-    """Creates a cluster, if it isn't there. Returns whether it is new.
+    """Creates a cluster unless it exists. Returns whether it is new.
 
-    It is given by its name, and then made as ``write_cluster_manifest`` wrote it, or by its configuration.
+    The argument is its configuration, or its name: then the configuration is the file of
+    ``write_cluster_manifest``.
     """
     cluster, name = name, _name(name)
     if name in get_current_cluster_names():
@@ -72,7 +73,7 @@ def create_cluster(name: Resource | str) -> bool:
 
 
 def delete_cluster(name: Resource | str) -> None:
-    """Deletes a cluster. It needn't be there."""
+    """Deletes a cluster, if it exists."""
     execute("delete", "cluster", "--name", _name(name))
 
 
@@ -87,7 +88,7 @@ def _create_with(name: str, config: str) -> None:
 
 
 def _manifest(cluster: Resource) -> str:
-    """The configuration as kind takes it: it refuses fields that aren't its own."""
+    """The configuration for kind, which refuses unknown fields."""
     return dump_yaml({field: value for field, value in cluster.items() if field not in ("metadata", "status")})
 
 

@@ -9,13 +9,13 @@ from .._package import Package, Resource
 
 
 def execute(*args: object, input: str | None = None, kube_context: str | None = None) -> str:
-    """Runs kubectl, and returns what it wrote to stdout. ``input`` is given to it as stdin."""
+    """Runs kubectl, and returns its stdout. ``input`` is its stdin."""
     context = [f"--context={kube_context}"] if kube_context else []
     return _execute("kubectl", *context, *args, input=input)
 
 
 def apply(package: Iterable[Resource], kube_context: str | None = None) -> str:
-    """Applies the resources of a package, on the server's side. Answers what kubectl says."""
+    """Applies the resources of a package, on the server's side. Returns kubectl's stdout."""
     manifest = str(Package(list(package)))
     if not manifest:
         return ""
@@ -24,7 +24,7 @@ def apply(package: Iterable[Resource], kube_context: str | None = None) -> str:
 
 
 def delete(package: Iterable[Resource], kube_context: str | None = None) -> str:
-    """Deletes the resources of a package. They needn't be there."""
+    """Deletes the resources of a package that exist."""
     manifest = str(Package(list(package)))
     if not manifest:
         return ""
