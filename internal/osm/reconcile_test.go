@@ -10,8 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 )
 
-// A repository's whole life: all of it made at once, changed, and removed.
-func TestLife(t *testing.T) {
+func TestRepositoryIsCreatedChangedAndRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{TLS: true, Delay: 10 * time.Millisecond})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{
@@ -48,8 +47,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// Nothing changed: one request, and nothing is kept.
-func TestUnchanged(t *testing.T) {
+func TestUnchangedStateCostsOneRequestAndNoSave(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1)), instance("b", nil)}}

@@ -24,7 +24,7 @@ func verdictWith(status, reason, message, note string) report.Outcome {
 	return report.Outcome{Status: status, Reason: reason, Message: message, Note: note}
 }
 
-func TestConclude(t *testing.T) {
+func TestConditionsFollowFromTheResultsOfSteps(t *testing.T) {
 	t.Parallel()
 	trigger := krm.Resource{"apiVersion": "x.plugin.nephio.org/v1", "kind": "X", "metadata": map[string]any{"name": "x"}}
 	step := step{trigger: trigger, target: fakeTarget{}}
@@ -156,7 +156,7 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-func TestNext(t *testing.T) {
+func TestNextReconciliationIsTheEarliestOfItsTimes(t *testing.T) {
 	t.Parallel()
 	later := func(d time.Duration) result { return result{report: report.Report{Requeue: d}} }
 	failed := result{err: errors.New("down"), report: report.Report{Requeue: time.Minute}}

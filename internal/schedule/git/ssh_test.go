@@ -124,7 +124,7 @@ func serveConn(conn net.Conn, config *ssh.ServerConfig) {
 	}
 }
 
-func TestSSH(t *testing.T) {
+func TestRepositoriesAreReachedOverSSH(t *testing.T) {
 	t.Parallel()
 	secrets := t.TempDir()
 	host := newKey(t, filepath.Join(t.TempDir(), "host"))
@@ -176,8 +176,8 @@ func TestSSH(t *testing.T) {
 	})
 }
 
-// A server that takes the connection and says nothing doesn't hold us for ever.
-func TestSilence(t *testing.T) {
+// The server accepts the connection and sends nothing.
+func TestServerThatDoesNotRespondTimesOut(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
