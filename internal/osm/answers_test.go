@@ -19,7 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// calls are all that are made, by what a request of theirs looks like.
+// calls are all kinds of requests, with functions that match them.
 var calls = map[string]func(method, path string) bool{
 	"log in":               func(_, p string) bool { return strings.HasSuffix(p, "/tokens") },
 	"list instances":       func(m, p string) bool { return m == "GET" && strings.HasSuffix(p, "/ns_instances") },
@@ -96,7 +96,7 @@ func TestEveryFailedRequestIsRecoveredWithoutDuplicates(t *testing.T) {
 				w.settles(osm.Desired{}, kinds...)
 				eventually.True(t, "the packages are removed", func() bool {
 					w.settles(osm.Desired{}, kinds...) // also settles while a package is kept because it is in use
-					return len(w.kept().Packages) == 0
+					return len(w.saved().Packages) == 0
 				})
 				_, vnfs := w.server.Package("vnf", "upf_knf")
 				_, nss := w.server.Package("ns", "upf_ns")
@@ -185,7 +185,7 @@ func TestInstanceMissingFromAListIsNeitherForgottenNorDuplicated(t *testing.T) {
 	if diff := cmp.Diff(before, w.server.Instances()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if known := w.kept().Instances; known["b"] == nil || known["b"].ID == "" {
+	if known := w.saved().Instances; known["b"] == nil || known["b"].ID == "" {
 		t.Errorf("what is to go is forgotten: %+v", known)
 	}
 	w.server.Fault(nil)
@@ -200,14 +200,14 @@ func TestInstanceMissingFromAListIsNeitherForgottenNorDuplicated(t *testing.T) {
 		return empty(method, path)
 	})
 	w.apply(osm.Desired{Packages: d.Packages})
-	if known := w.kept().Instances; len(w.server.Instances()) == 2 && (known["a"] == nil || known["a"].ID == "") {
+	if known := w.saved().Instances; len(w.server.Instances()) == 2 && (known["a"] == nil || known["a"].ID == "") {
 		t.Errorf("what is being terminated is forgotten: %+v", known)
 	}
 	w.server.Fault(nil)
 	w.policy.Wait = time.Minute
 	w.settle(osm.Desired{})
-	if len(w.server.Instances()) > 0 || len(w.kept().Instances) > 0 {
-		t.Errorf("left: %+v, known: %+v", w.server.Instances(), w.kept().Instances)
+	if len(w.server.Instances()) > 0 || len(w.saved().Instances) > 0 {
+		t.Errorf("left: %+v, known: %+v", w.server.Instances(), w.saved().Instances)
 	}
 }
 

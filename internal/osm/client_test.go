@@ -245,7 +245,7 @@ func TestBadPasswordIsNotTriedUntilTheAccountIsLocked(t *testing.T) {
 	}
 	// Who has another password gets no token that was made with the right one.
 	other := endpoint(s)
-	other.Password = func(context.Context) (secret.Text, error) { return "guess", nil }
+	other.Password = func(context.Context) (secret.Text, error) { return "wrong", nil }
 	c, err = osm.NewClient(other, osm.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func TestReconciliationContinuesFromAnySavedState(t *testing.T) {
 								return nil
 							}
 						}
-						_, err := r.Apply(ctx, d, w.kept(), w.policy)
+						_, err := r.Apply(ctx, d, w.saved(), w.policy)
 						cancel()
 						if all := duplicates(w.server); len(all) > 0 {
 							t.Fatalf("dead after %d: there are duplicates: %v", n, all)

@@ -16,8 +16,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 )
 
-// What OSM Ops is known to do wrong, one by one. Each test has a repository
-// in its format, and shows what comes of it here.
+// Each of these tests has a repository in the format of OSM Ops for one of its known
+// defects.
 
 // repository has two packages, and these files.
 func repository(t *testing.T, files map[string]string) osm.Desired {
@@ -102,7 +102,7 @@ func TestDefect1RefusalsAreShown(t *testing.T) {
 func TestDefect2PackagesAndTheirInstancesAreMadeInOneRevision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
-	// Somebody else's instance, so that lists were asked for before.
+	// The first instance, so that the lists are not empty later.
 	w.settle(repository(t, map[string]string{"a.osmops.yaml": file("a", "kdu: {name: upf}")}))
 	if got := w.instance("a").State; got != "READY" {
 		t.Errorf("it is %s", got)
@@ -211,7 +211,7 @@ func TestDefect8NoUpgradeWithoutAChange(t *testing.T) {
 	w.settle(repository(t, files))
 	w.server.Reset()
 	files["README.md"] = "another revision"
-	w.settle(repository(t, files)) // each apply is a restart, too: it begins from what was kept
+	w.settle(repository(t, files)) // each apply begins with the saved state, as after a restart
 	files["b.osmops.yaml"] = file("b", "kdu: {name: upf, params: {x: 2}}")
 	w.settle(repository(t, files))
 	if diff := cmp.Diff(map[string]int{"POST /nslcm/v1/ns_instances/{id}/action": 1}, posts(w.server)); diff != "" {

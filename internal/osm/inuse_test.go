@@ -61,7 +61,7 @@ func TestPackageInUseIsMergedIfItsStructureStays(t *testing.T) {
 		t.Error("what left is still there")
 	}
 
-	// A key that left is refused with 400, and what is compared is the file that was sent last.
+	// A removed key is refused with 400. OSM compares the file that was sent last.
 	edit(t, d.Packages[1], "  k8s-cluster: {nets: [], version: '1'}\n", "  k8s-cluster: {nets: []}\n")
 	edit(t, d.Packages[0], "    name: m\n", "")
 	w.settle(d)
@@ -146,7 +146,7 @@ func TestRefusedPackageHoldsBackOnlyItsDependents(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(t *testing.T, d osm.Desired)
 		pkg      string
-		parts    []string // of what is said about it
+		parts    []string // of the message
 		accepted func(t *testing.T, d osm.Desired)
 	}{
 		"a KDU leaves a VNFD": {
@@ -219,8 +219,8 @@ func TestRefusedPackageHoldsBackOnlyItsDependents(t *testing.T) {
 			if diff := cmp.Diff(map[string]int{"GET /nslcm/v1/ns_instances": 1}, w.server.Counts().Requests); diff != "" {
 				t.Errorf("again: -want +got:\n%s", diff)
 			}
-			// The plan says so, too.
-			p, err := w.reconciler().Plan(t.Context(), d, w.kept(), w.policy)
+			// The plan reports it, too.
+			p, err := w.reconciler().Plan(t.Context(), d, w.saved(), w.policy)
 			if err != nil || !slices.ContainsFunc(p.Refused, func(p osm.Problem) bool {
 				return p.What+"/"+p.Name == c.pkg && strings.Contains(p.Err.Error(), c.parts[2])
 			}) {
@@ -260,7 +260,7 @@ func TestPlanPredictsMergesOfPackagesInUse(t *testing.T) {
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
 	w.settle(d)
 	edit(t, d.Packages[1], "product-name: p", "product-name: q")
-	p, err := w.reconciler().Plan(t.Context(), d, w.kept(), w.policy)
+	p, err := w.reconciler().Plan(t.Context(), d, w.saved(), w.policy)
 	if err != nil || len(p.Refused) > 0 || len(p.Changes) != 1 || p.Changes[0].Action != osm.ActionUpdate {
 		t.Errorf("the plan is %+v, %v", p, err)
 	}

@@ -204,7 +204,7 @@ func TestRecreationOfABrokenInstanceIsLimited(t *testing.T) {
 	w.server.LCM(nil)
 	d.Instances[0] = instance("a", values("x", 1)) // a user changed it
 	w.settle(d)
-	if got := w.kept().Instances["a"]; got.Operations[0].State != "COMPLETED" || got.Operations[0].Kind != osm.Instantiate {
+	if got := w.saved().Instances["a"]; got.Operations[0].State != "COMPLETED" || got.Operations[0].Kind != osm.Instantiate {
 		t.Errorf("operations: %+v", got.Operations)
 	}
 }
@@ -298,7 +298,7 @@ func TestPlanReportsChangesAndMakesNone(t *testing.T) {
 	plan := func(d osm.Desired) []string {
 		t.Helper()
 		state := string(w.state)
-		p, err := w.reconciler().Plan(t.Context(), d, w.kept(), w.policy)
+		p, err := w.reconciler().Plan(t.Context(), d, w.saved(), w.policy)
 		if err != nil {
 			t.Fatal(err)
 		}

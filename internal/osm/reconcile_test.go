@@ -42,7 +42,7 @@ func TestRepositoryIsCreatedChangedAndRemoved(t *testing.T) {
 	if all := w.server.Instances(); len(all) > 0 || vnfs || nss {
 		t.Errorf("left: %v, packages %t %t", all, vnfs, nss)
 	}
-	if s := w.kept(); len(s.Instances) > 0 || len(s.Packages) > 0 {
+	if s := w.saved(); len(s.Instances) > 0 || len(s.Packages) > 0 {
 		t.Errorf("the state still has %+v", s)
 	}
 }

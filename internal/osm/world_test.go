@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// world is an OSM, and a source that is kept in step with it.
+// A world is an OSM and a source that is reconciled with it.
 type world struct {
 	t      *testing.T
 	server *osmtest.Server
@@ -26,7 +26,7 @@ type world struct {
 	policy osm.Policy
 
 	mu    sync.Mutex
-	state []byte // as it was kept last
+	state []byte // as last saved
 	quick bool   // keep it in memory: in whole
 	whole osm.State
 	keeps int
@@ -55,8 +55,8 @@ func client(t *testing.T, s *osmtest.Server) *osm.Client {
 	return c
 }
 
-// kept is the state as it was kept last.
-func (w *world) kept() osm.State {
+// saved returns the state as last saved.
+func (w *world) saved() osm.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.quick {
@@ -96,7 +96,7 @@ func (w *world) reconciler() *osm.Reconciler {
 // try applies, with the saved state.
 func (w *world) try(d osm.Desired) (osm.Report, error) {
 	w.t.Helper()
-	return w.reconciler().Apply(w.t.Context(), d, w.kept(), w.policy)
+	return w.reconciler().Apply(w.t.Context(), d, w.saved(), w.policy)
 }
 
 // apply applies without an error.

@@ -27,7 +27,7 @@ type removalWorld struct {
 func newLeaving(t *testing.T, objects int, spec map[string]any) *removalWorld {
 	t.Helper()
 	c := kube.Shared(t, kube.Options{})
-	l := &removalWorld{t: t, kube: c, dir: t.TempDir(), name: "removalWorld-" + strings.ToLower(filepath.Base(t.Name()))}
+	l := &removalWorld{t: t, kube: c, dir: t.TempDir(), name: "removal-" + strings.ToLower(filepath.Base(t.Name()))}
 	l.name = strings.NewReplacer("_", "-", ",", "").Replace(l.name)
 	l.give("lagos")
 	c.Kubectl(t, "create", "namespace", l.name)

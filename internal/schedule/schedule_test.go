@@ -33,7 +33,7 @@ type records struct {
 	plugins     []tko.Plugin
 	writes      int
 	queue       []tko.WorkItem
-	called      atomic.Int64 // how often looks were called for
+	called      atomic.Int64 // how often sites were enqueued
 	finished    map[string]tko.FinishedWork
 	claimed     map[string]bool
 	retry       bool               // whether work that failed comes back
@@ -343,7 +343,7 @@ func TestReconciliationRunsTargetsAndWritesConditions(t *testing.T) {
 			fails:   map[string]error{"p": tko.Errorf(tko.ErrInvalid, "bad"), "q": away}, outcome: tko.WorkFailed, runs: []string{"p e lagos []", "q e lagos []"}, writes: 1,
 			said: map[string]string{"lagos": "False Invalid @1"},
 		},
-		"nobody schedules": {
+		"no scheduler": {
 			why:     "people wait for something that will not come",
 			records: world([]tko.Site{site("lagos")}, []tko.Deployment{deployment("a", "lagos")}, plugin("p", edge)),
 			outcome: tko.WorkDone, writes: 2,

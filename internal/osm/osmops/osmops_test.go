@@ -142,7 +142,7 @@ func TestInvalidInstanceFileIsReportedAndItsInstanceKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		file    string
 		text    string
-		keep    string // the instance that is kept
+		keep    string // the instance in Desired.Keep
 		unnamed bool   // everything is
 	}{
 		"no YAML":                {"a: [\n", "a.osmops.yaml: line ", "", true},

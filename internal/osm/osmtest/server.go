@@ -291,17 +291,17 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	var a response
 	switch {
 	case fault == Refuse:
-		a = problem(503, "SERVICE_UNAVAILABLE", "it was told to")
+		a = problem(503, "SERVICE_UNAVAILABLE", "the test lets it fail")
 	case fault == Forbid:
 		a = problem(401, "UNAUTHORIZED", "Authorization required")
 	case fault == Busy:
 		a = conflict("ns_instance cannot be 'action' because it is busy")
 	case fault == Reject:
-		a = badRequest("it was told to")
+		a = badRequest("the test lets it fail")
 	case fault == Missing:
-		a = missing("it was told to")
+		a = missing("the test lets it fail")
 	case fault == Fail:
-		a = problem(500, "INTERNAL_SERVER_ERROR", "it was told to")
+		a = problem(500, "INTERNAL_SERVER_ERROR", "the test lets it fail")
 	case fault == Empty:
 		a = response{status: 200, body: []any{}}
 	case !ok:
@@ -317,7 +317,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			a.body = doc{}
 		}
 	case FailAfter:
-		a = problem(500, "INTERNAL_SERVER_ERROR", "it was told to, and has done it")
+		a = problem(500, "INTERNAL_SERVER_ERROR", "the test lets it fail after it was processed")
 	default:
 	}
 	s.write(w, r, a)

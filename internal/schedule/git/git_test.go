@@ -181,7 +181,7 @@ func TestRepositoryFollowsTheDeploymentsOfASite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, repo, g := repo(t)
-			// what is there before stays for ever: beside the path, and in it
+			// files from before stay, both outside of the path and in it
 			push(t, dir, map[string]string{"README": "ours", "sites/lagos/kustomization.yaml": "resources: []", "sites/other/x": "y"})
 			foreign := []string{"README", "sites/lagos/kustomization.yaml", "sites/other/x"}
 			check := func(step string, wantCommits string, want ...string) {
@@ -270,7 +270,7 @@ func push(t testing.TB, repo string, content map[string]string) {
 
 const token = "s3cr3t-t0ken"
 
-// server serves a repository over HTTP to those who know the token.
+// server serves a repository over HTTP to clients with the token.
 type server struct {
 	dir     string
 	url     string
@@ -342,7 +342,7 @@ func TestConcurrentWritersOfABranchLoseNoCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, repo, newTarget := make(t)
-			const writers, sites = 3, 8 // writers are processes, each with sites of its own, and somebody with git
+			const writers, sites = 3, 8 // writers are processes, each with sites of its own, and another client with git
 			var running sync.WaitGroup
 			var want []string
 			for w := range writers {
@@ -626,7 +626,7 @@ func TestFolderOfAnotherOwnerIsNotReplaced(t *testing.T) {
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-		t.Errorf("somebody's folder was changed: %v %v", entries, err)
+		t.Errorf("a folder of another owner was changed: %v %v", entries, err)
 	}
 }
 
@@ -646,7 +646,7 @@ func TestNamesOfAllIdentitiesAreDistinctFiles(t *testing.T) {
 		pkg = append(pkg, krm.Resource{"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": "x"}})
 	}
 	sites := []tko.SiteID{"a", "a/b", "a/b/c", "..", "../a", "a//b", "/a", "a/", ".git", ".tko", "a/.tko", "a:b", "a/2abc", tko.SiteID(strings.Repeat("s", 300)), "A"}
-	for range 2 { // nobody undoes anybody
+	for range 2 { // no site undoes the files of another one
 		for _, site := range sites {
 			if _, err := g.Schedule(t.Context(), repo, tko.Site{ID: site}, []tko.Deployment{{ID: "2xyz", Package: pkg, Stamp: tko.Stamp{Revision: 1}}}); err != nil {
 				t.Errorf("%s: %v", site, err)

@@ -139,7 +139,7 @@ func TestRepositoriesAreReachedOverSSH(t *testing.T) {
 	}
 	known("known_hosts", host.PublicKey())
 	known("impostor", user.PublicKey())
-	if err := os.WriteFile(filepath.Join(secrets, "nobody"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(secrets, "nohosts"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	dir := bare(t)
@@ -148,7 +148,7 @@ func TestRepositoriesAreReachedOverSSH(t *testing.T) {
 	tests := map[string]struct{ key, hosts, wantErr string }{
 		"the key and the host":   {"id", "known_hosts", ""},
 		"another key":            {"other", "known_hosts", "unable to authenticate"},
-		"an unknown host":        {"id", "nobody", "key is unknown"},
+		"an unknown host":        {"id", "nohosts", "key is unknown"},
 		"a host that pretends":   {"id", "impostor", "key mismatch"},
 		"a key that is not one":  {"known_hosts", "known_hosts", "no private key"},
 		"known hosts are absent": {"id", "absent", "can't be read"},
