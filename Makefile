@@ -7,23 +7,29 @@ BIN := bin
 ARGS ?=
 PROGRAMS := tko tko-server tko-tosca tko-demo tko-bench
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION)
+# Symbols and debug information are left out: they are a third of the programs.
+LDFLAGS := -s -w -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION)
 
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+BUILD = mkdir -p $(BIN) && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/
+
 .PHONY: build
 build: ## build the programs and the example plugins into bin/
-	@mkdir -p $(BIN)
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ $(PROGRAMS:%=./cmd/%) ./examples/plugins/...
+	@$(BUILD) $(PROGRAMS:%=./cmd/%) ./examples/plugins/...
+
+.PHONY: build-demo
+build-demo:
+	@$(BUILD) $(patsubst %,./cmd/%,$(filter-out tko-bench,$(PROGRAMS))) ./examples/plugins/...
 
 .PHONY: demo
-demo: build ## start TKO with the example catalog and show what happens (ARGS=--once: check and stop)
+demo: build-demo ## start TKO with the example catalog and show what happens (ARGS=--once: check and stop)
 	@$(BIN)/tko-demo $(ARGS)
 
 .PHONY: demo-kubernetes
-demo-kubernetes: build ## the same with two real Kubernetes clusters as sites, which are built the first time: minutes
+demo-kubernetes: build-demo ## the same with two real Kubernetes clusters as sites, which are built the first time: minutes
 	@echo 'Kubernetes and etcd are built from their sources the first time: some minutes, and 2 GB on disk.'
 	@programs=$$(test/setup/kube.sh) && $(BIN)/tko-demo -kubernetes "$$programs" $(ARGS)
 
@@ -66,9 +72,9 @@ format: $(BIN)/golangci-lint ## format the code
 	$(BIN)/golangci-lint fmt ./...
 
 .PHONY: lint
-lint: $(BIN)/golangci-lint ## look for mistakes
-	$(GO) vet ./...
+lint: $(BIN)/golangci-lint ## check the code (linters), the words of texts (test/conventions/words.txt) and the imports (docs/architecture.md)
 	$(BIN)/golangci-lint run ./...
+	$(GO) test ./test/conventions
 
 .PHONY: verify
 verify: generate format lint test ## all that CI does: and the work tree must be clean after it

@@ -4,13 +4,13 @@ import "context"
 
 type authorKey struct{}
 
-// WithAuthor says who makes the changes that are made with the context, and
-// why.
+// WithAuthor returns a context whose changes are recorded under an author.
 func WithAuthor(ctx context.Context, a Author) context.Context {
 	return context.WithValue(ctx, authorKey{}, a)
 }
 
-// AuthorOf is the author of changes made with the context.
+// AuthorOf returns the author of changes made with the context; zero if there
+// is none.
 func AuthorOf(ctx context.Context) Author {
 	a, _ := ctx.Value(authorKey{}).(Author)
 	return a

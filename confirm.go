@@ -2,8 +2,8 @@ package tko
 
 import "context"
 
-// What a request may delete or approve without a confirmation, unless the server
-// is set otherwise: as many as either says.
+// The defaults for how many entities a request may delete or approve without a
+// confirmation. It needs one only if it exceeds both.
 const (
 	DefaultConfirmAbove   = 100 // entities
 	DefaultConfirmPercent = 50  // of the entities of a kind
@@ -11,9 +11,10 @@ const (
 
 type confirmationKey struct{}
 
-// WithConfirmation confirms how many entities deletions and approvals made with
-// the context concern, descendants included. They are refused with an
-// [ErrInvalid] if the count is another one. A count below 1 confirms nothing.
+// WithConfirmation returns a context that confirms the number of entities,
+// descendants included, that a deletion or approval made with it affects. The
+// request is refused with an [ErrInvalid] if it affects another number. A count
+// below 1 confirms nothing.
 func WithConfirmation(ctx context.Context, count int) context.Context {
 	return context.WithValue(ctx, confirmationKey{}, count)
 }
@@ -25,16 +26,18 @@ func ConfirmationOf(ctx context.Context) (count int, ok bool) {
 	return count, count > 0
 }
 
-type keepPackageKey struct{}
+type packageRequiredKey struct{}
 
-// WithPackageRequired lets registrations made with the context refuse to replace a
-// package that has resources because none was given: an [ErrInvalid].
+// WithPackageRequired returns a context with which a registration without a
+// package is refused, with an [ErrInvalid], if the entity has a package that
+// isn't empty.
 func WithPackageRequired(ctx context.Context) context.Context {
-	return context.WithValue(ctx, keepPackageKey{}, true)
+	return context.WithValue(ctx, packageRequiredKey{}, true)
 }
 
-// PackageRequired says whether the context was made by [WithPackageRequired].
+// PackageRequired reports whether the context was made by
+// [WithPackageRequired].
 func PackageRequired(ctx context.Context) bool {
-	keeps, _ := ctx.Value(keepPackageKey{}).(bool)
-	return keeps
+	required, _ := ctx.Value(packageRequiredKey{}).(bool)
+	return required
 }

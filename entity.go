@@ -7,7 +7,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Kind is one of the kinds of entities.
+// A Kind is a kind of entity.
 type Kind string
 
 // The kinds of entities.
@@ -19,62 +19,67 @@ const (
 )
 
 type (
-	// TemplateID names a template. See [CheckID] for its alphabet.
+	// A TemplateID is the ID of a template. See [CheckID] for its alphabet.
 	TemplateID string
-	// SiteID names a site. See [CheckID] for its alphabet.
+	// A SiteID is the ID of a site. See [CheckID] for its alphabet.
 	SiteID string
-	// DeploymentID names a deployment: 27 characters, made by TKO, sorting in
-	// the order of creation.
+	// A DeploymentID is the ID of a deployment: 27 characters. TKO generates
+	// it; IDs sort in the order of creation.
 	DeploymentID string
 )
 
-// A Stamp is what TKO keeps about an entity beyond what its user wrote.
+// A Stamp is what TKO records about an entity in addition to what its user
+// wrote.
 type Stamp struct {
-	UID        string    // a UUID that stays
-	Revision   int64     // counts the changes of this entity, from 1; conditions don't count
-	Position   int64     // of its newest change in the change log, conditions included
+	UID        string    // a UUID that never changes
+	Revision   int64     // number of changes to this entity, from 1; changes of conditions don't count
+	Position   int64     // of its newest change in the change log, including changes of conditions
 	Created    time.Time // UTC
 	Updated    time.Time // UTC
 	Author               // of the newest revision
 	Conditions []Condition
-	LeftOut    []string // rows of lists: what the server cut, because it would not fit: see [LeftOutMetadata]
+	// Steps are the steps of the preparation that led to the revision. Only a read
+	// of one revision by its number returns them. See [BoundSteps].
+	Steps   []PreparationStep
+	LeftOut []string // parts of a row of a list that the server cut to make it fit: see [LeftOutMetadata]
 }
 
-// What may be cut in rows of lists (see [Stamp.LeftOut]).
+// The parts of a row of a list that the server may cut (see [Stamp.LeftOut]).
 const (
 	LeftOutDeployments = "deploymentIds"
 	LeftOutConditions  = "conditions"
 	LeftOutMetadata    = "metadata"
 )
 
-// An Author says who made a change, and why. Either may be empty.
+// An Author is the author of a change and the reason for it. Either may be
+// empty.
 type Author struct {
 	Who string
 	Why string
 }
 
-// A Template is what deployments are made from. Its package may lack what is
-// required, but what is there is valid.
+// A Template is the package that deployments are made from. The package may
+// lack required fields, but the fields that it has are valid.
 type Template struct {
 	ID          TemplateID
 	Metadata    map[string]string
 	Package     krm.Package
-	Deployments []DeploymentID // made from it, sorted; read only
-	// DeploymentCount is how many are made from it: only in lists that were
-	// asked for it. Read only.
+	Deployments []DeploymentID // that were made from it, sorted; read only
+	// DeploymentCount is the number of deployments made from it. Lists have it
+	// only on request. Read only.
 	DeploymentCount int
 	Stamp           Stamp // read only
 }
 
-// A Site is where deployments run. Its package is completely valid.
+// A Site is a place where deployments run. Its package is completely valid.
 type Site struct {
 	ID          SiteID
-	Template    TemplateID // that it is based on, or ""
+	Template    TemplateID // that the site is based on, or ""
 	Metadata    map[string]string
 	Package     krm.Package
 	Deployments []DeploymentID // at it, sorted; read only
-	// DeploymentCount is how many are there: only in lists that were asked for
-	// it. Read only.
+	// DeploymentCount is the number of deployments at it. Lists have it only on
+	// request. Read only.
 	DeploymentCount int
 	Stamp           Stamp // read only
 }
@@ -89,66 +94,68 @@ type Deployment struct {
 	Metadata map[string]string
 	Prepared bool
 	Approved bool
-	Origin   string // of a child: what [NewChild] called it; read only
-	// Replaces are siblings that this deployment replaces once it is prepared
-	// and approved: until then they stay, and then they go in the same
-	// transaction. Read only.
+	Origin   string // of a child: the [NewChild] origin that it was created with; read only
+	// Replaces are siblings that this deployment replaces. They are deleted in
+	// the transaction that makes it both prepared and approved. Read only.
 	Replaces []DeploymentID
 	// TemplateRevision is the revision of the template that the deployment was
-	// made from; 0 if there is no template, or it was not recorded. Read only.
+	// made from; 0 if it has no template, or if the revision was not recorded.
+	// Read only.
 	TemplateRevision int64
 	Package          krm.Package
 	Stamp            Stamp // read only
 }
 
-// NewDeployment is what a deployment is created from.
+// A NewDeployment is a request to create a deployment.
 type NewDeployment struct {
 	Parent   DeploymentID
 	Template TemplateID
 	Site     SiteID
-	Metadata map[string]string // stays and wins over what template and package say
-	Prepared bool              // the package is complete, and validated so
+	Metadata map[string]string // overrides the metadata of template and package, also later
+	Prepared bool              // the package is complete, and is validated completely
 	Approved bool
 	Merge    krm.Package // merged into the template's package
 }
 
-// NewChildren are children of one deployment, all made with the same merge
-// package and created together or not at all.
+// NewChildren is a request to create children of one deployment, all with the
+// same merge package, and all of them or none.
 type NewChildren struct {
 	Parent   DeploymentID
-	Revision int64 // the parent must be at it, if not 0
+	Revision int64 // required revision of the parent; 0: any
 	Merge    krm.Package
 	Children []NewChild
 }
 
-// NewChild is one of them.
+// A NewChild is one child of a [NewChildren] request.
 type NewChild struct {
-	Origin   string // names this child for ever, among all of its parent's; at most 200 characters
+	Origin   string // identifies this child permanently among the children of its parent; at most 200 bytes
 	Template TemplateID
 	Site     SiteID
 	// Replaces are siblings at the same site that the child replaces: see
-	// [Deployment]. A child that replaces others begins unprepared and
-	// unapproved.
+	// [Deployment]. A child that replaces others is created neither prepared
+	// nor approved.
 	Replaces []DeploymentID
 }
 
-// NewSite is a site to be registered under a generated ID.
+// A NewSite is a request to register a site with a generated ID.
 type NewSite struct {
-	Origin   string // the same origin is the same site; at most 200 characters
+	Origin   string // identifies the site permanently: a second request with it returns the same site; at most 200 bytes
 	Template TemplateID
 	Metadata map[string]string
 	Package  krm.Package
 }
 
-// DeploymentCommit replaces a deployment's package if it is still at Revision.
+// A DeploymentCommit replaces the package of a deployment that is still at
+// Revision.
 type DeploymentCommit struct {
 	ID         DeploymentID
 	Revision   int64
 	Package    krm.Package
 	Conditions []Condition
+	Steps      []PreparationStep // see [BoundSteps]
 }
 
-// A Modification is the right to write a deployment, for a while.
+// A Modification is the exclusive right to write a deployment until it expires.
 type Modification struct {
 	Token      string
 	Deployment DeploymentID
@@ -156,33 +163,70 @@ type Modification struct {
 	Expires    time.Time
 }
 
-// An OpenModification is a modification token that is good, as others than its
+// An OpenModification is a valid modification token as clients other than its
 // holder may see it.
 type OpenModification struct {
 	Deployment DeploymentID
-	Started    time.Time // zero if it is not known
+	Started    time.Time // zero if it was not recorded
 	Expires    time.Time
-	Author     Author // started it
+	Author     Author // the author who started it
 }
 
-// Deleted says how many entities went, or would go.
+// A Put is the desired state of a whole entity. Passed metadata that the entity
+// has and that the Put doesn't list is removed.
+type Put struct {
+	Kind     Kind
+	ID       string // "type|name" for plugins; "" for a deployment that is identified by its origin
+	Parent   DeploymentID
+	Template TemplateID
+	Site     SiteID
+	Metadata map[string]string
+	Package  krm.Package // of a new deployment: merged into the template's package
+	Plugin   Plugin
+	// Origin identifies a deployment permanently, in place of its ID: there is
+	// one deployment for each origin. At most 200 bytes.
+	Origin string
+	DryRun bool // derive and validate, without writing
+	// FromTemplate states that the package of an existing deployment was made
+	// from the current revision of its template.
+	FromTemplate bool
+}
+
+// A PutResult is the result of a [Put].
+type PutResult struct {
+	ID       string
+	Revision int64
+	Created  bool
+	Changed  bool // the Put changed the entity; with DryRun: would change it
+}
+
+// Deleted counts the entities that a request deleted; with dry run, those that
+// it would delete.
 type Deleted struct {
 	Count       int // all, descendants included
-	Descendants int // of those selected
+	Descendants int // those that were not selected, but descend from selected ones
 }
 
-// A Condition is something that is known about a site, deployment or plugin, in
-// Kubernetes' form.
+// A Condition is an observation about a site, deployment or plugin, in the form
+// of Kubernetes' conditions.
 type Condition struct {
-	Type             string // ConditionPrepared and so on
+	Type             string // such as ConditionPrepared
 	Status           string // ConditionTrue, ConditionFalse, ConditionUnknown
 	Reason           string // CamelCase
 	Message          string
 	LastTransition   time.Time // when Status changed; set by the catalog
 	ObservedRevision int64
 
-	// Attached is what a transport keeps with the condition, as JSON; empty for
-	// all others. It goes when somebody else writes the condition.
+	// Attempt is the number of the failed attempt that the condition reports, from
+	// 1; 0 if it reports none.
+	Attempt int `json:",omitempty"`
+	// NextTry is when the next attempt starts at the latest; zero if only a change
+	// of the entity starts one.
+	NextTry time.Time `json:",omitzero"`
+
+	// Attached is opaque JSON that the transport that wrote the condition
+	// stores with it; empty for other writers. It is removed when another
+	// writer replaces the condition.
 	Attached string `json:",omitempty"`
 }
 
@@ -192,40 +236,42 @@ const (
 	ConditionApproved  = "Approved"
 	ConditionScheduled = "Scheduled"
 	ConditionHealthy   = "Healthy"
-	ConditionDeleting  = "Deleting" // only while a deletion is under way, or was interrupted
-	// ConditionPlaced says whether the children of a deployment are as its
-	// placements say. Deployments whose placements are evaluated again have it.
+	ConditionDeleting  = "Deleting" // only while a deletion is in progress, or after it was interrupted
+	// ConditionPlaced reports whether the children of a deployment match its
+	// placements. Only deployments whose placements are evaluated repeatedly
+	// have it.
 	ConditionPlaced = "Placed"
-	// ConditionHandled says whether plugins are registered for the resources of a
-	// prepared deployment that are for plugins. Only deployments have it of which
-	// one was not.
+	// ConditionHandled reports whether a plugin is registered for each resource
+	// of a prepared deployment that needs one. Only deployments for which one
+	// was missing have it.
 	ConditionHandled = "Handled"
-	// ConditionMatched says whether the selectors of a prepared deployment match
-	// something. Only deployments have it of which one did not.
+	// ConditionMatched reports whether the selectors of a prepared deployment
+	// match. Only deployments with a selector that matched nothing have it.
 	ConditionMatched = "Matched"
-	// ConditionRunnable says whether a plugin's program is where it runs. Only
-	// plugins have it whose program was missing.
+	// ConditionRunnable reports whether a plugin's program exists where it must
+	// run. Only plugins whose program was missing have it.
 	ConditionRunnable = "Runnable"
-	// ConditionCleanedUp says what became of what a site ran where its package
-	// no longer says that it is. Only sites have it that have left something.
+	// ConditionCleanedUp reports whether objects were removed from the clusters
+	// and repositories that a site's package no longer names. Only sites that
+	// left such a target have it.
 	ConditionCleanedUp = "CleanedUp"
 )
 
-// Reasons of the Placed condition that ask for, and give, an approval.
+// Reasons of the Placed condition for a change that needs an approval.
 const (
-	ReasonChangeProposed = "WaitsForApproval" // its message says what would be done
-	ReasonChangeApproved = "ChangeApproved"   // and will be done, if nothing else is wanted by then
+	ReasonChangeProposed = "WaitsForApproval" // the message lists the proposed changes
+	ReasonChangeApproved = "ChangeApproved"   // the changes are made, unless the placements want others by then
 )
 
 // ReasonApprovalWithdrawn is the reason of an Approved condition that is False
-// because the deployment has changed since it was approved. Its site keeps what
-// was approved until it is approved again.
+// because the deployment has changed since it was approved. Its site keeps
+// running the approved revision until the deployment is approved again.
 const ReasonApprovalWithdrawn = "ChangedSinceApproval"
 
-// Reasons of the Scheduled condition of deployments that are nowhere.
+// Reasons of the Scheduled condition of deployments that no site manages.
 const (
-	ReasonUnscheduled = "Unscheduled" // it was scheduled, and was taken away
-	ReasonSiteDeleted = "SiteDeleted" // it was left where it was
+	ReasonUnscheduled = "Unscheduled" // it was scheduled, and then removed from its site
+	ReasonSiteDeleted = "SiteDeleted" // its site was deleted; its objects were not removed
 )
 
 // The values of a condition's status.
@@ -235,10 +281,10 @@ const (
 	ConditionUnknown = "Unknown"
 )
 
-// An Op is what a change did.
+// An Op is the kind of a change.
 type Op string
 
-// What changes do.
+// The kinds of changes.
 const (
 	OpWritten Op = "written" // a new revision
 	OpDeleted Op = "deleted"
@@ -256,7 +302,7 @@ type Change struct {
 	Author   Author
 }
 
-// About is what a server says of itself.
+// About describes a server.
 type About struct {
 	InstanceName         string
 	InstanceDescription  string

@@ -8,34 +8,35 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The kinds of errors. Test for them with errors.Is; anything else is a fault
-// of TKO's own.
+// The kinds of errors. Test for them with errors.Is. Any other error is a
+// fault of TKO itself.
 var (
-	// ErrInvalid: the request is wrong. Change it.
+	// ErrInvalid: the request is wrong. Remedy: change it.
 	ErrInvalid = krm.ErrInvalid
-	// ErrNotFound: the thing named does not exist.
+	// ErrNotFound: the named entity does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict: the record moved on. Read it again.
+	// ErrConflict: the record has changed. Remedy: read it again.
 	ErrConflict = errors.New("conflict")
-	// ErrBusy: the same request may work later.
+	// ErrBusy: the same request may succeed later.
 	ErrBusy = errors.New("busy")
-	// ErrDenied: the caller may not do this.
+	// ErrDenied: the caller is not allowed to do this.
 	ErrDenied = errors.New("denied")
-	// ErrGone: changes that old are no longer kept. List again.
+	// ErrGone: changes that old are no longer retained. Remedy: list again.
 	ErrGone = errors.New("gone")
-	// ErrUnavailable: the server or its database is away. The same request may
-	// work later, or may have worked.
+	// ErrUnavailable: the server or its database can't be reached. The request
+	// may have taken effect; the same request may succeed later.
 	ErrUnavailable = errors.New("unavailable")
 )
 
-// A Finding is one thing that is wrong with a package.
+// A Finding is one error in a package.
 type Finding struct {
 	Resource krm.Identity
 	Path     string // dotted, from the resource's root; "" is the resource
 	Reason   string
 }
 
-// String is "apps/v1 Deployment "web": spec.replicas: must be an integer".
+// String returns, for example, `apps/v1 Deployment "web": spec.replicas: must
+// be an integer`.
 func (f Finding) String() string {
 	if f.Path == "" {
 		return fmt.Sprintf("%s: %s", f.Resource, f.Reason)
@@ -43,12 +44,11 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s: %s", f.Resource, f.Path, f.Reason)
 }
 
-// An InvalidPackageError says everything that is wrong with a package, at
-// once. It is an [ErrInvalid].
+// An InvalidPackageError lists all errors in a package. It is an [ErrInvalid].
 type InvalidPackageError struct {
 	Findings []Finding
-	// ByTemplates reports whether CRDs of templates, not the package's own,
-	// found something.
+	// ByTemplates reports whether at least one finding comes from a CRD of a
+	// template rather than from the package's own CRDs.
 	ByTemplates bool
 }
 
@@ -60,17 +60,18 @@ func (e *InvalidPackageError) Error() string {
 	return "invalid package: " + strings.Join(lines, "; ")
 }
 
-// Is makes it an ErrInvalid.
+// Is reports true for ErrInvalid.
 func (e *InvalidPackageError) Is(target error) bool { return target == ErrInvalid }
 
 // Errorf makes an error of a kind (ErrInvalid and so on) whose text is the
 // message alone. Errors wrapped with %w stay visible to errors.Is and
-// errors.As; the kind is the one given.
+// errors.As; the kind is the given one.
 func Errorf(kind error, format string, args ...any) error {
 	return &kindError{kind: kind, err: fmt.Errorf(format, args...)}
 }
 
-// NotFound is the ErrNotFound of an entity: site "nowhere": not found.
+// NotFound returns the ErrNotFound of an entity, such as `site "nowhere": not
+// found`.
 func NotFound[ID ~string](kind Kind, id ID) error {
 	return fmt.Errorf("%s %q: %w", kind, id, ErrNotFound)
 }

@@ -9,29 +9,29 @@ import (
 // A Pattern is a wildcard pattern that matches whole strings.
 type Pattern struct {
 	text   string
-	prefix string // the literal beginning, without escapes
-	exact  bool   // prefix is all there is
+	prefix string // literal beginning, unescaped
+	exact  bool   // the pattern has no wildcards
 	regex  string
 }
 
-// ParsePattern reads a pattern of IDs: * matches any run of characters other
-// than / and :, ** matches any run, \ escapes the next character; everything
-// else is literal. Runs may be empty.
+// ParsePattern parses a pattern of IDs: * matches any run of characters other
+// than / and :, ** matches any run, \ escapes the next character; all other
+// characters are literal. Runs may be empty.
 func ParsePattern(text string) (Pattern, error) { return parsePattern(text, `[^/:]*`) }
 
-// ParseValuePattern reads a pattern of metadata values: as ParsePattern, but *
-// crosses every boundary.
+// ParseValuePattern parses a pattern of metadata values. It is like
+// [ParsePattern], except that * also matches / and :.
 func ParseValuePattern(text string) (Pattern, error) { return parsePattern(text, `.*`) }
 
-// LiteralPattern is the pattern that matches a text and nothing else.
+// LiteralPattern returns the pattern that matches only text.
 func LiteralPattern(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(text)
 }
 
-// The bounds of patterns. Every wildcard costs time for every text that is
+// The limits of patterns. Each wildcard costs time for each text that is
 // compared, and a regular expression grows with the length of its pattern.
 const (
-	MaxPatternLength     = 128 << 10 // bytes; the longest text that can be stored, each character escaped
+	MaxPatternLength     = 128 << 10 // bytes; the longest storable text with each character escaped
 	MaxWildPatternLength = 1 << 10   // bytes of a pattern with wildcards
 	MaxWildcards         = 32        // runs of * in one pattern
 )
@@ -81,7 +81,7 @@ func parsePattern(text, star string) (Pattern, error) {
 	return p, nil
 }
 
-// quoteShort quotes a text, of which a long one only the beginning.
+// quoteShort quotes at most the first 200 bytes of a text.
 func quoteShort(text string) string {
 	if len(text) > 200 {
 		return strconv.Quote(text[:200]) + "…"
@@ -89,24 +89,24 @@ func quoteShort(text string) string {
 	return strconv.Quote(text)
 }
 
-// quoteMeta escapes a character so that RE2 and PostgreSQL's regular
-// expressions both take it literally.
+// quoteMeta escapes a character so that the regular expressions of both RE2 and
+// PostgreSQL match it literally.
 func quoteMeta(c rune) string { return regexp.QuoteMeta(string(c)) }
 
-// String is the pattern as it was written.
+// String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
-// Prefix is the literal beginning of all that matches.
+// Prefix returns the literal beginning of all texts that match.
 func (p Pattern) Prefix() string { return p.prefix }
 
-// Exact says that only Prefix itself matches.
+// Exact reports whether the pattern matches only its Prefix.
 func (p Pattern) Exact() bool { return p.exact }
 
-// Regexp is the pattern as a regular expression of the common subset of RE2
-// and PostgreSQL, anchored at both ends.
+// Regexp returns the pattern as a regular expression that RE2 and PostgreSQL
+// both accept, anchored at both ends.
 func (p Pattern) Regexp() string { return p.regex }
 
-// Match says whether the whole of s matches.
+// Match reports whether the pattern matches the whole of s.
 func (p Pattern) Match(s string) bool {
 	if p.exact {
 		return s == p.prefix

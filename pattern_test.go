@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-func TestPattern(t *testing.T) {
+func TestPatternMatchesWholeTexts(t *testing.T) {
 	tests := map[string]struct {
 		why     string
 		pattern string
@@ -62,7 +62,7 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-func TestPatternEndsWithBackslash(t *testing.T) {
+func TestPatternThatEndsWithABackslashIsRefused(t *testing.T) {
 	for _, text := range []string{`\`, `a\`, `*\`, `a\\\`} {
 		if _, err := tko.ParsePattern(text); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), text[:1]) {
 			t.Errorf("%q: %v, want an ErrInvalid", text, err)
@@ -70,8 +70,8 @@ func TestPatternEndsWithBackslash(t *testing.T) {
 	}
 }
 
-// What stores do with prefix and regular expression is what Match does.
-func TestPatternParts(t *testing.T) {
+// Stores use prefix and regular expression: both must agree with Match.
+func TestPrefixAndRegexpAgreeWithMatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[ab/:.*\\]{0,8}`).Draw(t, "pattern")
 		s := rapid.StringMatching(`[ab/:.*\\]{0,8}`).Draw(t, "string")
@@ -80,7 +80,7 @@ func TestPatternParts(t *testing.T) {
 			return
 		}
 		if got := regexp.MustCompile(p.Regexp()).MatchString(s); got != p.Match(s) {
-			t.Errorf("%q and %q: the regular expression says %t", text, s, got)
+			t.Errorf("pattern %q, text %q: the regular expression matches: %t", text, s, got)
 		}
 		if p.Match(s) && !strings.HasPrefix(s, p.Prefix()) {
 			t.Errorf("%q matches %q, which lacks the prefix %q", text, s, p.Prefix())

@@ -2,6 +2,7 @@ package tko
 
 import (
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,17 +24,20 @@ const (
 	ExecutorAnsible = "ansible"
 )
 
-// PropertyPersistent is the property that, if it is "true", says that a command plugin serves many
-// requests with one process.
+// PropertyPersistent is the property with which a command plugin, if the value
+// is "true", serves many requests with one process.
 const PropertyPersistent = "_persistent"
 
-// PropertyMemory is the property that says how much memory a command plugin may use: see [Plugin.Memory].
+// PropertyMemory is the property with the memory limit of a command plugin: see
+// [Plugin.Memory].
 const PropertyMemory = "_memory"
 
-// MinMemory is the least that a plugin can be given: with less, hardly a program starts.
+// MinMemory is the smallest memory limit of a plugin, in bytes. With less,
+// hardly any program starts.
 const MinMemory = 16 << 20
 
-// PropertyPod is the property that names the pod that a command plugin runs in.
+// PropertyPod is the property with the name of the pod that a command plugin
+// runs in.
 const PropertyPod = "_kubernetes.pod"
 
 // A Plugin is a program that validates, prepares or schedules the resources
@@ -48,14 +52,15 @@ type Plugin struct {
 	Stamp      Stamp // read only
 }
 
-// ID is the type and the name, written as one.
+// ID returns the ID of the plugin: "type|name".
 func (p Plugin) ID() string { return PluginID(p.Type, p.Name) }
 
-// Triggered says whether the plugin is for resources of a kind.
+// Triggered reports whether the plugin handles resources of a kind.
 func (p Plugin) Triggered(gvk krm.GVK) bool { return slices.Contains(p.Triggers, gvk) }
 
-// Memory is how many bytes a command plugin may use, with all that it starts, if its property says
-// that, in bytes or with Ki, Mi or Gi; 0 if it doesn't. The error is an ErrInvalid.
+// Memory returns the memory limit of a command plugin and its child processes,
+// in bytes: the value of [PropertyMemory], which is in bytes or ends with Ki,
+// Mi or Gi; 0 if there is none. The error is an ErrInvalid.
 func (p Plugin) Memory() (bytes int64, err error) {
 	text, ok := p.Properties[PropertyMemory]
 	if !ok {
@@ -74,9 +79,9 @@ func (p Plugin) Memory() (bytes int64, err error) {
 	return bytes * unit, nil
 }
 
-// Check says what is wrong with a plugin that shall be registered: its type,
-// name and triggers, and what its executor can't do. An empty executor is
-// ExecutorCommand. See the table in docs of plugins.
+// Check checks a plugin that is to be registered: its type, name, triggers, and
+// the requirements of its executor. An empty executor is ExecutorCommand.
+// docs/plugins.md has the table. The error is an ErrInvalid.
 func (p Plugin) Check() error {
 	if err := CheckID("plugin name", p.Name); err != nil {
 		return err
@@ -103,7 +108,7 @@ func (p Plugin) checkExecutor() error {
 		}
 		for _, argument := range p.Arguments {
 			if strings.ContainsRune(argument, 0) {
-				return Errorf(ErrInvalid, "plugin %q has the argument %.80q: no program can be given a NUL", p.ID(), argument)
+				return Errorf(ErrInvalid, "plugin %q has the argument %.80q: a program can't receive a NUL", p.ID(), argument)
 			}
 		}
 		if value, ok := p.Properties[PropertyPersistent]; ok && value != "true" && value != "false" {
@@ -140,6 +145,101 @@ func (p Plugin) checkExecutor() error {
 		}
 	default:
 		return Errorf(ErrInvalid, "plugin %q has the executor %q: use command, kpt or ansible", p.ID(), p.Executor)
+	}
+	return nil
+}
+
+// The runtimes of KRM functions.
+const (
+	FunctionImage   = "image"   // a container
+	FunctionExec    = "exec"    // a program
+	FunctionWasm    = "wasm"    // a WebAssembly module
+	FunctionBuiltin = "builtin" // a part of TKO
+)
+
+// BuiltinFunctions are the names of the functions that are part of TKO, sorted.
+var BuiltinFunctions = []string{"apply-replacements", "apply-setters", "set-annotations", "set-labels", "set-namespace", "starlark"}
+
+// A Function is the parsed argument of a plugin of [ExecutorKpt]: the KRM
+// function and its runtime.
+type Function struct {
+	Runtime string
+	Name    string // image, path, oci:// reference, or one of BuiltinFunctions
+}
+
+// imageReference doesn't match text that the container engine would read as an
+// option.
+var imageReference = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$`)
+
+var imageDigest = regexp.MustCompile(`^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
+
+// isReference reports whether a text is the reference of an image or artifact,
+// by tag or digest.
+func isReference(text string) bool {
+	_, digest, ok := strings.Cut(text, "@")
+	return imageReference.MatchString(text) && (!ok || imageDigest.MatchString(digest))
+}
+
+// ParseFunction parses the argument that names a KRM function: exec:PATH,
+// wasm:PATH, wasm:oci://REFERENCE (or oci://REFERENCE), builtin:NAME, or else
+// the reference of an image. The error is an ErrInvalid.
+func ParseFunction(argument string) (Function, error) {
+	if strings.ContainsRune(argument, 0) {
+		return Function{}, Errorf(ErrInvalid, "the function %.80q has a NUL: a program can't receive one", argument)
+	}
+	if strings.HasPrefix(argument, "oci://") {
+		argument = FunctionWasm + ":" + argument
+	}
+	runtime, name, _ := strings.Cut(argument, ":")
+	switch runtime {
+	case FunctionExec, FunctionWasm:
+		if name == "" {
+			return Function{}, Errorf(ErrInvalid, "the function %q names no file: write %s:PATH", argument, runtime)
+		}
+		if reference, ok := strings.CutPrefix(name, "oci://"); ok && (runtime == FunctionExec || !isReference(reference)) {
+			return Function{}, Errorf(ErrInvalid, "the function %.200q is no OCI artifact: write wasm:oci://REGISTRY/REPOSITORY:TAG, or @sha256: and its 64 digits", argument)
+		}
+		return Function{Runtime: runtime, Name: name}, nil
+	case FunctionBuiltin:
+		if !slices.Contains(BuiltinFunctions, name) {
+			return Function{}, Errorf(ErrInvalid, "the function %.200q is not built in: use one of %s", argument, strings.Join(BuiltinFunctions, ", "))
+		}
+		return Function{Runtime: runtime, Name: name}, nil
+	}
+	if !isReference(argument) {
+		return Function{}, Errorf(ErrInvalid, "the function %.200q is no image: write REGISTRY/REPOSITORY:TAG (or @sha256: and its 64 digits), exec:PATH, wasm:PATH or builtin:NAME", argument)
+	}
+	return Function{Runtime: FunctionImage, Name: argument}, nil
+}
+
+// The properties of plugins of ExecutorKpt that configure the executor.
+const (
+	// FunctionPull is the time when an image or artifact is fetched: missing (if
+	// the server doesn't have it; the default), always (before each run) or never.
+	FunctionPull = "_kpt.pull"
+	// FunctionConfig is a dotted path to a map in the triggering resource. The
+	// map is the function's whole config, in place of a ConfigMap of inputs.
+	FunctionConfig = "_kpt.config"
+	// FunctionConfigSelf is the value of FunctionConfig for the triggering
+	// resource itself.
+	FunctionConfigSelf = "."
+)
+
+func (p Plugin) checkFunction() error {
+	if _, err := ParseFunction(p.Arguments[0]); err != nil {
+		return Errorf(ErrInvalid, "plugin %q: %w", p.ID(), err)
+	}
+	for key, value := range p.Properties {
+		switch {
+		case key == FunctionPull:
+			if !slices.Contains([]string{"missing", "always", "never"}, value) {
+				return Errorf(ErrInvalid, "plugin %q: the property %q is %q: use missing, always or never", p.ID(), key, value)
+			}
+		case strings.HasPrefix(key, "_kpt.") && key != FunctionConfig:
+			return Errorf(ErrInvalid, "plugin %q: the property %q is unknown: the kpt executor has %s and %s", p.ID(), key, FunctionPull, FunctionConfig)
+		case value == "" && (key == FunctionConfig || !strings.HasPrefix(key, "_")):
+			return Errorf(ErrInvalid, "plugin %q: the property %q is empty: the kpt executor needs a dotted path into the triggering resource", p.ID(), key)
+		}
 	}
 	return nil
 }

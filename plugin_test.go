@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestPluginCheck(t *testing.T) {
+func TestPluginsThatTheirExecutorCannotRunAreRefused(t *testing.T) {
 	awx := map[string]string{"_awx.host": "h", "_awx.username": "u", "_awx.password": "p", "_awx.inventory": "i"}
 	gvk := krm.GVK{Group: "g", Version: "v1", Kind: "K"}
 	kpt := func(argument, property string) tko.Plugin {
@@ -41,7 +41,7 @@ func TestPluginCheck(t *testing.T) {
 		"memory of text":       {why: "how much is it?", plugin: tko.Plugin{Type: "prepare", Name: "a", Arguments: []string{"true"}, Properties: map[string]string{"_memory": "much"}}, want: `_memory="much"`},
 		"too little memory":    {why: "nothing would start", plugin: tko.Plugin{Type: "prepare", Name: "a", Arguments: []string{"true"}, Properties: map[string]string{"_memory": "16"}}, want: "16Mi"},
 		"too much memory":      {why: "it would be none at all", plugin: tko.Plugin{Type: "prepare", Name: "a", Arguments: []string{"true"}, Properties: map[string]string{"_memory": "17179869184Gi"}}, want: "_memory"},
-		"persistent pod":       {why: "its process can't be kept there", plugin: tko.Plugin{Type: "prepare", Name: "a", Arguments: []string{"true"}, Properties: map[string]string{"_persistent": "true", "_kubernetes.pod": "p"}}, want: "in a pod it serves one request"},
+		"persistent pod":       {why: "a pod serves one request", plugin: tko.Plugin{Type: "prepare", Name: "a", Arguments: []string{"true"}, Properties: map[string]string{"_persistent": "true", "_kubernetes.pod": "p"}}, want: "in a pod it serves one request"},
 		"kpt exec":             {why: "a program", plugin: kpt("exec:/usr/bin/a b", "")},
 		"kpt wasm":             {why: "a module", plugin: kpt("wasm:/lib/fn.wasm", "_kpt.pull=always")},
 		"kpt oci":              {why: "a module of a registry", plugin: kpt("oci://registry.example:5000/fn@sha256:"+strings.Repeat("a", 64), "")},
@@ -52,12 +52,12 @@ func TestPluginCheck(t *testing.T) {
 		"kpt oci, half one":    {why: "nor does it here", plugin: kpt("oci://a/b@sha256:0123", ""), want: "its 64 digits"},
 		"kpt option":           {why: "it is no option of the engine", plugin: kpt("--privileged", ""), want: "is no image"},
 		"kpt blank":            {why: "nor two arguments", plugin: kpt("image -v /:/host", ""), want: "is no image"},
-		"kpt NUL":              {why: "no program can be given one", plugin: kpt("exec:a\x00b", ""), want: "NUL"},
+		"kpt NUL":              {why: "a program cannot receive a NUL", plugin: kpt("exec:a\x00b", ""), want: "NUL"},
 		"kpt exec nothing":     {why: "which program?", plugin: kpt("exec:", ""), want: "exec:PATH"},
 		"kpt wasm nothing":     {why: "which module?", plugin: kpt("wasm:", ""), want: "wasm:PATH"},
 		"kpt oci nothing":      {why: "which artifact?", plugin: kpt("oci://", ""), want: "no OCI artifact"},
 		"kpt exec oci":         {why: "a program of a registry can't be run", plugin: kpt("exec:oci://a/b", ""), want: "no OCI artifact"},
-		"kpt no builtin":       {why: "it says which there are", plugin: kpt("builtin:rm", ""), want: "set-namespace"},
+		"kpt no builtin":       {why: "the error lists the functions", plugin: kpt("builtin:rm", ""), want: "set-namespace"},
 		"kpt empty property":   {why: "a path into what?", plugin: kpt("image", "namespace="), want: `property "namespace" is empty`},
 		"kpt empty config":     {why: "a path into what?", plugin: kpt("image", "_kpt.config="), want: `property "_kpt.config" is empty`},
 		"kpt pull":             {why: "a typo would pull nothing", plugin: kpt("image", "_kpt.pull=sometimes"), want: "missing, always or never"},
@@ -83,7 +83,7 @@ func TestPluginCheck(t *testing.T) {
 	}
 }
 
-func TestCheckID(t *testing.T) {
+func TestIDsAreCheckedForLengthAndAlphabet(t *testing.T) {
 	for _, good := range []string{"a", "demo/hello-world:v1.0.0", "0_9.Z", strings.Repeat("a", tko.MaxIDLength)} {
 		if err := tko.CheckID("site ID", good); err != nil {
 			t.Errorf("%q: %v", good, err)
@@ -96,7 +96,7 @@ func TestCheckID(t *testing.T) {
 	}
 }
 
-func TestErrorf(t *testing.T) {
+func TestErrorsHaveTheGivenKind(t *testing.T) {
 	cause := errors.New("disk full")
 	err := tko.Errorf(tko.ErrBusy, "store %q: %w", "x", cause)
 	if err.Error() != `store "x": disk full` || !errors.Is(err, tko.ErrBusy) || !errors.Is(err, cause) || errors.Is(err, tko.ErrInvalid) {

@@ -2,8 +2,8 @@ package tko
 
 import "github.com/tko-orchestrator/tko/krm"
 
-// Selects: every field that is set must match, and every pattern of a list
-// too. See [ParsePattern] for what patterns are.
+// In a select, every field that is set must match, and every pattern of a list
+// must match. [ParsePattern] defines the patterns.
 
 // TemplateSelect selects templates.
 type TemplateSelect struct {
@@ -20,7 +20,7 @@ type SiteSelect struct {
 
 // DeploymentSelect selects deployments.
 type DeploymentSelect struct {
-	Parent           DeploymentID // exactly; "" is no filter
+	Parent           DeploymentID // the ID itself, no pattern; "": not filtered
 	Metadata         map[string]string
 	Templates        []string
 	TemplateMetadata map[string]string
@@ -31,8 +31,8 @@ type DeploymentSelect struct {
 	Outdated         *bool // made from an earlier revision of its template than the current one
 }
 
-// PluginSelect selects plugins. A filter that is present and empty is none:
-// existing clients always send the type and the executor.
+// PluginSelect selects plugins. A filter that is present and empty doesn't
+// filter: existing clients always send the type and the executor.
 type PluginSelect struct {
 	Type     *string
 	Names    []string
@@ -61,10 +61,10 @@ type Window struct {
 	After  string // start after this ID ("type|name" for plugins)
 }
 
-// ListOptions say what a list answers beside what it must.
+// ListOptions select the optional parts of the rows of a list.
 type ListOptions struct {
 	Window      Window
-	Packages    bool // with the packages
-	Deployments bool // with the IDs of the deployments of templates and sites
-	Counts      bool // with their numbers, which is cheaper
+	Packages    bool // packages
+	Deployments bool // IDs of the deployments of templates and sites
+	Counts      bool // numbers of the deployments of templates and sites; cheaper than the IDs
 }

@@ -6,34 +6,35 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Validation asks whether a package is valid. Partial validation wants what
-// is there to be valid and lets things be missing; complete validation wants
-// what is required, too.
+// A Validation is a request to validate a package. Partial validation checks
+// the fields that are there; complete validation also requires that no required
+// field is missing.
 type Validation struct {
 	Package  krm.Package
 	Complete bool
-	CRDs     []CRD // known beyond the package's own
-	// Accepted are packages that were stored before, and that this one follows:
-	// what CRDs (not the package's own) find wrong with the same resources of
-	// those is no fault of this package.
+	CRDs     []CRD // in addition to the package's own
+	// Accepted are packages that were stored earlier and that this one replaces
+	// or derives from. Findings of CRDs other than the package's own are
+	// dropped if the same resource of an accepted package has them, too.
 	Accepted []AcceptedPackage
 	Plugins  []Plugin // of type validate
-	Key      string   // callers' cache key, "" = no cache
+	Key      string   // the caller's cache key; "": don't cache
 }
 
-// An AcceptedPackage is one that was found valid, partially or completely.
+// An AcceptedPackage is a package that was found valid, partially or
+// completely.
 type AcceptedPackage struct {
 	Package  krm.Package
 	Complete bool
 }
 
-// A CRD is what validation needs of a custom resource definition that
-// templates bring. It must not be changed.
+// A CRD is the part of a template's custom resource definition that validation
+// needs. It must not be changed.
 type CRD struct {
 	Group, Kind string
 	Digest      [sha256.Size]byte // of Content: CRDs that validate alike have the same
-	Content     []byte            // a package of the CRD alone, in CBOR, reduced to what validates
-	Templates   []TemplateID      // that bring it, ordered
+	Content     []byte            // a package of the CRD alone, in CBOR, reduced to the fields that validate
+	Templates   []TemplateID      // that have it in their packages, ordered
 
 	name string
 }
@@ -43,8 +44,9 @@ func IsCRD(gvk krm.GVK) bool {
 	return gvk.Group == "apiextensions.k8s.io" && gvk.Kind == "CustomResourceDefinition"
 }
 
-// NewCRD reduces a custom resource definition to what validation needs: its
-// group, kind and served versions with their schemas, without descriptions.
+// NewCRD reduces a custom resource definition to the fields that validation
+// needs: group, kind, and served versions with their schemas, without
+// descriptions.
 func NewCRD(r krm.Resource) (CRD, error) {
 	spec, _ := r["spec"].(map[string]any)
 	reduced := map[string]any{}
@@ -58,11 +60,11 @@ func NewCRD(r krm.Resource) (CRD, error) {
 		reduced["names"] = map[string]any{"kind": kind}
 	}
 	if versions, ok := spec["versions"].([]any); ok {
-		kept := make([]any, len(versions))
+		reducedVersions := make([]any, len(versions))
 		for i, v := range versions {
-			kept[i] = reduceVersion(v)
+			reducedVersions[i] = reduceVersion(v)
 		}
-		reduced["versions"] = kept
+		reduced["versions"] = reducedVersions
 	}
 	resource := krm.Resource{"apiVersion": r["apiVersion"], "kind": r["kind"], "spec": reduced}
 	digest, content, err := krm.DigestOf(krm.Package{resource})
@@ -89,7 +91,7 @@ func reduceVersion(v any) any {
 	return out
 }
 
-// reduceSchema drops what explains and validates nothing.
+// reduceSchema drops documentation, which validates nothing.
 func reduceSchema(v any) any {
 	schema, ok := v.(map[string]any)
 	if !ok {
@@ -130,10 +132,10 @@ func reduceEach(v any) any {
 	return v
 }
 
-// Name is the CRD's name.
+// Name returns the name of the CRD.
 func (c CRD) Name() string { return c.name }
 
-// Resource decodes the CRD. It has no metadata.
+// Resource decodes the CRD. The resource has no metadata.
 func (c CRD) Resource() (krm.Resource, error) {
 	pkg, err := krm.Decode(krm.CBOR, c.Content, krm.Limits{Depth: 20_000})
 	if err != nil || len(pkg) != 1 {

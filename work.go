@@ -1,50 +1,69 @@
 package tko
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // The queues of work.
 const (
 	QueuePrepare  = "prepare"  // keys are deployment IDs
 	QueueSchedule = "schedule" // keys are site IDs
-	QueueGitOps   = "gitops"   // keys are names of sources
-	// QueueEvents has one key: a claim of it is the right to post Kubernetes Events.
+	QueueGitOps   = "gitops"   // keys are names of GitOps sources
+	// QueueEvents has one key: the holder of its claim posts Kubernetes Events.
 	QueueEvents = "events"
 )
 
-// ClaimWork asks for work.
+// ClaimWork is a request to claim work.
 type ClaimWork struct {
 	Queue  string
-	Worker string        // who asks, for people who read along
-	Max    int           // items
-	Lease  time.Duration // the claim is good for
-	Wait   time.Duration // at most, for the first item
+	Worker string        // name of the claiming worker, for display
+	Max    int           // maximum number of items
+	Lease  time.Duration // duration of the claim
+	Wait   time.Duration // maximum time to wait for the first item
 }
 
-// A WorkItem is something to look at. Items are level-triggered: one says that
-// its key needs a look, not what happened.
+// A WorkItem is a key to reconcile. Items are level-triggered: an item reports
+// that its key needs a reconciliation, not what changed.
 type WorkItem struct {
 	Queue     string
 	Key       string
 	Claim     string // proves the claim
-	Attempt   int    // failures so far
+	Attempt   int    // number of failures so far
 	LastError string
 }
 
-// A WorkOutcome is how a look at an item ended.
+// A WorkOutcome is the result of reconciling an item.
 type WorkOutcome string
 
-// How a look at an item ends.
+// The results of reconciling an item.
 const (
 	WorkDone     WorkOutcome = "done"
-	WorkFailed   WorkOutcome = "failed"   // comes back with back-off
-	WorkLater    WorkOutcome = "later"    // comes back after Retry; is no failure
-	WorkReleased WorkOutcome = "released" // never begun: comes back at once
+	WorkFailed   WorkOutcome = "failed"   // due again after the back-off
+	WorkLater    WorkOutcome = "later"    // due again after Retry; not a failure
+	WorkReleased WorkOutcome = "released" // not started: due again at once
 )
 
-// FinishedWork ends a claim.
+// FinishedWork ends the claim of an item.
 type FinishedWork struct {
 	Item    WorkItem
 	Outcome WorkOutcome
 	Error   string        // of WorkFailed
-	Retry   time.Duration // of WorkLater; of WorkFailed in place of the back-off, if not 0
+	Retry   time.Duration // delay of WorkLater; of WorkFailed in place of the back-off, if not 0
+}
+
+type claimKey struct{}
+
+// WithClaim returns a context whose changes depend on a claim of work: once the
+// claim has expired, or another worker holds it, they are refused with an
+// ErrConflict.
+func WithClaim(ctx context.Context, item WorkItem) context.Context {
+	return context.WithValue(ctx, claimKey{}, item)
+}
+
+// ClaimOf returns the claim that changes made with the context depend on. ok is
+// false if there is none.
+func ClaimOf(ctx context.Context) (item WorkItem, ok bool) {
+	item, ok = ctx.Value(claimKey{}).(WorkItem)
+	return item, ok
 }

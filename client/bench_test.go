@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Rows per second of a list, without what the store takes.
+// BenchmarkRows measures the rows per second of a list, without the store.
 func BenchmarkRows(b *testing.B) {
 	now := time.Now()
 	c := dial(b, serve(b, &fake{sites: func(context.Context) iter.Seq2[tko.Site, error] {

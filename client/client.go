@@ -22,11 +22,11 @@ import (
 )
 
 // ErrUnavailable is the kind of errors of a server that can't be reached, is
-// about to stop or can't reach its database: the same call may work later, or
-// may have worked.
+// stopping, or can't reach its database. The call may have taken effect; the
+// same call may succeed later.
 var ErrUnavailable = tko.ErrUnavailable
 
-// DefaultAddress is where a server listens unless told otherwise.
+// DefaultAddress is the default address of a server.
 const DefaultAddress = "localhost:50050"
 
 // Options are the settings of a client. The zero value works.
@@ -35,40 +35,41 @@ type Options struct {
 	Address string
 	// Network is "tcp" (IPv6 and IPv4, the default), "tcp6" or "tcp4". [Dial] only.
 	Network string
-	// Credentials secure the connection. Without, it is plain text, which is
-	// for loopback and trusted networks. [Dial] only.
+	// Credentials secure the connection. Without them it is plain text, which
+	// is for loopback and trusted networks only. [Dial] only.
 	Credentials credentials.TransportCredentials
-	// Dialer makes connections in place of the network, with the address as it
-	// is. [Dial] only.
+	// Dialer makes connections in place of the network. It gets the address
+	// unchanged. [Dial] only.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
-	// Author says who makes the changes, and why, unless the context of a call
-	// has an author of its own ([tko.WithAuthor]).
+	// Author is the author of changes, and the reason for them, unless the
+	// context of a call has an author ([tko.WithAuthor]).
 	Author tko.Author
-	// PackageFormat is that of packages on the wire; krm.CBOR if empty.
+	// PackageFormat is the format of packages on the wire; krm.CBOR if empty.
 	PackageFormat krm.Format
-	// Timeout bounds each call that is no stream and whose context has no
-	// deadline; none if 0. The time that ClaimWork waits comes on top.
+	// Timeout limits each call that is not a stream and whose context has no
+	// deadline; no limit if 0. The waiting time of ClaimWork is added to it.
 	Timeout time.Duration
-	// WaitForReady makes calls wait for a server that can't be reached, and
-	// calls that may safely be made twice (reads, registrations, work,
-	// conditions, CreateChildren, ProvisionSite) be made again when it goes
-	// away, until their context is done. It is for programs that outlive the
-	// server. Without it they fail at once, with ErrUnavailable.
+	// WaitForReady makes calls wait for a server that can't be reached, until
+	// their context is done. Calls that are safe to repeat (reads,
+	// registrations, work, conditions, CreateChildren, ProvisionSite) are
+	// repeated if the server becomes unavailable. It is for programs that
+	// outlive the server. Without it, calls fail at once with ErrUnavailable.
 	WaitForReady bool
 }
 
-// A Client calls a server. All of its methods may be called at the same time.
+// A Client calls a server. Its methods may be called concurrently.
 type Client struct {
 	data    tkopb.DataClient
 	options Options
 	calls   []grpc.CallOption
-	codecs  bool // the connection is gRPC's own, which takes codecs
+	codecs  bool // the connection is gRPC's own type, which accepts codecs
 	close   func() error
 }
 
-// Dial makes a client with a connection of its own, which is made when first
-// needed, and again whenever it was lost. The caller closes the client.
+// Dial makes a client with a connection of its own. The connection is made when
+// it is first needed, and again after it was lost. The caller closes the
+// client.
 func Dial(o Options) (*Client, error) {
 	if o.Address == "" {
 		o.Address = DefaultAddress
@@ -92,7 +93,7 @@ func Dial(o Options) (*Client, error) {
 	if secure == nil {
 		secure = insecure.NewCredentials()
 	}
-	// The dialer resolves: it tries all addresses of a host, IPv6 first.
+	// The dialer resolves the name: it tries all addresses of a host, IPv6 first.
 	conn, err := grpc.NewClient("passthrough:///"+o.Address,
 		grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(secure),
@@ -111,7 +112,7 @@ func Dial(o Options) (*Client, error) {
 	return c, nil
 }
 
-// New makes a client on a connection that the caller keeps.
+// New makes a client on a connection, which the caller closes.
 func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 	format, err := wire.Format(string(o.PackageFormat), krm.CBOR)
 	if err != nil {
@@ -125,24 +126,24 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 		codecs:  codecs,
 		calls: []grpc.CallOption{
 			grpc.WaitForReady(o.WaitForReady),
-			grpc.MaxCallRecvMsgSize(math.MaxInt32), // the server bounds what it keeps
-			grpc.MaxCallSendMsgSize(math.MaxInt32), // and what it takes
+			grpc.MaxCallRecvMsgSize(math.MaxInt32), // the server limits what it stores
+			grpc.MaxCallSendMsgSize(math.MaxInt32), // and what it accepts
 		},
 		close: func() error { return nil },
 	}, nil
 }
 
-// Close ends the client's connection, if it was made by [Dial], and with it
-// all calls.
+// Close closes a connection that [Dial] made, and ends its calls.
 func (c *Client) Close() error { return c.close() }
 
-// errorSize is how long errors may be that we take: gRPC for Go takes 16 MiB.
+// errorSize is the accepted size of errors, in bytes. gRPC for Go accepts 16
+// MiB.
 var errorSize = strconv.Itoa(1 << 20)
 
-// rowSize is how large rows of lists may be that we take: any.
+// rowSize is the accepted size of rows of lists: no limit.
 var rowSize = strconv.Itoa(math.MaxInt32)
 
-// outgoing puts what the server wants to know into the context of a call.
+// outgoing adds the metadata of a call to its context.
 func (c *Client) outgoing(ctx context.Context) context.Context {
 	author := tko.AuthorOf(ctx)
 	if author == (tko.Author{}) {
@@ -158,13 +159,13 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 
-// failed makes an error of what a call ended with.
+// failed makes a user's error of the error of a call.
 func (c *Client) failed(err error) error {
 	err = wire.Error(err)
 	if err == nil {
 		return nil
 	}
-	// What gRPC says of a connection is for its developers.
+	// gRPC's text about a connection is for gRPC's developers.
 	text := err.Error()
 	_, cause, dialing := strings.Cut(text, "Error while dialing: ")
 	if !dialing && (!isUnavailable(err) || wire.Message(err)) {

@@ -23,12 +23,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// patience is how long a test waits for what should happen at once.
-const patience = 30 * time.Second
-
-// serve serves a backend in memory, and answers how to dial it.
+// serve serves a backend in memory, and returns options to dial it.
 func serve(t testing.TB, backend grpcapi.Backend) client.Options {
 	t.Helper()
 	server := grpcapi.NewServer(backend, grpcapi.Options{})
@@ -54,7 +52,7 @@ func dial(t testing.TB, o client.Options) *client.Client {
 	return c
 }
 
-// catalogOf is the real thing, in memory.
+// catalogOf returns a catalog on a database in memory.
 func catalogOf(t testing.TB) *catalog.Service {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
@@ -85,8 +83,8 @@ func configMap(name string) krm.Resource {
 	return krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}}
 }
 
-// The client says what the catalog says: the same values, the same errors.
-func TestSameAsCatalog(t *testing.T) {
+// The client returns the same values and errors as the catalog.
+func TestClientReturnsWhatTheCatalogReturns(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	near := catalogOf(t)
@@ -172,7 +170,7 @@ func TestSameAsCatalog(t *testing.T) {
 			}
 			_, nearErr := near.Site(ctx, "nowhere", 0)
 			if _, err := far.Site(ctx, "nowhere", 0); !errors.Is(err, tko.ErrNotFound) || err.Error() != nearErr.Error() {
-				t.Errorf("unknown site: %v, catalog says %v", err, nearErr)
+				t.Errorf("unknown site: the client returns %v, the catalog %v", err, nearErr)
 			}
 			ids, created, err := far.CreateChildren(ctx, tko.NewChildren{Parent: id, Children: []tko.NewChild{{Origin: "x", Template: templateID}, {Origin: "y", Template: templateID}}})
 			if err != nil || created != 2 || len(ids) != 2 {
@@ -196,9 +194,9 @@ func TestSameAsCatalog(t *testing.T) {
 	}
 }
 
-// What a context confirms, and that a registration keeps the package, gets to
-// the catalog with every call that it is for.
-func TestConfirmationsAndKeepingPackages(t *testing.T) {
+// The count that a context confirms, and the requirement of a package, reach the
+// catalog with each call that they apply to.
+func TestConfirmationsAndRequiredPackagesReachTheCatalog(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := dial(t, serve(t, catalogOf(t)))
@@ -255,9 +253,9 @@ func TestConfirmationsAndKeepingPackages(t *testing.T) {
 	}
 }
 
-func TestWorkAndWatch(t *testing.T) {
+func TestWorkIsClaimedAndChangesAreStreamed(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Limit)
 	defer cancel()
 	c := dial(t, serve(t, catalogOf(t)))
 	about, err := c.About(ctx)
@@ -278,7 +276,7 @@ func TestWorkAndWatch(t *testing.T) {
 		}
 		break
 	}
-	items, err := c.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueuePrepare, Worker: "me", Max: 10, Lease: time.Minute, Wait: patience})
+	items, err := c.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueuePrepare, Worker: "me", Max: 10, Lease: time.Minute, Wait: eventually.Limit})
 	if err != nil || len(items) != 1 || items[0].Key != string(id) {
 		t.Fatalf("claimed %v, %v", items, err)
 	}
@@ -295,7 +293,7 @@ func TestWorkAndWatch(t *testing.T) {
 		t.Error(err)
 	}
 	if items, err = c.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueueSchedule, Max: 10, Lease: time.Minute}); err != nil || len(items) != 2 {
-		t.Errorf("claimed %v, %v after looks at two sites were called for", items, err)
+		t.Errorf("claimed %v, %v after two sites were enqueued", items, err)
 	}
 	if n, err := c.ApproveDeployments(ctx, tko.DeploymentSelect{}, true); err != nil || n != 0 {
 		t.Errorf("approved %d, %v: nothing is prepared", n, err)
@@ -305,7 +303,7 @@ func TestWorkAndWatch(t *testing.T) {
 	}
 }
 
-// fake is a backend of which a test needs a few methods.
+// fake is a backend with the few methods that a test needs.
 type fake struct {
 	grpcapi.Backend
 
@@ -319,8 +317,8 @@ func (f *fake) Sites(ctx context.Context, _ tko.SiteSelect, _ tko.ListOptions) i
 	return f.sites(ctx)
 }
 
-// Leaving the loop ends the call on the server.
-func TestLeavingALoop(t *testing.T) {
+// Breaking out of the loop ends the call on the server.
+func TestBreakingOutOfAListEndsTheCall(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	c := dial(t, serve(t, &fake{sites: func(ctx context.Context) iter.Seq2[tko.Site, error] {
@@ -339,12 +337,12 @@ func TestLeavingALoop(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(patience):
-		t.Error("the call goes on")
+	case <-time.After(eventually.Limit):
+		t.Error("the call has not ended")
 	}
 }
 
-func TestListError(t *testing.T) {
+func TestErrorOfAListComesLast(t *testing.T) {
 	t.Parallel()
 	c := dial(t, serve(t, &fake{sites: func(context.Context) iter.Seq2[tko.Site, error] {
 		return func(yield func(tko.Site, error) bool) {
@@ -365,7 +363,7 @@ func TestListError(t *testing.T) {
 	}
 }
 
-func TestContextErrors(t *testing.T) {
+func TestContextErrorsKeepTheirKind(t *testing.T) {
 	t.Parallel()
 	c := dial(t, serve(t, &fake{site: func(ctx context.Context) (tko.Site, error) {
 		<-ctx.Done()
@@ -383,7 +381,7 @@ func TestContextErrors(t *testing.T) {
 	}
 }
 
-// nowhere is an address where nobody listens.
+// nowhere returns an address without a listener.
 func nowhere(t *testing.T) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
@@ -394,7 +392,7 @@ func nowhere(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestUnreachableServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	address := nowhere(t)
 	c := dial(t, client.Options{Address: address})
@@ -408,7 +406,7 @@ func TestNobodyThere(t *testing.T) {
 		}
 	}
 	if err == nil {
-		t.Error("a list of nobody has no error")
+		t.Error("a list of an unreachable server has no error")
 	}
 
 	patient := dial(t, client.Options{Address: address, WaitForReady: true, Timeout: 50 * time.Millisecond})
@@ -417,9 +415,9 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// A client that waits gets through to a server that comes back, and makes
-// again what may be made twice.
-func TestWaitForReady(t *testing.T) {
+// A client that waits for a server reaches it after a restart, and repeats calls
+// that are safe to repeat.
+func TestWaitingClientSurvivesARestartOfTheServer(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
 	backend := &fake{site: func(context.Context) (tko.Site, error) {
@@ -431,7 +429,7 @@ func TestWaitForReady(t *testing.T) {
 	address := nowhere(t)
 	c := dial(t, client.Options{Address: address, WaitForReady: true})
 	result := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Limit)
 	defer cancel()
 	go func() {
 		_, err := c.Site(ctx, "s", 0)
@@ -457,7 +455,7 @@ func TestWaitForReady(t *testing.T) {
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]client.Options{
 		"network": {Network: "udp"},

@@ -13,7 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// About answers what the server says of itself.
+// About describes the server.
 func (c *Client) About(ctx context.Context) (tko.About, error) {
 	m, err := callAgain(ctx, c, c.data.About, &emptypb.Empty{})
 	if err != nil {
@@ -22,23 +22,24 @@ func (c *Client) About(ctx context.Context) (tko.About, error) {
 	return wire.About(m), nil
 }
 
-// RegisterTemplate writes or rewrites a template, and answers its new revision.
+// RegisterTemplate creates or replaces a template, and returns its new
+// revision.
 func (c *Client) RegisterTemplate(ctx context.Context, t tko.Template) (revision int64, err error) {
-	t.Stamp, t.Deployments = tko.Stamp{}, nil // the server's
+	t.Stamp, t.Deployments = tko.Stamp{}, nil // set by the server
 	m, err := wire.NewTemplate(t, c.options.PackageFormat)
 	if err != nil {
 		return 0, err
 	}
 	m.KeepPackage = tko.PackageRequired(ctx)
-	answer, err := callAgain(ctx, c, c.data.RegisterTemplate, m)
+	response, err := callAgain(ctx, c, c.data.RegisterTemplate, m)
 	if err != nil {
 		return 0, err
 	}
-	return answer.GetRevision(), nil
+	return response.GetRevision(), nil
 }
 
-// Template answers a template with its package, as it was at a revision; 0 is the
-// current one. An unknown one is a tko.ErrNotFound.
+// Template returns a template with its package, as of a revision; 0 is the
+// current one. An unknown template is a tko.ErrNotFound.
 func (c *Client) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
 	m, err := callAgain(ctx, c, c.data.GetTemplate, &tkopb.GetTemplate{
 		TemplateId:             string(id),
@@ -51,8 +52,8 @@ func (c *Client) Template(ctx context.Context, id tko.TemplateID, revision int64
 	return wire.Template(m)
 }
 
-// Templates streams the templates that match, sorted by ID, all as of one moment. An
-// error comes last.
+// Templates streams the templates that match, sorted by ID, all from one
+// snapshot. An error comes last.
 func (c *Client) Templates(ctx context.Context, s tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error] {
 	return rows(ctx, c, c.data.ListTemplates, &tkopb.ListTemplates{
 		Window:                 wire.NewWindow(o.Window),
@@ -64,38 +65,38 @@ func (c *Client) Templates(ctx context.Context, s tko.TemplateSelect, o tko.List
 	}, wire.Template)
 }
 
-// DeleteTemplate deletes a template and leaves its deployments. An unknown one is a
-// tko.ErrNotFound.
+// DeleteTemplate deletes a template; its deployments stay. An unknown template
+// is a tko.ErrNotFound.
 func (c *Client) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {
 	return deleted(call(ctx, c, c.data.DeleteTemplate, &tkopb.TemplateID{TemplateId: string(id), Confirm: wire.NewConfirm(ctx)}))
 }
 
-// PurgeTemplates deletes the templates that match (all, if nothing is selected),
-// or with dryRun says how many that would be.
-// Very many must be confirmed: see [tko.WithConfirmation].
+// PurgeTemplates deletes the templates that match (all if nothing is selected);
+// with dryRun it only counts them. Deleting many must be confirmed: see
+// [tko.WithConfirmation].
 func (c *Client) PurgeTemplates(ctx context.Context, s tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewTemplateSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
 	return deleted(call(ctx, c, c.data.PurgeTemplates, m))
 }
 
-// RegisterSite writes or rewrites a site, and answers its new revision.
+// RegisterSite creates or replaces a site, and returns its new revision.
 func (c *Client) RegisterSite(ctx context.Context, s tko.Site) (revision int64, err error) {
-	s.Stamp, s.Deployments = tko.Stamp{}, nil // the server's
+	s.Stamp, s.Deployments = tko.Stamp{}, nil // set by the server
 	m, err := wire.NewSite(s, c.options.PackageFormat)
 	if err != nil {
 		return 0, err
 	}
 	m.KeepPackage = tko.PackageRequired(ctx)
-	answer, err := callAgain(ctx, c, c.data.RegisterSite, m)
+	response, err := callAgain(ctx, c, c.data.RegisterSite, m)
 	if err != nil {
 		return 0, err
 	}
-	return answer.GetRevision(), nil
+	return response.GetRevision(), nil
 }
 
-// Site answers a site with its package, as it was at a revision; 0 is the
-// current one. An unknown one is a tko.ErrNotFound.
+// Site returns a site with its package, as of a revision; 0 is the current one.
+// An unknown site is a tko.ErrNotFound.
 func (c *Client) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
 	m, err := callAgain(ctx, c, c.data.GetSite, &tkopb.GetSite{
 		SiteId:                 string(id),
@@ -108,7 +109,7 @@ func (c *Client) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.S
 	return wire.Site(m)
 }
 
-// Sites streams the sites that match, sorted by ID, all as of one moment. An
+// Sites streams the sites that match, sorted by ID, all from one snapshot. An
 // error comes last.
 func (c *Client) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
 	return rows(ctx, c, c.data.ListSites, &tkopb.ListSites{
@@ -121,23 +122,23 @@ func (c *Client) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions)
 	}, wire.Site)
 }
 
-// DeleteSite deletes a site and leaves its deployments. An unknown one is a
+// DeleteSite deletes a site; its deployments stay. An unknown site is a
 // tko.ErrNotFound.
 func (c *Client) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error) {
 	return deleted(call(ctx, c, c.data.DeleteSite, &tkopb.SiteID{SiteId: string(id), Confirm: wire.NewConfirm(ctx)}))
 }
 
-// PurgeSites deletes the sites that match (all, if nothing is selected),
-// or with dryRun says how many that would be.
-// Very many must be confirmed: see [tko.WithConfirmation].
+// PurgeSites deletes the sites that match (all if nothing is selected); with
+// dryRun it only counts them. Deleting many must be confirmed: see
+// [tko.WithConfirmation].
 func (c *Client) PurgeSites(ctx context.Context, s tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewSiteSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
 	return deleted(call(ctx, c, c.data.PurgeSites, m))
 }
 
-// Deployment answers a deployment with its package, as it was at a revision; 0 is the
-// current one. An unknown one is a tko.ErrNotFound.
+// Deployment returns a deployment with its package, as of a revision; 0 is the
+// current one. An unknown deployment is a tko.ErrNotFound.
 func (c *Client) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
 	m, err := callAgain(ctx, c, c.data.GetDeployment, &tkopb.GetDeployment{
 		DeploymentId:           string(id),
@@ -150,8 +151,8 @@ func (c *Client) Deployment(ctx context.Context, id tko.DeploymentID, revision i
 	return wire.Deployment(m)
 }
 
-// Deployments streams the deployments that match, sorted by ID, all as of one moment. An
-// error comes last.
+// Deployments streams the deployments that match, sorted by ID, all from one
+// snapshot. An error comes last.
 func (c *Client) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	m := &tkopb.ListDeployments{
 		Window:                 wire.NewWindow(o.Window),
@@ -174,39 +175,40 @@ func (c *Client) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.
 	}
 }
 
-// DeleteDeployment deletes a deployment and its descendants. An unknown one is a
-// tko.ErrNotFound. Very many must be confirmed: see [tko.WithConfirmation].
+// DeleteDeployment deletes a deployment and its descendants. An unknown
+// deployment is a tko.ErrNotFound. Deleting many must be confirmed: see
+// [tko.WithConfirmation].
 func (c *Client) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error) {
 	return deleted(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id), Confirm: wire.NewConfirm(ctx)}))
 }
 
 // DeleteDeploymentAt deletes a deployment and its descendants if it is still at
-// a revision: tko.ErrConflict otherwise. Servers that don't know the condition
-// delete it at any revision.
+// a revision, otherwise it returns a tko.ErrConflict. Servers that don't
+// support this precondition delete it at any revision.
 func (c *Client) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error) {
 	return deleted(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id), Revision: revision}))
 }
 
-// PurgeDeployments deletes the deployments that match (all, if nothing is selected),
-// or with dryRun says how many that would be.
-// Very many must be confirmed: see [tko.WithConfirmation].
+// PurgeDeployments deletes the deployments that match (all if nothing is
+// selected) and their descendants; with dryRun it only counts them. Deleting
+// many must be confirmed: see [tko.WithConfirmation].
 func (c *Client) PurgeDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewDeploymentSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
 	return deleted(call(ctx, c, c.data.PurgeDeployments, m))
 }
 
-// RegisterPlugin writes or rewrites a plugin, and answers its new revision.
+// RegisterPlugin creates or replaces a plugin, and returns its new revision.
 func (c *Client) RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error) {
-	p.Stamp = tko.Stamp{} // the server's
-	answer, err := callAgain(ctx, c, c.data.RegisterPlugin, wire.NewPlugin(p))
+	p.Stamp = tko.Stamp{} // set by the server
+	response, err := callAgain(ctx, c, c.data.RegisterPlugin, wire.NewPlugin(p))
 	if err != nil {
 		return 0, err
 	}
-	return answer.GetRevision(), nil
+	return response.GetRevision(), nil
 }
 
-// Plugin answers a plugin. An unknown one is a tko.ErrNotFound.
+// Plugin returns a plugin. An unknown plugin is a tko.ErrNotFound.
 func (c *Client) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
 	m, err := callAgain(ctx, c, c.data.GetPlugin, &tkopb.PluginID{Type: typ, Name: name})
 	if err != nil {
@@ -215,8 +217,8 @@ func (c *Client) Plugin(ctx context.Context, typ, name string) (tko.Plugin, erro
 	return wire.Plugin(m), nil
 }
 
-// Plugins streams the plugins that match, sorted by type and name, all as of
-// one moment. An error comes last.
+// Plugins streams the plugins that match, sorted by type and name, all from one
+// snapshot. An error comes last.
 func (c *Client) Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error] {
 	return rows(ctx, c, c.data.ListPlugins, &tkopb.ListPlugins{
 		Window: wire.NewWindow(o.Window),
@@ -224,14 +226,14 @@ func (c *Client) Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOpti
 	}, func(m *tkopb.Plugin) (tko.Plugin, error) { return wire.Plugin(m), nil })
 }
 
-// DeletePlugin deletes a plugin. An unknown one is a tko.ErrNotFound.
+// DeletePlugin deletes a plugin. An unknown plugin is a tko.ErrNotFound.
 func (c *Client) DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error) {
 	return deleted(call(ctx, c, c.data.DeletePlugin, &tkopb.PluginID{Type: typ, Name: name, Confirm: wire.NewConfirm(ctx)}))
 }
 
-// PurgePlugins deletes the plugins that match (all, if nothing is selected),
-// or with dryRun says how many that would be.
-// Very many must be confirmed: see [tko.WithConfirmation].
+// PurgePlugins deletes the plugins that match (all if nothing is selected);
+// with dryRun it only counts them. Deleting many must be confirmed: see
+// [tko.WithConfirmation].
 func (c *Client) PurgePlugins(ctx context.Context, s tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewPluginSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
@@ -248,71 +250,72 @@ func deleted(m *tkopb.DeleteResponse, err error) (tko.Deleted, error) {
 	return tko.Deleted{Count: wire.Count(m.GetCount()), Descendants: wire.Count(m.GetDescendants())}, nil
 }
 
-// CreateDeployment creates a deployment, and answers its ID.
+// CreateDeployment creates a deployment, and returns its ID.
 func (c *Client) CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.DeploymentID, error) {
 	m, err := wire.NewCreateDeployment(d, c.options.PackageFormat)
 	if err != nil {
 		return "", err
 	}
-	answer, err := call(ctx, c, c.data.CreateDeployment, m)
+	response, err := call(ctx, c, c.data.CreateDeployment, m)
 	if err != nil {
 		return "", err
 	}
-	if !answer.GetCreated() {
-		return "", tko.Errorf(tko.ErrDenied, "deployment not created: %s", answer.GetNotCreatedReason())
+	if !response.GetCreated() {
+		return "", tko.Errorf(tko.ErrDenied, "deployment not created: %s", response.GetNotCreatedReason())
 	}
-	return tko.DeploymentID(answer.GetDeploymentId()), nil
+	return tko.DeploymentID(response.GetDeploymentId()), nil
 }
 
-// StartModification gets the right to modify a deployment, for a while, and
-// its package. While somebody else has it, it is a tko.ErrBusy.
+// StartModification returns a token for the exclusive right to modify a
+// deployment for a limited time, and the deployment's package. It returns a
+// tko.ErrBusy while another client has that right.
 func (c *Client) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
-	answer, err := call(ctx, c, c.data.StartDeploymentModification, &tkopb.StartDeploymentModification{
+	response, err := call(ctx, c, c.data.StartDeploymentModification, &tkopb.StartDeploymentModification{
 		DeploymentId:           string(id),
 		PreferredPackageFormat: string(c.options.PackageFormat),
 	})
 	if err != nil {
 		return tko.Modification{}, err
 	}
-	if !answer.GetStarted() {
-		return tko.Modification{}, tko.Errorf(tko.ErrDenied, "modification of deployment %q not started: %s", id, answer.GetNotStartedReason())
+	if !response.GetStarted() {
+		return tko.Modification{}, tko.Errorf(tko.ErrDenied, "modification of deployment %q not started: %s", id, response.GetNotStartedReason())
 	}
-	return wire.Modification(id, answer)
+	return wire.Modification(id, response)
 }
 
-// EndModification replaces the deployment's package and gives the right up. A
-// token whose time has run out is a tko.ErrBusy, one that was ended or
-// cancelled a tko.ErrNotFound, and after an invalid package (tko.ErrInvalid)
-// the token is still good.
+// EndModification replaces the deployment's package and ends the token. An
+// expired token is a tko.ErrBusy, and a token that was ended or cancelled is a
+// tko.ErrNotFound. After an invalid package (tko.ErrInvalid) the token is still
+// valid.
 func (c *Client) EndModification(ctx context.Context, token string, p krm.Package) (id tko.DeploymentID, revision int64, err error) {
 	m, err := wire.NewEndModification(token, p, c.options.PackageFormat)
 	if err != nil {
 		return "", 0, err
 	}
-	answer, err := call(ctx, c, c.data.EndDeploymentModification, m)
+	response, err := call(ctx, c, c.data.EndDeploymentModification, m)
 	if err != nil {
 		return "", 0, err
 	}
-	if !answer.GetModified() {
-		return "", 0, tko.Errorf(tko.ErrDenied, "deployment not modified: %s", answer.GetNotModifiedReason())
+	if !response.GetModified() {
+		return "", 0, tko.Errorf(tko.ErrDenied, "deployment not modified: %s", response.GetNotModifiedReason())
 	}
-	return tko.DeploymentID(answer.GetDeploymentId()), answer.GetRevision(), nil
+	return tko.DeploymentID(response.GetDeploymentId()), response.GetRevision(), nil
 }
 
-// CancelModification gives the right to modify a deployment up. Errors as
+// CancelModification ends a token without a change. Errors as for
 // EndModification.
 func (c *Client) CancelModification(ctx context.Context, token string) error {
-	answer, err := call(ctx, c, c.data.CancelDeploymentModification, &tkopb.CancelDeploymentModification{ModificationToken: token})
+	response, err := call(ctx, c, c.data.CancelDeploymentModification, &tkopb.CancelDeploymentModification{ModificationToken: token})
 	if err != nil {
 		return err
 	}
-	if !answer.GetCancelled() {
-		return tko.Errorf(tko.ErrDenied, "modification not cancelled: %s", answer.GetNotCancelledReason())
+	if !response.GetCancelled() {
+		return tko.Errorf(tko.ErrDenied, "modification not cancelled: %s", response.GetNotCancelledReason())
 	}
 	return nil
 }
 
-// ApproveDeployment approves a prepared deployment, and answers 0 if it was
+// ApproveDeployment approves a prepared deployment, and returns 0 if it was
 // approved already.
 func (c *Client) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error) {
 	if id == "" {
@@ -321,9 +324,9 @@ func (c *Client) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (ap
 	return count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{DeploymentId: string(id)}))
 }
 
-// ApproveDeployments approves those deployments that match (any, if nothing is
-// selected), are prepared and are not yet approved, and answers how many they
-// are; with dryRun, would be. Very many must be confirmed: see
+// ApproveDeployments approves the deployments that match (all if nothing is
+// selected), are prepared and not yet approved, and returns their number; with
+// dryRun it only counts them. Approving many must be confirmed: see
 // [tko.WithConfirmation].
 func (c *Client) ApproveDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (approved int, err error) {
 	return count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{
@@ -335,46 +338,46 @@ func count(m *tkopb.ApproveDeploymentsResponse, err error) (int, error) {
 	return wire.Count(m.GetApproved()), err
 }
 
-// CommitDeployment replaces a deployment's package if it is still at the given
-// revision (tko.ErrConflict) and nobody is modifying it (tko.ErrBusy), and
-// answers its new revision.
+// CommitDeployment replaces a deployment's package, and returns its new
+// revision. It returns a tko.ErrConflict if the deployment is no longer at the
+// given revision, and a tko.ErrBusy while it is being modified.
 func (c *Client) CommitDeployment(ctx context.Context, d tko.DeploymentCommit) (revision int64, err error) {
 	m, err := wire.NewCommitDeployment(d, c.options.PackageFormat)
 	if err != nil {
 		return 0, err
 	}
-	answer, err := call(ctx, c, c.data.CommitDeployment, m)
+	response, err := call(ctx, c, c.data.CommitDeployment, m)
 	if err != nil {
 		return 0, err
 	}
-	return answer.GetRevision(), nil
+	return response.GetRevision(), nil
 }
 
-// CreateChildren creates those children of a deployment that don't exist yet,
-// all or none, and answers the IDs of all, in their order, and how many are
-// new.
+// CreateChildren creates the children of a deployment that don't exist yet, all
+// or none, and returns the IDs of all given children, in their order, and the
+// number of new ones.
 func (c *Client) CreateChildren(ctx context.Context, n tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
 	m, err := wire.NewCreateChildren(n, c.options.PackageFormat)
 	if err != nil {
 		return nil, 0, err
 	}
-	answer, err := callAgain(ctx, c, c.data.CreateChildren, m)
+	response, err := callAgain(ctx, c, c.data.CreateChildren, m)
 	if err != nil {
 		return nil, 0, err
 	}
-	ids, created = wire.CreateChildrenResponse(answer)
+	ids, created = wire.CreateChildrenResponse(response)
 	return ids, created, nil
 }
 
-// ProvisionSite registers a site under a generated ID, once for its origin.
+// ProvisionSite registers a site with a generated ID, once for each origin.
 func (c *Client) ProvisionSite(ctx context.Context, s tko.NewSite) (id tko.SiteID, created bool, err error) {
 	m, err := wire.NewProvisionSite(s, c.options.PackageFormat)
 	if err != nil {
 		return "", false, err
 	}
-	answer, err := callAgain(ctx, c, c.data.ProvisionSite, m)
+	response, err := callAgain(ctx, c, c.data.ProvisionSite, m)
 	if err != nil {
 		return "", false, err
 	}
-	return tko.SiteID(answer.GetSiteId()), answer.GetCreated(), nil
+	return tko.SiteID(response.GetSiteId()), response.GetCreated(), nil
 }

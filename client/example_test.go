@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// server answers options for a server in memory, so that the examples run.
+// server returns options for a server in memory, so that the examples run.
 // Usually they are just client.Options{Address: "host:50050"}.
 func server(ctx context.Context) (o client.Options, stop func()) {
 	store, err := sqlite.OpenMemory(ctx)

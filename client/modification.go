@@ -10,8 +10,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// Modifications returns the modification tokens that are good, sorted by
-// deployment, without the tokens themselves.
+// Modifications returns the valid modification tokens, sorted by deployment,
+// without the tokens themselves.
 func (c *Client) Modifications(ctx context.Context) ([]tko.OpenModification, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -32,8 +32,8 @@ func (c *Client) Modifications(ctx context.Context) ([]tko.OpenModification, err
 	}
 }
 
-// BreakModification takes the modification token of a deployment from its
-// holder. A tko.ErrNotFound says that there is none.
+// BreakModification ends the modification token of a deployment. It returns a
+// tko.ErrNotFound if there is none.
 func (c *Client) BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error) {
 	m, err := call(ctx, c, c.data.BreakModification, &tkopb.BreakModification{DeploymentId: string(id)})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// connectParams reconnect quickly: what waits is on the critical path of a
-// rollout, and there are few of us.
+// connectParams reconnect quickly: calls of controllers are on the critical
+// path of a rollout, and there are few such clients.
 var connectParams = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
 	MinConnectTimeout: 5 * time.Second,
@@ -22,7 +22,7 @@ var connectParams = grpc.ConnectParams{
 
 func isUnavailable(err error) bool { return errors.Is(err, ErrUnavailable) }
 
-// method is a method of the generated client.
+// A method is a unary method of the generated client.
 type method[M, A any] func(ctx context.Context, m M, calls ...grpc.CallOption) (A, error)
 
 // call makes a call once.
@@ -36,26 +36,26 @@ func callFor[M, A any](ctx context.Context, c *Client, timeout time.Duration, me
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	answer, err := method(c.outgoing(ctx), m, c.calls...)
-	return answer, c.failed(err)
+	response, err := method(c.outgoing(ctx), m, c.calls...)
+	return response, c.failed(err)
 }
 
-// callAgain makes a call that may safely be made twice, and makes it again
-// when the server goes away, if the client is to wait for it.
+// callAgain makes a call that is safe to repeat, and repeats it if the server
+// becomes unavailable and the client waits for it.
 func callAgain[M, A any](ctx context.Context, c *Client, method method[M, A], m M) (A, error) {
 	return callAgainFor(ctx, c, c.options.Timeout, method, m)
 }
 
 func callAgainFor[M, A any](ctx context.Context, c *Client, timeout time.Duration, method method[M, A], m M) (A, error) {
 	for attempt := 0; ; attempt++ {
-		answer, err := callFor(ctx, c, timeout, method, m)
+		response, err := callFor(ctx, c, timeout, method, m)
 		if err == nil || !c.again(ctx, err, attempt) {
-			return answer, err
+			return response, err
 		}
 	}
 }
 
-// again says whether to make a call again, after a while.
+// again reports whether to repeat a call, after a delay.
 func (c *Client) again(ctx context.Context, err error, attempt int) bool {
 	if !c.options.WaitForReady || !isUnavailable(err) || ctx.Err() != nil {
 		return false
@@ -71,10 +71,11 @@ func (c *Client) again(ctx context.Context, err error, attempt int) bool {
 	}
 }
 
-// streamer is a method of the generated client that answers a stream.
+// A streamer is a method of the generated client that returns a stream.
 type streamer[M, R any] func(ctx context.Context, m *M, calls ...grpc.CallOption) (grpc.ServerStreamingClient[R], error)
 
-// rows streams a list. It may begin again as long as nothing came.
+// rows streams a list. It begins again after an error if no row was received
+// yet.
 func rows[M, R, T any](ctx context.Context, c *Client, method streamer[M, R], m *M, read func(*R) (T, error)) iter.Seq2[T, error] {
 	return rowsBy(ctx, c, method, m, func(s grpc.ServerStreamingClient[R]) (t T, invalid, err error) {
 		row, err := s.Recv()
@@ -85,8 +86,8 @@ func rows[M, R, T any](ctx context.Context, c *Client, method streamer[M, R], m 
 	})
 }
 
-// rowsBy is rows with receive, which answers what came, or what is wrong with
-// it, or why nothing came.
+// rowsBy is rows with receive, which returns a received row, the error in a
+// row, or the error of the stream.
 func rowsBy[M, R, T any](
 	ctx context.Context, c *Client, method streamer[M, R], m *M, receive func(grpc.ServerStreamingClient[R]) (t T, invalid, err error), calls ...grpc.CallOption,
 ) iter.Seq2[T, error] {
@@ -114,8 +115,8 @@ func rowsBy[M, R, T any](
 	}
 }
 
-// once makes a streaming call, and ends it when take has had enough of what it
-// receives.
+// once makes a streaming call, and ends it when take needs no more. came
+// reports whether a message was received.
 func once[M, R any](
 	ctx context.Context, c *Client, method streamer[M, R], m *M, take func(grpc.ServerStreamingClient[R]) (more bool, err error), calls ...grpc.CallOption,
 ) (came bool, err error) {

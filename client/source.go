@@ -12,8 +12,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// PutEntity writes the whole of an entity, as it shall be, unless it is so
-// already. It depends on the claim of work in the context, if there is one
+// PutEntity writes the desired state of a whole entity, unless nothing would
+// change. It depends on the claim of work in the context, if there is one
 // ([tko.WithClaim]).
 func (c *Client) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
 	m, err := wire.NewPutEntity(p, c.options.PackageFormat)
@@ -21,23 +21,24 @@ func (c *Client) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error
 		return tko.PutResult{}, err
 	}
 	m.Claim = wire.NewClaim(tko.ClaimOf(ctx))
-	answer, err := callAgain(ctx, c, c.data.PutEntity, m)
+	response, err := callAgain(ctx, c, c.data.PutEntity, m)
 	if err != nil {
 		return tko.PutResult{}, err
 	}
-	return tko.PutResult{ID: answer.GetId(), Revision: answer.GetRevision(), Created: answer.GetCreated(), Changed: answer.GetChanged()}, nil
+	return tko.PutResult{ID: response.GetId(), Revision: response.GetRevision(), Created: response.GetCreated(), Changed: response.GetChanged()}, nil
 }
 
-// RemoveEntity deletes an entity and what goes with it, or with dryRun says how
-// many that are. An unknown one is a tko.ErrNotFound. It depends on the claim of
-// work in the context, if there is one.
+// RemoveEntity deletes an entity and its descendants; with dryRun it only
+// counts them. An unknown entity is a tko.ErrNotFound. It depends on the claim
+// of work in the context, if there is one.
 func (c *Client) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
 	return deleted(call(ctx, c, c.data.RemoveEntity, &tkopb.RemoveEntity{
 		Kind: string(kind), Id: id, DryRun: dryRun, Claim: wire.NewClaim(tko.ClaimOf(ctx)), Confirm: wire.NewConfirm(ctx),
 	}))
 }
 
-// EnqueueSites calls for a look at sites, because of what was noticed there.
+// EnqueueSites requests a reconciliation of sites, because of changes that were
+// observed there.
 func (c *Client) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	m := &tkopb.CallSites{SiteId: make([]string, len(ids))}
 	for i, id := range ids {
@@ -47,23 +48,23 @@ func (c *Client) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	return err
 }
 
-// EnqueueSources calls for a look at sources of GitOps; only at those that nobody
-// has called for yet, if missing is set. approve, if not empty, approves the
-// removal that the one source asks about, by its digest: a tko.ErrConflict says
-// that it asks about something else by now.
+// EnqueueSources requests a reconciliation of GitOps sources; if missing is
+// set, only of those for which none is requested yet. approve, if not empty,
+// approves the pending removal of the only source, by its digest: a
+// tko.ErrConflict if another removal is pending.
 func (c *Client) EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error {
 	_, err := callAgain(ctx, c, c.data.CallSources, &tkopb.CallSources{Names: names, Missing: missing, Approve: approve})
 	return err
 }
 
-// Source answers a source of GitOps, with its state. An unknown one is a
+// Source returns a GitOps source with its state. An unknown source is a
 // tko.ErrNotFound.
 func (c *Client) Source(ctx context.Context, name string) (tko.Source, error) {
 	return c.SourceUnless(ctx, name, 0)
 }
 
-// SourceUnless is Source; without status and state, if the version is the one
-// that is known.
+// SourceUnless is Source, without status and state if the version is the known
+// one.
 func (c *Client) SourceUnless(ctx context.Context, name string, known int64) (tko.Source, error) {
 	m, err := callAgain(ctx, c, c.data.GetSource, &tkopb.GetSource{Name: name, KnownVersion: known})
 	if err != nil {
@@ -72,7 +73,7 @@ func (c *Client) SourceUnless(ctx context.Context, name string, known int64) (tk
 	return wire.Source(m), nil
 }
 
-// Sources answers the sources of GitOps by name, without their state.
+// Sources returns the GitOps sources by name, without their state.
 func (c *Client) Sources(ctx context.Context) ([]tko.Source, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,16 +94,15 @@ func (c *Client) Sources(ctx context.Context) ([]tko.Source, error) {
 	}
 }
 
-// SaveSource writes a source of GitOps, by whoever holds the claim of its work,
-// and answers its new version. A tko.ErrConflict says that somebody else does
-// by now.
+// SaveSource saves a GitOps source, and returns its new version. It returns a
+// tko.ErrConflict if the caller no longer holds the claim of its work.
 func (c *Client) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error) {
-	answer, err := callAgain(ctx, c, c.data.SaveSource, &tkopb.SaveSource{Source: wire.NewSource(s), Claim: wire.NewClaim(claim, true)})
-	return answer.GetVersion(), err
+	response, err := callAgain(ctx, c, c.data.SaveSource, &tkopb.SaveSource{Source: wire.NewSource(s), Claim: wire.NewClaim(claim, true)})
+	return response.GetVersion(), err
 }
 
-// ForgetSource removes a source of GitOps from the list and leaves what it
-// owns. Errors as SaveSource.
+// ForgetSource removes a GitOps source from the list; its entities stay. Errors
+// as for SaveSource.
 func (c *Client) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
 	_, err := callAgain(ctx, c, c.data.ForgetSource, &tkopb.ForgetSource{Name: name, Claim: wire.NewClaim(claim, true)})
 	return err

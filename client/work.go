@@ -12,7 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// SetConditions replaces conditions of a site or deployment, by type.
+// SetConditions replaces conditions of a site, deployment or plugin, by type.
 func (c *Client) SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
 	_, err := callAgain(ctx, c, c.data.SetConditions, &tkopb.SetConditions{
 		Kind:       string(kind),
@@ -22,32 +22,31 @@ func (c *Client) SetConditions(ctx context.Context, kind tko.Kind, id string, co
 	return err
 }
 
-// ClaimWork waits for work and claims it. Nothing when the time to wait is
-// over.
+// ClaimWork waits for work and claims it. It returns no items when the time to
+// wait is over.
 func (c *Client) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, error) {
 	timeout := c.options.Timeout
 	if timeout > 0 {
 		timeout += claim.Wait
 	}
-	answer, err := callAgainFor(ctx, c, timeout, c.data.ClaimWork, wire.NewClaimWork(claim))
+	response, err := callAgainFor(ctx, c, timeout, c.data.ClaimWork, wire.NewClaimWork(claim))
 	if err != nil {
 		return nil, err
 	}
-	return wire.WorkItems(answer.GetItems()), nil
+	return wire.WorkItems(response.GetItems()), nil
 }
 
-// RenewWork extends leases, and answers the items whose lease still is the
-// caller's.
+// RenewWork extends leases, and returns the items whose leases the caller still
+// holds.
 func (c *Client) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
-	answer, err := callAgain(ctx, c, c.data.RenewWork, wire.NewRenewWork(items, lease))
+	response, err := callAgain(ctx, c, c.data.RenewWork, wire.NewRenewWork(items, lease))
 	if err != nil {
 		return nil, err
 	}
-	return wire.WorkItems(answer.GetItems()), nil
+	return wire.WorkItems(response.GetItems()), nil
 }
 
-// FinishWork ends claims. Those that are no longer the caller's are passed
-// over.
+// FinishWork ends claims. It ignores those that the caller no longer holds.
 func (c *Client) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
 	m, err := wire.NewFinishWork(items)
 	if err != nil {
@@ -58,18 +57,18 @@ func (c *Client) FinishWork(ctx context.Context, items []tko.FinishedWork) error
 }
 
 // Watch streams the changes after a position in the change log, of the given
-// kinds or of all, and then those that happen, until the context is done or
-// the caller leaves the loop. A negative position is from now on. It is one
-// stream that doesn't resume by itself: it ends with an error when the server
-// goes away (ErrUnavailable: watch again from the last position seen) or no
-// longer keeps the changes after the position (tko.ErrGone: list again).
+// kinds or of all, and then new ones, until the context is done or the caller
+// breaks out of the loop. A negative position streams only new ones. The stream
+// doesn't resume by itself: it ends with an error if the server becomes
+// unavailable (ErrUnavailable: watch again from the last position seen), or if
+// changes after the position are no longer retained (tko.ErrGone: list again).
 func (c *Client) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
 	m := &tkopb.WatchChanges{After: after}
 	for _, kind := range kinds {
 		m.Kinds = append(m.Kinds, string(kind))
 	}
 	return func(yield func(tko.Change, error) bool) {
-		// Not again, even if nothing came: what "now" was is lost with the stream.
+		// Don't repeat the call, even if nothing was received: the position of "now" is lost.
 		_, err := once(ctx, c, c.data.WatchChanges, m, func(s grpc.ServerStreamingClient[tkopb.Change]) (more bool, err error) {
 			m, err := s.Recv()
 			return err == nil && yield(wire.Change(m), nil), err

@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// workload is a package as templates have them: some 30 resources.
+// workload returns a package of a realistic template: some 30 resources.
 func workload(tb testing.TB) krm.Package {
 	tb.Helper()
 	var p krm.Package
@@ -93,8 +93,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkReference is the same with a general library, which is what our own
-// must be worth.
+// BenchmarkReference measures general libraries, for comparison with our own
+// encoding.
 func BenchmarkReference(b *testing.B) {
 	p := workload(b)
 	data, err := krm.Encode(krm.CBOR, p)

@@ -2,9 +2,9 @@ package krm
 
 import "strconv"
 
-// Limits bound what Decode takes.
+// Limits limit the input of Decode.
 type Limits struct {
-	Bytes     int // of the input, and half of its text with references expanded; 64 MiB if 0
+	Bytes     int // size of the input, and half of the size of its text with references expanded; 64 MiB if 0
 	Depth     int // of nesting; 200 if 0
 	Resources int // 100,000 if 0
 	Values    int // scalars, lists and maps together, after expanding references; 4,000,000 if 0
@@ -26,11 +26,12 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// Decode reads a package. An empty format is YAML; no data is a package of no
-// resources, whatever the format. What it can't keep without loss it refuses.
-// Comments of YAML are lost, but for kpt's setters, which become an annotation
-// ([AnnotationSetters]). All errors are an [ErrInvalid]. It doesn't keep data, and doesn't say
-// whether the resources are good ones: that is [Package.Check].
+// Decode decodes a package. An empty format is YAML; empty data is a package
+// without resources, in any format. It refuses data that a package can't
+// represent without loss. Comments of YAML are lost, except for kpt's setters,
+// which become an annotation ([AnnotationSetters]). All errors are an
+// [ErrInvalid]. The result doesn't share memory with data. Decode doesn't check
+// the resources: see [Package.Check].
 func Decode(format Format, data []byte, limits Limits) (Package, error) {
 	if format != "" && format != YAML && format != CBOR {
 		return nil, unknownFormat(format)
@@ -48,7 +49,7 @@ func Decode(format Format, data []byte, limits Limits) (Package, error) {
 	data, core := withoutVersion12(data)
 	p, err := decodeYAML(data, limits, core && booleans11.Match(data))
 	if err == nil {
-		keepSetters(p, data)
+		annotateSetters(p, data)
 	}
 	return p, err
 }
@@ -61,14 +62,15 @@ func unknownFormat(format Format) *Error {
 	return invalidf("package format %q is not known; use %q or %q", brief(string(format), 100), YAML, CBOR)
 }
 
-// budget counts what a package is made of, in all its documents.
+// A budget limits the number of values and the size of a package, over all its
+// documents.
 type budget struct {
 	limits Limits
 	values int
 	bytes  int // of text
 }
 
-// spend takes a value at a depth.
+// spend counts a value at a depth.
 func (b *budget) spend(depth int) *Error {
 	if depth > b.limits.Depth {
 		return invalidf("is nested deeper than the limit of %d levels", b.limits.Depth)
@@ -80,8 +82,9 @@ func (b *budget) spend(depth int) *Error {
 	return nil
 }
 
-// spendText takes the bytes of a text that a reference may repeat. Bytes become
-// text that is longer, so there may be more than of the input.
+// spendText counts the bytes of a text that references may repeat. The text of
+// encoded bytes is longer than the input, so the limit is larger than that of
+// the input.
 func (b *budget) spendText(n int) *Error {
 	b.bytes += n
 	if b.bytes/2 > b.limits.Bytes {
@@ -94,7 +97,7 @@ func tooManyValues(limits Limits) *Error {
 	return invalidf("the package has more than %d values (with references expanded), which is the limit; split it", limits.Values)
 }
 
-// add appends what is an item of a package, and skips null.
+// add appends an item to a package, and skips null.
 func (b *budget) add(p Package, v any) (Package, *Error) {
 	switch v := v.(type) {
 	case nil:
@@ -113,5 +116,5 @@ func outOfRange(text string) *Error {
 }
 
 func notANumber(f float64) *Error {
-	return invalidf("%s is no number that a resource can hold", strconv.FormatFloat(f, 'g', -1, 64))
+	return invalidf("%s is not a number that a resource can hold", strconv.FormatFloat(f, 'g', -1, 64))
 }

@@ -27,7 +27,7 @@ const (
 	breakByte = 0xff
 )
 
-// Tags of CBOR that say more than the value they stand before.
+// The CBOR tags that change the meaning of a value.
 const (
 	tagDateTime   = 0
 	tagEpoch      = 1
@@ -48,13 +48,14 @@ const (
 	tagDate       = 1004
 )
 
-// pinnable is the largest input whose texts share one copy of it. Beyond, a
-// single text that somebody keeps would hold too much memory.
+// pinnable is the maximum size of an input whose texts share one copy of it.
+// With a larger one, a single text that is retained would keep too much memory
+// in use.
 const pinnable = 64 << 10
 
-// decodeCBOR reads an array of maps. It is our own and not a library's
-// because it makes the values of a resource directly, in one pass without
-// reflection, counts them on the way, and says where what is wrong.
+// decodeCBOR decodes an array of maps. It is our own decoder, because it makes
+// the values of a resource directly, in one pass without reflection, limits
+// them, and reports the place of an error.
 func decodeCBOR(data []byte, limits Limits) (Package, error) {
 	d := &cborDecoder{budget: budget{limits: limits}, data: data}
 	if len(data) <= pinnable {
@@ -76,22 +77,22 @@ type cborDecoder struct {
 	budget
 	data   []byte
 	at     int
-	text   string            // data as a string, if it may be pinned
-	keys   map[string]string // those seen, if not
+	text   string            // data as a string, if it is pinnable
+	keys   map[string]string // the keys seen so far, otherwise
 	shared []sharedValue
-	refs   *stringRefs // of the namespace that is being read, if any
-	tags   int         // that the value being read is inside of
+	refs   *stringRefs // of the namespace that is being read, or nil
+	tags   int         // nesting of tags around the current value
 }
 
-// stringRefs are the strings that can be referred to.
+// stringRefs are the strings of a namespace that references can name.
 type stringRefs []stringRef
 
 type stringRef struct {
 	data  []byte
-	bytes bool // rather than text
+	bytes bool // bytes, not text
 }
 
-// remember takes a string that is long enough for its reference to be shorter.
+// remember adds a string if it is longer than its reference.
 func (r *stringRefs) remember(data []byte, bytes bool) {
 	least := 3
 	switch n := len(*r); {
@@ -107,14 +108,14 @@ func (r *stringRefs) remember(data []byte, bytes bool) {
 	}
 }
 
-// A sharedValue can be referred to once it is done.
+// A sharedValue can be referred to after it is complete.
 type sharedValue struct {
 	value any
 	done  bool
 }
 
-// head is what every item begins with. An indefinite length is -1 in none of
-// the values but a flag of its own.
+// A head is the beginning of an item. An indefinite length is a flag, not a
+// value of arg.
 type head struct {
 	major      byte
 	info       byte
@@ -161,7 +162,7 @@ func (d *cborDecoder) head() (head, *Error) {
 	return h, d.short()
 }
 
-// left is how many bytes there are still.
+// left returns the number of remaining bytes.
 func (d *cborDecoder) left() uint64 { return uint64(len(d.data) - d.at) } //nolint:gosec // at is never beyond the end
 
 func (d *cborDecoder) short() *Error {
@@ -187,7 +188,7 @@ func (d *cborDecoder) pkg() (Package, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.major == majorOther && h.info == 22 { // null, which Go makes of a nil slice
+	if h.major == majorOther && h.info == 22 { // null: Go encoders write it for a nil slice
 		return nil, nil
 	}
 	if h.major != majorArray {
@@ -213,7 +214,7 @@ func (d *cborDecoder) pkg() (Package, *Error) {
 	}
 }
 
-// end says whether an array or map is over after i items.
+// end reports whether an array or map ends after i items.
 func (d *cborDecoder) end(h head, i uint64) (over bool, err *Error) {
 	if !h.indefinite {
 		return i >= h.arg, nil
@@ -257,7 +258,7 @@ func (d *cborDecoder) value(depth int) (any, *Error) {
 	return d.simple(h)
 }
 
-// boxed avoids a typed nil.
+// boxed returns an untyped nil for an error.
 func boxed(s string, err *Error) (any, *Error) {
 	if err != nil {
 		return nil, err
@@ -304,7 +305,7 @@ func finite(f float64) (any, *Error) {
 	return f, nil
 }
 
-// half reads a float of 16 bits.
+// half decodes a float of 16 bits.
 func half(bits uint16) float64 {
 	exponent, fraction := int(bits>>10&31), float64(bits&1023)
 	var f float64
@@ -325,7 +326,7 @@ func half(bits uint16) float64 {
 	return f
 }
 
-// take answers the next n bytes, which stay the input's.
+// take returns the next n bytes of the input, without copying them.
 func (d *cborDecoder) take(n uint64) ([]byte, *Error) {
 	if n > d.left() {
 		return nil, d.short()
@@ -335,7 +336,7 @@ func (d *cborDecoder) take(n uint64) ([]byte, *Error) {
 	return b, nil
 }
 
-// chunks reads bytes or text, also in chunks.
+// chunks reads bytes or text, of definite length or in chunks.
 func (d *cborDecoder) chunks(h head) ([]byte, *Error) {
 	if !h.indefinite {
 		b, err := d.take(h.arg)
@@ -417,8 +418,8 @@ func (d *cborDecoder) key() (string, *Error) {
 	return key, nil
 }
 
-// fits refuses a length that the rest of the input can't hold, and answers
-// how much to make room for at first: no more than a little on its word.
+// fits refuses a length that exceeds the rest of the input, and returns the
+// number of items to allocate at first, which is at most trust.
 func (d *cborDecoder) fits(h head, itemBytes, trust uint64) (int, *Error) {
 	if h.indefinite {
 		return 0, nil
@@ -477,8 +478,8 @@ func (d *cborDecoder) mapping(h head, depth int) (any, *Error) {
 	}
 }
 
-// tagged reads what stands behind a tag. Tags that say nothing that a
-// resource could hold are left out.
+// tagged reads the value of a tag. It ignores tags that a resource can't
+// represent.
 func (d *cborDecoder) tagged(tag uint64, depth int) (any, *Error) {
 	// Tags are no levels (cbor2's value sharing has one on each container),
 	// but a chain of them is recursion too.
@@ -537,7 +538,8 @@ func (d *cborDecoder) tagged(tag uint64, depth int) (any, *Error) {
 	return v, nil
 }
 
-// stringRef answers a string seen before, which counts in full.
+// stringRef returns the string that a reference names. Its full size is
+// counted.
 func (d *cborDecoder) stringRef() (stringRef, *Error) {
 	h, err := d.head()
 	if err != nil {
@@ -553,7 +555,8 @@ func (d *cborDecoder) stringRef() (stringRef, *Error) {
 	return ref, d.spendText(len(ref.data))
 }
 
-// sharedRef answers a copy of a value seen before, which counts in full.
+// sharedRef returns a copy of the value that a reference names. Its full size
+// is counted.
 func (d *cborDecoder) sharedRef(depth int) (any, *Error) {
 	h, err := d.head()
 	if err != nil {
@@ -605,8 +608,8 @@ func (d *cborDecoder) copied(value any, depth int) (any, *Error) {
 	return value, nil
 }
 
-// taggedBytes reads bytes that mean something else than base64 text. Other
-// values keep their own meaning.
+// taggedBytes reads bytes whose tag gives them another meaning than base64
+// text. The tag doesn't change other values.
 func (d *cborDecoder) taggedBytes(tag uint64, depth int) (any, *Error) {
 	if d.at >= len(d.data) {
 		return nil, d.short()
@@ -683,7 +686,7 @@ func epoch(v any) (any, *Error) {
 	return t.UTC().Format(time.RFC3339Nano), nil
 }
 
-// pair is exponent and mantissa.
+// pair reads an exponent and a mantissa.
 func pair(v any) (exponent, mantissa int64, ok bool) {
 	list, _ := v.([]any)
 	if len(list) != 2 {
@@ -697,7 +700,7 @@ func pair(v any) (exponent, mantissa int64, ok bool) {
 	return exponent, mantissa, ok
 }
 
-// decimal makes a decimal fraction the float that is written the same.
+// decimal returns the float that is written like a decimal fraction.
 func decimal(v any) (any, *Error) {
 	if exponent, mantissa, ok := pair(v); ok {
 		text := strconv.FormatInt(mantissa, 10) + "e" + strconv.FormatInt(exponent, 10)
@@ -709,7 +712,7 @@ func decimal(v any) (any, *Error) {
 	return nil, invalidf("is a decimal fraction that no float can keep; write it as text")
 }
 
-// significant are a number's digits, its sign and exponent aside.
+// significant returns the digits of a number without sign and exponent.
 func significant(text string) string {
 	digits, _, _ := strings.Cut(text, "e")
 	digits = strings.Replace(strings.TrimPrefix(digits, "-"), ".", "", 1)
@@ -726,7 +729,7 @@ func bigfloat(v any) (any, *Error) {
 	return nil, invalidf("is a big float that no float of 64 bits can keep; write it as text")
 }
 
-// describe names the type of an item.
+// describe returns the type of an item, for errors.
 func (h head) describe() string {
 	switch h.major {
 	case majorUint, majorNeg:

@@ -22,8 +22,8 @@ func configMap(data map[string]any) krm.Resource {
 	}
 }
 
-// The files are what Python's cbor2 writes, see testdata/cbor/generate.py.
-func TestDecodeCBORFromPython(t *testing.T) {
+// Python's cbor2 wrote the files: see testdata/cbor/generate.py.
+func TestCBORFromPythonIsDecoded(t *testing.T) {
 	t.Parallel()
 	var deep any = "end"
 	for range 150 {
@@ -44,11 +44,11 @@ func TestDecodeCBORFromPython(t *testing.T) {
 		"plain":     {why: "all plain types", want: one(map[string]any{"text": "größe", "yes": true, "no": false, "none": nil, "list": []any{int64(1), "two", []any{}}, "map": map[string]any{}})},
 		"numbers":   {why: "the ends of 64 bits, and floats stay floats", want: one(map[string]any{"zero": int64(0), "minus": int64(-1), "max": int64(9223372036854775807), "min": int64(-9223372036854775808), "half": 1.5, "single": 100000.5, "double": 0.1, "whole": 5.0})},
 		"canonical": {why: "floats of 16 bits", want: one(map[string]any{"half": 1.5, "double": 0.1, "a": int64(1), "bb": int64(2)})},
-		"too-large": {why: "a number that can't be kept is refused", wantErr: "resource 1: data.number: the number 9223372036854775808 does not fit"},
+		"too-large": {why: "a number that a resource can't hold is refused", wantErr: "resource 1: data.number: the number 9223372036854775808 does not fit"},
 		"too-small": {why: "also below zero", wantErr: "resource 1: data.number: the number -9223372036854775809 does not fit"},
 		"bignum":    {why: "also as a bignum", wantErr: "resource 1: data.number: the number 1180591620717411303424 does not fit"},
-		"nan":       {why: "JSON and YAML 1.2 readers have none", wantErr: "data.number: NaN is no number"},
-		"infinity":  {why: "JSON and YAML 1.2 readers have none", wantErr: "data.number: +Inf is no number"},
+		"nan":       {why: "JSON and YAML 1.2 readers have none", wantErr: "data.number: NaN is not a number"},
+		"infinity":  {why: "JSON and YAML 1.2 readers have none", wantErr: "data.number: +Inf is not a number"},
 		"dates":     {why: "a date is text, as it is in YAML", want: one(dates)},
 		"timestamps": {why: "also where it is a number", want: one(map[string]any{
 			"time": "2024-02-29T12:30:15Z", "micro": "2024-02-29T12:30:15.25Z", "date": "2024-02-29", "old": "1969-12-31",
@@ -60,7 +60,7 @@ func TestDecodeCBORFromPython(t *testing.T) {
 		"decimal-long":           {why: "one with more digits would lose them", wantErr: "the number 12345678901234567890123 does not fit"},
 		"undefined":              {why: "nothing is nothing", want: one(map[string]any{"nothing": nil})},
 		"set":                    {why: "tags that say nothing to us are passed over", want: one(map[string]any{"values": []any{"one"}})},
-		"self-described":         {why: "the magic number of CBOR says nothing", want: one(map[string]any{"a": int64(1)})},
+		"self-described":         {why: "the magic number of CBOR has no meaning", want: one(map[string]any{"a": int64(1)})},
 		"unknown-tag":            {why: "the content is what matters", want: one(map[string]any{"a": "text"})},
 		"null-entries":           {why: "skipped as null documents are", want: one(map[string]any{"a": int64(1)})},
 		"integer-key":            {why: "the receiver could not tell 80 from \"80\"", wantErr: "resource 1: data.ports: has a key that is an integer; keys must be text"},
@@ -106,7 +106,7 @@ func checkDecoded(t *testing.T, why string, want, got krm.Package, wantErr strin
 	}
 }
 
-func TestDecodeCBORSharedValuesAreCopies(t *testing.T) {
+func TestSharedCBORValuesAreCopied(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/cbor/shared.cbor")
 	if err != nil {
@@ -122,7 +122,7 @@ func TestDecodeCBORSharedValuesAreCopies(t *testing.T) {
 	}
 }
 
-func TestDecodeCBORNull(t *testing.T) {
+func TestCBORNullIsAPackageWithoutResources(t *testing.T) {
 	t.Parallel()
 	if p, err := krm.Decode(krm.CBOR, []byte("\xf6"), krm.Limits{}); len(p) > 0 || err != nil {
 		t.Errorf("got %v, %v for what Go's encoder makes of a nil slice", p, err)
@@ -132,7 +132,7 @@ func TestDecodeCBORNull(t *testing.T) {
 	}
 }
 
-func TestDecodeCBORMalformed(t *testing.T) {
+func TestMalformedCBORIsRefusedWithItsPlace(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string
@@ -181,7 +181,7 @@ func TestDecodeCBORMalformed(t *testing.T) {
 	}
 }
 
-func TestDecodeCBORTagged(t *testing.T) {
+func TestCBORTagsAreConvertedToValues(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string
@@ -190,9 +190,9 @@ func TestDecodeCBORTagged(t *testing.T) {
 	}{
 		"positive bignum": {why: "a number that fits is one", data: "\xc2\x42\x01\x00", want: int64(256)},
 		"negative bignum": {why: "a number that fits is one", data: "\xc3\x41\x04", want: int64(-5)},
-		"base64url":       {why: "the tag says how the bytes become text", data: "\xd5\x42\xfb\xff", want: "-_8"},
-		"base64":          {why: "the tag says how the bytes become text", data: "\xd6\x42\xfb\xff", want: "+/8="},
-		"base16":          {why: "the tag says how the bytes become text", data: "\xd7\x42\xfb\xff", want: "FBFF"},
+		"base64url":       {why: "the tag sets the encoding of the bytes as text", data: "\xd5\x42\xfb\xff", want: "-_8"},
+		"base64":          {why: "the tag sets the encoding of the bytes as text", data: "\xd6\x42\xfb\xff", want: "+/8="},
+		"base16":          {why: "the tag sets the encoding of the bytes as text", data: "\xd7\x42\xfb\xff", want: "FBFF"},
 		"bigfloat":        {why: "1.5 is 3 times 2 to the -1st", data: "\xc5\x82\x20\x03", want: 1.5},
 		"time as float":   {why: "parts of a second stay", data: "\xc1\xfb\x41\xd4\x52\xd9\xec\x20\x00\x00", want: "2013-03-21T20:04:00.5Z"},
 		"string twice":    {why: "bytes stay bytes; each namespace counts by itself", data: "\xd9\x01\x00\x84\x43abc\xd9\x01\x00\x82\x63xyz\xd8\x19\x00\xd8\x19\x00\x62no", want: []any{"YWJj", []any{"xyz", "xyz"}, "YWJj", "no"}},
@@ -208,13 +208,13 @@ func TestDecodeCBORTagged(t *testing.T) {
 	}
 }
 
-// Each of these is small or refused by its length, and must cost little.
-func TestDecodeCBORHostile(t *testing.T) {
+// Each input is small, or refused because of its length, and must cost little.
+func TestHostileCBORCostsLittle(t *testing.T) {
 	t.Parallel()
 	nested := func(n int, head, end string) []byte {
 		return []byte("\x81\xa1\x61a" + strings.Repeat(head, n) + end)
 	}
-	// Ten shared lists, each of ten references to the one before.
+	// Ten shared lists, each of ten references to the previous one.
 	bomb := bytes.NewBufferString("\x81\xa1\x61a\x8b\xd8\x1c\x81\x01")
 	for level := range byte(10) {
 		bomb.WriteString("\xd8\x1c\x8a")

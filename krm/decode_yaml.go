@@ -14,10 +14,10 @@ import (
 )
 
 // decodeYAML reads documents, each a resource or a list of resources, as
-// kubectl does: YAML 1.1 without timestamps, keys made into text. Unlike
-// kubectl it refuses keys that are there twice.
+// kubectl does: YAML 1.1 without timestamps; keys become text. Unlike kubectl
+// it refuses duplicate keys.
 //
-// With core, booleans are those of YAML 1.2.
+// If core is set, booleans are those of YAML 1.2.
 func decodeYAML(data []byte, limits Limits, core bool) (Package, error) {
 	if tokens(data) > limits.Values {
 		return nil, tooManyValues(limits)
@@ -26,7 +26,7 @@ func decodeYAML(data []byte, limits Limits, core bool) (Package, error) {
 	if _, duplicate := errors.AsType[*yaml.TypeError](err); !duplicate || !bytes.Contains(data, []byte("<<")) {
 		return p, err
 	}
-	// The parser calls it a duplicate too when a key overrides a merged one.
+	// The parser also reports a key that overrides a merged one as a duplicate.
 	if err := duplicateKeys(data); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func readYAML(data []byte, limits Limits, strict, core bool) (Package, error) {
 	}
 }
 
-// duplicateKeys looks for keys that are there twice, merge keys aside.
+// duplicateKeys returns an error for duplicate keys, except for merge keys.
 func duplicateKeys(data []byte) error {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	for document := 1; ; document++ {
@@ -75,8 +75,8 @@ func duplicateKeys(data []byte) error {
 	}
 }
 
-// ordered is a document that still has all keys, also those there twice, and
-// hasn't those that are merged.
+// An ordered value is a document with all its keys, including duplicates, and
+// without merged keys.
 type ordered struct {
 	items []yaml.MapSlice
 }
@@ -120,9 +120,10 @@ func duplicateKey(value any, depth int) *Error {
 	return nil
 }
 
-// tokens estimates how many values YAML holds, before it costs a hundredfold
-// of memory to parse them: it counts what can begin one, also inside of text.
-// There can be twice as many values, hardly more.
+// tokens estimates the number of values in YAML before it is parsed, which
+// takes a hundred times as much memory: it counts characters that can begin a
+// value, also inside of text. The real number is hardly more than twice the
+// estimate.
 func tokens(data []byte) int {
 	n := 0
 	for _, token := range []string{"\n", "\r", ",", "[", "{", ": ", "- ", "? "} {
@@ -131,8 +132,8 @@ func tokens(data []byte) int {
 	return n
 }
 
-// readDocument reads the next one. The parser is not ours and reads what
-// strangers send: should it panic, that is the document's fault.
+// readDocument reads the next document. The parser is a library that reads
+// untrusted input: a panic becomes an error of the document.
 func readDocument(decoder *yaml.Decoder, into any) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -152,7 +153,7 @@ func yamlReason(err error) string {
 type yamlDecoder struct {
 	budget
 	data []byte
-	long map[float64]string // integers in data that are too long, once asked for
+	long map[float64]string // integers in data that are too long for the parser; found when first needed
 }
 
 func (d *yamlDecoder) document(p Package, value any) (Package, *Error) {
@@ -180,7 +181,8 @@ func (d *yamlDecoder) document(p Package, value any) (Package, *Error) {
 	return p, nil
 }
 
-// yamlIdentity is what can be told of a resource that couldn't be read.
+// yamlIdentity returns the identity of a resource that can't be read, as far as
+// it is known.
 func yamlIdentity(m map[any]any) Identity {
 	r := Resource{"apiVersion": m["apiVersion"], "kind": m["kind"], "name": m["name"]}
 	if metadata, ok := m["metadata"].(map[any]any); ok {
@@ -189,7 +191,7 @@ func yamlIdentity(m map[any]any) Identity {
 	return r.Identity()
 }
 
-// value makes what the parser answers into what a resource holds.
+// value converts the parser's result to a value of a resource.
 func (d *yamlDecoder) value(value any, depth int) (any, *Error) {
 	if err := d.spend(depth); err != nil {
 		return nil, err
@@ -242,8 +244,8 @@ func (d *yamlDecoder) value(value any, depth int) (any, *Error) {
 	return nil, invalidf("is of a type that a resource can't hold")
 }
 
-// float refuses what is none, and integers that the parser made one because
-// they are too long.
+// float refuses values that are not finite, and integers that the parser made
+// floats because they are too long.
 func (d *yamlDecoder) float(f float64) (any, *Error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return nil, notANumber(f)
@@ -260,8 +262,9 @@ func (d *yamlDecoder) float(f float64) (any, *Error) {
 	return f, nil
 }
 
-// longIntegers looks for integers in a text that are too long for the parser,
-// by the float that it makes of them: it doesn't tell 1e20 from its digits.
+// longIntegers finds integers that are too long for the parser, by the float
+// that the parser makes of them: its result is the same for 1e20 and for the
+// digits.
 func longIntegers(data []byte) map[float64]string {
 	digit := func(c byte) bool { return c >= '0' && c <= '9' || c == '_' }
 	long := map[float64]string{}
@@ -290,7 +293,7 @@ func longIntegers(data []byte) map[float64]string {
 	return long
 }
 
-// yamlKey makes a key text as kubectl does.
+// yamlKey converts a key to text as kubectl does.
 func yamlKey(key any) (string, *Error) {
 	switch k := key.(type) {
 	case string:

@@ -7,9 +7,9 @@ import (
 	yaml "sigs.k8s.io/yaml/goyaml.v2"
 )
 
-// DecodeYAML12 is [Decode] of YAML as version 1.2 has it: only true and false
-// are booleans, while yes, no, on, off, y and n are text. That's how Python's
-// ruamel.yaml writes such text: without quotes.
+// DecodeYAML12 is [Decode] for YAML 1.2: only true and false are booleans; yes,
+// no, on, off, y and n are text. Python's ruamel.yaml writes such text without
+// quotes.
 func DecodeYAML12(data []byte, limits Limits) (Package, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -22,8 +22,7 @@ func DecodeYAML12(data []byte, limits Limits) (Package, error) {
 	return decodeYAML(data, limits, booleans11.Match(data))
 }
 
-// booleans11 finds what may be one of the booleans that only YAML 1.1 has; it
-// may also be inside of text.
+// booleans11 matches possible booleans of YAML 1.1, also inside of text.
 var booleans11 = regexp.MustCompile(`(?m)(?:^|[\s,\[{:?-])(?:[yY]|[yY]es|YES|[nN]|[nN]o|NO|[oO]n|ON|[oO]ff|OFF)(?:[\s,\]}:]|$)`)
 
 var (
@@ -31,8 +30,8 @@ var (
 	version12 = regexp.MustCompile(`^%YAML[ \t]+1\.([02-9])`)
 )
 
-// withoutVersion12 makes directives of YAML 1.2 ones of 1.1, which is all that
-// the parser knows, and says whether there were any.
+// withoutVersion12 changes directives of YAML 1.2 to 1.1, the only version that
+// the parser accepts, and reports whether there were any.
 func withoutVersion12(data []byte) (_ []byte, found bool) {
 	if !bytes.Contains(data, directive) {
 		return data, false
@@ -57,8 +56,8 @@ func withoutVersion12(data []byte) (_ []byte, found bool) {
 	return data, found
 }
 
-// A coreValue is what the parser answers, but that booleans which only YAML
-// 1.1 has are text.
+// A coreValue is the parser's result, except that booleans of YAML 1.1 only are
+// text.
 type coreValue struct{ value any }
 
 // UnmarshalYAML implements the parser's interface.
@@ -102,20 +101,20 @@ func (c *coreValue) UnmarshalYAML(unmarshal func(any) error) error {
 	return nil
 }
 
-// UnmarshalText is what the parser calls instead for the quoted texts null and
-// ~, which it takes for a null first.
+// UnmarshalText is called for the quoted texts null and ~, which the parser
+// first treats as null.
 func (c *coreValue) UnmarshalText(text []byte) error {
 	c.value = string(text)
 	return nil
 }
 
-// skipped is a value that isn't looked at.
+// A skipped value is ignored.
 type skipped struct{}
 
 // UnmarshalYAML implements the parser's interface.
 func (*skipped) UnmarshalYAML(func(any) error) error { return nil }
 
-// UnmarshalText is that of coreValue.
+// UnmarshalText is like that of coreValue.
 func (*skipped) UnmarshalText([]byte) error { return nil }
 
 // readValue reads the next document.

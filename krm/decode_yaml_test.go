@@ -13,7 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestDecodeYAML(t *testing.T) {
+func TestYAMLIsDecodedToPlainValues(t *testing.T) {
 	t.Parallel()
 	a, b := krm.Resource{"a": int64(1)}, krm.Resource{"b": int64(2)}
 	tests := map[string]struct {
@@ -43,7 +43,7 @@ func TestDecodeYAML(t *testing.T) {
 		"separator in text":     {why: "an indented one is text", yaml: "a: |\n  ---\n  x\n", want: krm.Package{{"a": "---\nx\n"}}},
 		"alias":                 {why: "each gets its own", yaml: "x: &x {a: 1}\nz: *x\n", want: krm.Package{{"x": map[string]any{"a": int64(1)}, "z": map[string]any{"a": int64(1)}}}},
 		"merge key":             {why: "kubectl reads it", yaml: "x: &x {a: 1, b: 1}\nz: {<<: *x, b: 2}\n", want: krm.Package{{"x": map[string]any{"a": int64(1), "b": int64(1)}, "z": map[string]any{"a": int64(1), "b": int64(2)}}}},
-		"merge key, twice":      {why: "a key that is there twice is so beside a merge too", yaml: "x: &x {a: 1}\nz: {<<: *x, b: 2, b: 3}\n", wantErr: `document 1: z: has the key "b" twice`},
+		"merge key, twice":      {why: "a duplicate key is an error next to a merge, too", yaml: "x: &x {a: 1}\nz: {<<: *x, b: 2, b: 3}\n", wantErr: `document 1: z: has the key "b" twice`},
 		"merge key, as number":  {why: "1 and 0x1 are the same key", yaml: "x: &x {a: 1}\n---\nx: &x {a: 1}\nz: {<<: *x, a: 2, 1: 2, 0x1: 3}\n", wantErr: `document 2: z: has the key "1" twice`},
 		"y is true":             {why: "so kubectl reads it", yaml: "y: 1", want: krm.Package{{"true": int64(1)}}},
 		"the ends of 64 bits":   {why: "no number is changed", yaml: "x: 9223372036854775807\nz: -9223372036854775808\n", want: krm.Package{{"x": int64(9223372036854775807), "z": int64(-9223372036854775808)}}},
@@ -59,8 +59,8 @@ func TestDecodeYAML(t *testing.T) {
 		"unsigned":              {why: "it doesn't fit", yaml: "a: {b: [0, 18446744073709551615]}", wantErr: "document 1: resource 1: a.b[1]: the number 18446744073709551615 does not fit 64 bits"},
 		"too many digits":       {why: "the parser would round it in silence", yaml: "kind: K\napiVersion: v1\na: 99999999999999999999", wantErr: `document 1: resource 1 (v1 K ""): a: the number 99999999999999999999 does not fit`},
 		"too many digits below": {why: "the parser would round it in silence", yaml: "a: -99999999999999999999", wantErr: "does not fit"},
-		"NaN":                   {why: "JSON has none", yaml: "a: .nan", wantErr: "a: NaN is no number"},
-		"infinity":              {why: "JSON has none", yaml: "a: -.inf", wantErr: "a: -Inf is no number"},
+		"NaN":                   {why: "JSON has none", yaml: "a: .nan", wantErr: "a: NaN is not a number"},
+		"infinity":              {why: "JSON has none", yaml: "a: -.inf", wantErr: "a: -Inf is not a number"},
 		"binary":                {why: "bytes are no text", yaml: "a: !!binary /w==", wantErr: "a: is binary"},
 		"null key":              {why: "kubectl refuses it", yaml: "a: {null: 1}", wantErr: "a: has a null key"},
 		"map key":               {why: "kubectl refuses it", yaml: "? {a: 1}\n: 2\n", wantErr: "invalid map key"},
@@ -80,7 +80,7 @@ func TestDecodeYAML(t *testing.T) {
 	}
 }
 
-func TestDecodeYAML12(t *testing.T) {
+func TestYAML12ReadsOnlyTrueAndFalseAsBooleans(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why     string
@@ -125,7 +125,7 @@ func TestDecodeYAML12(t *testing.T) {
 	}
 }
 
-func TestDecodeYAMLAliasesAreCopies(t *testing.T) {
+func TestYAMLAliasesAreCopied(t *testing.T) {
 	t.Parallel()
 	p, err := krm.Decode(krm.YAML, []byte("x: &x {a: [one]}\nz: *x\n"), krm.Limits{})
 	if err != nil {
@@ -137,9 +137,8 @@ func TestDecodeYAMLAliasesAreCopies(t *testing.T) {
 	}
 }
 
-// What sigs.k8s.io/yaml, which is kubectl, makes of a value is what we make of
-// it.
-func TestDecodeYAMLAsKubectl(t *testing.T) {
+// Values are decoded as by sigs.k8s.io/yaml, which kubectl uses.
+func TestYAMLIsDecodedAsKubectlDoes(t *testing.T) {
 	t.Parallel()
 	values := []string{
 		"yes", "Yes", "YES", "no", "on", "off", "y", "n", "Y", "true", "TRUE", "tRUE", `"yes"`, "'no'",
@@ -172,8 +171,8 @@ func TestDecodeYAMLAsKubectl(t *testing.T) {
 	}
 }
 
-// Each of these is small or refused by its length, and must cost little.
-func TestDecodeYAMLHostile(t *testing.T) {
+// Each input is small, or refused because of its length, and must cost little.
+func TestHostileYAMLCostsLittle(t *testing.T) {
 	t.Parallel()
 	var bomb strings.Builder
 	bomb.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
@@ -181,7 +180,7 @@ func TestDecodeYAMLHostile(t *testing.T) {
 		from, to := string(rune('0'+level)), string(rune('1'+level))
 		bomb.WriteString("a" + to + ": &a" + to + " [" + strings.TrimSuffix(strings.Repeat("*a"+from+", ", 10), ", ") + "]\n")
 	}
-	// As many references as the parser lets pass, in each of many documents.
+	// The maximum number of references that the parser accepts, in each of many documents.
 	small := "a: &a [" + strings.Repeat("x,", 500) + "]\nb: [" + strings.Repeat("*a,", 90) + "]\n---\n"
 	tests := map[string]struct {
 		why  string
@@ -215,7 +214,7 @@ func TestDecodeYAMLHostile(t *testing.T) {
 	}
 }
 
-func TestDecodeLimitsRepeatedText(t *testing.T) {
+func TestRepeatedTextCountsAgainstTheLimit(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("z", 1000)
 	sharing := "\x82\xa1\x61a\xd8\x1c\x79\x03\xe8" + text + "\xa1\x61b\x98\x64" + strings.Repeat("\xd8\x1d\x00", 100)
@@ -242,7 +241,7 @@ func TestDecodeLimitsRepeatedText(t *testing.T) {
 	}
 }
 
-func TestDecodeLimits(t *testing.T) {
+func TestPackagesBeyondTheLimitsAreRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why    string
@@ -272,8 +271,8 @@ func TestDecodeLimits(t *testing.T) {
 	}
 }
 
-// A package of 16 MiB is what the contract promises to take.
-func TestDecodeLarge(t *testing.T) {
+// The contract requires that packages of 16 MiB are accepted.
+func TestPackageOf16MiBIsDecoded(t *testing.T) {
 	t.Parallel()
 	var p krm.Package
 	for range 3000 {

@@ -9,11 +9,11 @@ import (
 // DeploymentGVK is the kind of the Deployment resource.
 var DeploymentGVK = GVK{Group: "deployment.nephio.org", Version: "v1alpha1", Kind: "Deployment"}
 
-// DeploymentName is its name.
+// DeploymentName is the name of the Deployment resource.
 const DeploymentName = "deployment"
 
-// DeploymentState is what the Deployment resource of a package says. Pointers
-// are nil where it says nothing.
+// A DeploymentState is the content of the Deployment resource of a package. A
+// pointer is nil if the resource doesn't have the field.
 type DeploymentState struct {
 	Template *string // spec.templateId
 	Site     *string // spec.siteId
@@ -22,9 +22,9 @@ type DeploymentState struct {
 	Approve  string  // annotation: Default, Auto, Manual
 }
 
-// Deployment finds the Deployment resource: nil if there is none, an error if
-// there is more than one (any resource of DeploymentGVK, whatever its name)
-// or it is named otherwise.
+// Deployment returns the Deployment resource, or nil if there is none. It is an
+// error if there is more than one resource of DeploymentGVK, of any name, or if
+// it has another name.
 func (p Package) Deployment() (Resource, error) {
 	at := -1
 	for i, r := range p {
@@ -46,7 +46,7 @@ func (p Package) Deployment() (Resource, error) {
 	return r, nil
 }
 
-// ReadDeployment reads what a Deployment resource says.
+// ReadDeployment reads the content of a Deployment resource.
 func ReadDeployment(r Resource) (DeploymentState, error) {
 	state, err := readDeployment(r)
 	if err != nil {
@@ -101,10 +101,10 @@ func (r Resource) flag(name string) (*bool, *Error) {
 	return &is, nil
 }
 
-// WithDeployment answers the package (a shallow copy; only the Deployment
-// resource is replaced) with the Deployment resource saying exactly this; it
-// is added at the end where it is missing. Empty strings and false remove the
-// field.
+// WithDeployment returns the package with exactly this state in its Deployment
+// resource, which is added at the end if it is missing. Empty strings and false
+// remove the field. The result is a shallow copy, except for the Deployment
+// resource.
 func (p Package) WithDeployment(template, site string, prepared, approved bool) Package {
 	at := p.deploymentIndex()
 	result := slices.Grow(slices.Clone(p), 1)
@@ -133,10 +133,10 @@ func (p Package) WithDeployment(template, site string, prepared, approved bool) 
 	return result
 }
 
-// WithoutDeploymentState answers the package with the Deployment resource's
-// templateId, siteId, prepared and approved taken out (and a spec or
-// annotations that are empty then): what is the same for all deployments of a
-// template. Inverse of WithDeployment.
+// WithoutDeploymentState returns the package without templateId, siteId,
+// prepared and approved in its Deployment resource (nor a spec or annotations
+// that are empty then). All deployments of a template have the same result. It
+// is the inverse of WithDeployment.
 func (p Package) WithoutDeploymentState() Package {
 	at := p.deploymentIndex()
 	if at < 0 {
@@ -151,7 +151,7 @@ func (p Package) deploymentIndex() int {
 	return slices.IndexFunc(p, func(r Resource) bool { return r.GVK() == DeploymentGVK })
 }
 
-// stateless is a copy, deep where the state is, without it.
+// stateless returns a copy without the state, deep where the state is.
 func (r Resource) stateless() Resource {
 	r = r.shallow("metadata", "annotations")
 	if spec, ok := r["spec"].(map[string]any); ok {
@@ -171,7 +171,8 @@ func (r Resource) stateless() Resource {
 	return r
 }
 
-// DigestOf is the SHA-256 of the canonical encoding, which it answers too.
+// DigestOf returns the SHA-256 of the canonical encoding of a package, and that
+// encoding.
 func DigestOf(p Package) (digest [32]byte, encoded []byte, err error) {
 	encoded, err = Encode(CBOR, p)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestDeployment(t *testing.T) {
+func TestPackageHasAtMostOneDeploymentResource(t *testing.T) {
 	t.Parallel()
 	const other = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: deployment}}\n---\n"
 	const head = "{apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: "
@@ -43,7 +43,7 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-func TestReadDeployment(t *testing.T) {
+func TestStateIsReadFromTheDeploymentResource(t *testing.T) {
 	t.Parallel()
 	text := func(s string) *string { return &s }
 	truth := func(b bool) *bool { return &b }
@@ -86,7 +86,7 @@ func TestReadDeployment(t *testing.T) {
 	}
 }
 
-func TestWithDeployment(t *testing.T) {
+func TestDeploymentStateIsSetAndRemoved(t *testing.T) {
 	t.Parallel()
 	const ns = "{apiVersion: v1, kind: Namespace, metadata: {name: ns}}\n---\n"
 	const head = "apiVersion: deployment.nephio.org/v1alpha1\nkind: Deployment\n"
@@ -99,11 +99,11 @@ func TestWithDeployment(t *testing.T) {
 		want               string
 		without            string
 	}{
-		"added":    {why: "it is added where it is missing", have: ns, template: "t", site: "s", prepared: true, approved: true, want: full, without: ns + head + "metadata: {name: deployment}"},
-		"nothing":  {why: "nothing to say says nothing", have: ns, want: ns + head + "metadata: {name: deployment}", without: ns + head + "metadata: {name: deployment}"},
-		"cleared":  {why: "empty and false remove", have: full, want: ns + head + "metadata: {name: deployment}", without: ns + head + "metadata: {name: deployment}"},
-		"kept":     {why: "what isn't ours stays, in its place", have: head + "metadata: {name: deployment, annotations: {nephio.org/prepared: 'false', x: y}}\nspec: {siteId: old, more: 1}\n---\n" + ns, site: "s", want: head + "metadata: {name: deployment, annotations: {x: y}}\nspec: {siteId: s, more: 1}\n---\n" + ns, without: head + "metadata: {name: deployment, annotations: {x: y}}\nspec: {more: 1}\n---\n" + ns},
-		"the same": {why: "what it says already stays", have: full, template: "t", site: "s", prepared: true, approved: true, want: full, without: ns + head + "metadata: {name: deployment}"},
+		"added":        {why: "it is added where it is missing", have: ns, template: "t", site: "s", prepared: true, approved: true, want: full, without: ns + head + "metadata: {name: deployment}"},
+		"nothing":      {why: "an empty state removes the fields", have: ns, want: ns + head + "metadata: {name: deployment}", without: ns + head + "metadata: {name: deployment}"},
+		"cleared":      {why: "empty and false remove", have: full, want: ns + head + "metadata: {name: deployment}", without: ns + head + "metadata: {name: deployment}"},
+		"other fields": {why: "other fields stay, in their places", have: head + "metadata: {name: deployment, annotations: {nephio.org/prepared: 'false', x: y}}\nspec: {siteId: old, more: 1}\n---\n" + ns, site: "s", want: head + "metadata: {name: deployment, annotations: {x: y}}\nspec: {siteId: s, more: 1}\n---\n" + ns, without: head + "metadata: {name: deployment, annotations: {x: y}}\nspec: {more: 1}\n---\n" + ns},
+		"the same":     {why: "an equal state changes nothing", have: full, template: "t", site: "s", prepared: true, approved: true, want: full, without: ns + head + "metadata: {name: deployment}"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestWithoutDeploymentStateAddsNothing(t *testing.T) {
 	}
 }
 
-func TestDigestOf(t *testing.T) {
+func TestEqualPackagesHaveEqualDigests(t *testing.T) {
 	t.Parallel()
 	one, encoded, err := krm.DigestOf(parse(t, "{a: 1, bb: 2, c: {d: 1.5, e: []}}"))
 	if err != nil {

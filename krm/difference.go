@@ -10,24 +10,24 @@ import (
 	"strings"
 )
 
-// A Difference is a field that isn't the same in two resources.
+// A Difference is a field that differs between two resources.
 type Difference struct {
 	Path   []string // keys, and indexes of lists
-	A, B   any      // nil where it isn't there
-	Secret bool     // A and B are not for people: Show and String hide them
+	A, B   any      // nil if the field is missing
+	Secret bool     // A and B are confidential: Show and String hide them
 }
 
-// Differences are those of one resource from another, in the order of their
-// paths. Lists of different lengths differ as a whole. What a Secret holds is
-// marked so, wherever in the resource that is.
+// Differences returns the differences between two resources, in the order of
+// their paths. Lists of different lengths differ as a whole. Values of Secrets
+// are marked, wherever in the resource they are.
 func Differences(a, b Resource) iter.Seq[Difference] {
 	return func(yield func(Difference) bool) {
 		differ(Difference{A: map[string]any(a), B: map[string]any(b)}, nil, yield)
 	}
 }
 
-// differ goes through the differences of two values. inSecret is where in a
-// Secret they are, nil if they are in none.
+// differ calls yield for the differences of two values. inSecret is the path
+// inside of a Secret, nil outside.
 func differ(d Difference, inSecret []string, yield func(Difference) bool) bool {
 	if isSecret(d.A) || isSecret(d.B) {
 		inSecret = []string{}
@@ -78,8 +78,8 @@ func isSecret(v any) bool {
 	return ok && m["kind"] == "Secret" && m["apiVersion"] == "v1"
 }
 
-// secretAt says whether there may be something secret at a path of a Secret.
-// Annotations may hold a copy of all of it.
+// secretAt reports whether there may be a confidential value at a path of a
+// Secret. Annotations may have a copy of the whole Secret.
 func secretAt(path []string) bool {
 	switch {
 	case len(path) == 0:
@@ -91,11 +91,11 @@ func secretAt(path []string) bool {
 	}
 }
 
-// maxShown is how much of a value is shown, in bytes.
+// maxShown is the maximum length of a displayed value, in bytes.
 const maxShown = 60
 
-// Show is what people see of A and B: short JSON, or hidden; missing is what
-// is said of what isn't there.
+// Show returns A and B for display: short JSON, or hidden; missing stands for a
+// missing value.
 func (d Difference) Show(missing string) (a, b string) {
 	return d.show(d.A, missing), d.show(d.B, missing)
 }
@@ -116,7 +116,7 @@ func (d Difference) show(v any, missing string) string {
 	return brief(strings.TrimSpace(text.String()), maxShown)
 }
 
-// masked is a value without what Secrets in it hold.
+// masked returns a value with the values of its Secrets hidden.
 func masked(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -140,15 +140,15 @@ func masked(v any) any {
 	}
 }
 
-// String is `spec.ports[0].port: 80 → 81`.
+// String returns, for example, `spec.ports[0].port: 80 → 81`.
 func (d Difference) String() string {
 	a, b := d.Show("(none)")
 	return PathText(d.Path) + ": " + a + " → " + b
 }
 
-// PathText writes a path for people: `spec.ports[0].name`, and
-// `metadata.labels["a.b"]` where a key has other characters than letters,
-// digits, - and _.
+// PathText returns a path for display: `spec.ports[0].name`, or
+// `metadata.labels["a.b"]` if a key has characters other than letters, digits,
+// - and _.
 func PathText(path []string) string {
 	var b strings.Builder
 	for _, step := range path {
@@ -170,10 +170,10 @@ func PathText(path []string) string {
 	return b.String()
 }
 
-// Changes tells people what makes one package of another, at most so many
-// lines: resources that are added, removed and changed, these field by field,
-// in the order of the packages. What the Deployment resource says of the state
-// of a deployment isn't told.
+// Changes returns lines that describe the changes from one package to another,
+// for display: resources that are added, removed and changed, field by field,
+// in the order of the packages. It leaves out the state in the Deployment
+// resource.
 func (p Package) Changes(to Package) iter.Seq[string] {
 	p, to = p.WithoutDeploymentState(), to.WithoutDeploymentState()
 	return func(yield func(string) bool) {
@@ -212,7 +212,7 @@ func (p Package) Changes(to Package) iter.Seq[string] {
 	}
 }
 
-// emptyDeployment says whether a resource is a Deployment resource that says
+// emptyDeployment reports whether a resource is a Deployment resource with
 // nothing but the state.
 func emptyDeployment(r Resource) bool {
 	metadata, _ := r["metadata"].(map[string]any)

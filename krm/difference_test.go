@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestChanges(t *testing.T) {
+func TestChangesListFieldsAndHideSecrets(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why   string
@@ -15,12 +15,12 @@ func TestChanges(t *testing.T) {
 		lines []string
 	}{
 		"nothing": {
-			"the order of keys says nothing",
+			"the order of keys has no meaning",
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {x: '1', y: '2'}}",
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {y: '2', x: '1'}}", nil,
 		},
 		"fields": {
-			"each field is told with its path, in order",
+			"each field is listed with its path, in order",
 			"{apiVersion: v1, kind: C, metadata: {name: a}, spec: {list: [1, {b: <x>}], gone: true, same: 1, 'a.b/c': 1}}",
 			"{apiVersion: v1, kind: C, metadata: {name: a}, spec: {list: [1, {b: <y>}], new: {a: 1}, same: 1, 'a.b/c': 2}}",
 			[]string{
@@ -35,7 +35,7 @@ func TestChanges(t *testing.T) {
 			[]string{`v1 C "a": a: [1] → [1,2]`, `v1 C "a": b: {"c":1} → 1`},
 		},
 		"resources": {
-			"those that come and go are told by name only",
+			"added and removed resources are listed by name only",
 			"{apiVersion: v1, kind: C, metadata: {name: a}, a: 1}",
 			"{apiVersion: v1, kind: C, metadata: {name: b}, a: 1}",
 			[]string{`v1 C "b": added`, `v1 C "a": removed`},
@@ -99,7 +99,7 @@ func TestChanges(t *testing.T) {
 			if diff := cmp.Diff(test.lines, slices.Collect(a.Changes(b))); diff != "" {
 				t.Errorf("%s:\n%s", test.why, diff)
 			}
-			for range a.Changes(b) { // who reads along may stop
+			for range a.Changes(b) { // the caller may stop
 				break
 			}
 		})

@@ -25,7 +25,7 @@ type cborEncoder struct {
 	keys []string // a stack, so that not each map needs its own list
 }
 
-// head writes the type of an item and its argument, as short as it goes.
+// head writes the type of an item and its argument, in the shortest form.
 func (e *cborEncoder) head(major byte, arg uint64) {
 	major <<= 5
 	switch {
@@ -52,7 +52,7 @@ func (e *cborEncoder) mapping(m map[string]any, depth int) *Error {
 		e.keys = append(e.keys, k)
 	}
 	keys := e.keys[base:]
-	// The order of the encoded keys, which begin with their length.
+	// This is the order of the encoded keys, which begin with their length.
 	slices.SortFunc(keys, func(a, b string) int {
 		if c := cmp.Compare(len(a), len(b)); c != 0 {
 			return c
@@ -124,7 +124,7 @@ func (e *cborEncoder) integer(n int64) {
 	e.head(majorUint, uint64(n))
 }
 
-// float writes the shortest float that is the same number.
+// float writes the shortest float of the same value.
 func (e *cborEncoder) float(f float64) *Error {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return notANumber(f)
@@ -142,7 +142,8 @@ func (e *cborEncoder) float(f float64) *Error {
 	return nil
 }
 
-// toHalf makes a finite float one of 16 bits, if that is the same number.
+// toHalf converts a finite float to 16 bits; exact reports whether the value is
+// the same.
 func toHalf(f float32) (bits uint16, exact bool) {
 	b := math.Float32bits(f)
 	sign, exponent, fraction := uint16(b>>16&0x8000), int(b>>23&0xff)-127, b&0x7fffff

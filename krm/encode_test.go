@@ -13,9 +13,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The style of Kubernetes manifests, and quotes only where some reader would
-// take a text for something else.
-func TestEncodeYAML(t *testing.T) {
+// The style is that of Kubernetes manifests, with quotes only around text that some
+// reader would read as another value.
+func TestYAMLIsEncodedInTheStyleOfManifests(t *testing.T) {
 	t.Parallel()
 	got, err := krm.Encode(krm.YAML, krm.Package{
 		{
@@ -105,7 +105,7 @@ kind: A
 	}
 }
 
-func TestEncodeNothing(t *testing.T) {
+func TestPackageWithoutResourcesIsEncoded(t *testing.T) {
 	t.Parallel()
 	for format, want := range map[krm.Format]string{krm.YAML: "", "": "", krm.CBOR: "\x80"} {
 		got, err := krm.Encode(format, nil)
@@ -119,7 +119,7 @@ func TestEncodeNothing(t *testing.T) {
 	}
 }
 
-func TestEncodeRefuses(t *testing.T) {
+func TestValuesOfOtherTypesAreNotEncoded(t *testing.T) {
 	t.Parallel()
 	circle := map[string]any{}
 	circle["circle"] = []any{circle}
@@ -148,7 +148,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-func TestUnknownFormat(t *testing.T) {
+func TestUnknownFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	_, decodeErr := krm.Decode("json", []byte("{}"), krm.Limits{})
 	_, encodeErr := krm.Encode("json", nil)
@@ -160,8 +160,8 @@ func TestUnknownFormat(t *testing.T) {
 	}
 }
 
-// Keys that are too long to be simple have a question mark.
-func TestEncodeLongKeys(t *testing.T) {
+// Keys that are too long for simple keys have a question mark.
+func TestLongKeysAreEncodedAsComplexKeys(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{990, 998, 999, 1000, 1001, 1022, 1023, 1024, 1025, 70_000} {
 		for _, char := range []string{"k", "5", "é", "\x00"} {
@@ -182,8 +182,8 @@ func TestEncodeLongKeys(t *testing.T) {
 	}
 }
 
-// Real manifests survive both formats.
-func TestEncodeExamples(t *testing.T) {
+// Real manifests are the same after encoding and decoding in both formats.
+func TestExamplesSurviveBothFormats(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	err := filepath.WalkDir("../examples", func(path string, entry os.DirEntry, err error) error {

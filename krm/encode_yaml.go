@@ -9,9 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// encodeYAML writes in the style of Kubernetes manifests: block style, two
-// spaces, lists not indented, sorted keys, quotes only where YAML 1.1 (or 1.2)
-// would misread. It is our own and not a library's to keep floats floats.
+// encodeYAML encodes in the style of Kubernetes manifests: block style, two
+// spaces, lists not indented, sorted keys, quotes only where YAML 1.1 or 1.2
+// would read another value. It is our own encoder, because libraries don't
+// preserve floats.
 func encodeYAML(p Package) ([]byte, error) {
 	e := &yamlEncoder{out: make([]byte, 0, 512*len(p))}
 	for i, r := range p {
@@ -40,8 +41,8 @@ func (e *yamlEncoder) indent(n int) {
 	}
 }
 
-// mapping writes the keys of a map that isn't empty at a column; the first
-// may stand where the output is.
+// mapping writes the keys of a non-empty map at a column. If inline is set, the
+// first key is written at the current position.
 func (e *yamlEncoder) mapping(m map[string]any, column, depth int, inline bool) *Error {
 	if depth > maxEncodeDepth {
 		return tooDeep()
@@ -67,8 +68,8 @@ func (e *yamlEncoder) mapping(m map[string]any, column, depth int, inline bool) 
 	return nil
 }
 
-// maxSimpleKey is a little less than the 1024 characters that a key can have
-// without a question mark before it.
+// maxSimpleKey is a little less than 1024, the maximum length of a key without
+// a question mark before it.
 const maxSimpleKey = 1000
 
 func (e *yamlEncoder) key(k string, column int) *Error {
@@ -87,7 +88,7 @@ func (e *yamlEncoder) key(k string, column int) *Error {
 	return nil
 }
 
-// entry writes what stands behind a key.
+// entry writes the value of a key.
 func (e *yamlEncoder) entry(value any, column, depth int) *Error {
 	switch v := value.(type) {
 	case map[string]any:
@@ -105,7 +106,7 @@ func (e *yamlEncoder) entry(value any, column, depth int) *Error {
 	return e.scalar(value, column+2)
 }
 
-// list writes the items of a list that isn't empty at a column.
+// list writes the items of a non-empty list at a column.
 func (e *yamlEncoder) list(list []any, column, depth int, inline bool) *Error {
 	if depth > maxEncodeDepth {
 		return tooDeep()
@@ -139,8 +140,8 @@ func (e *yamlEncoder) list(list []any, column, depth int, inline bool) *Error {
 	return nil
 }
 
-// scalar writes what stands on the rest of a line, text of several lines
-// aside, which stands at a column.
+// scalar writes a value on the rest of a line, or a text of several lines at a
+// column.
 func (e *yamlEncoder) scalar(value any, column int) *Error {
 	switch v := value.(type) {
 	case nil:
@@ -176,7 +177,8 @@ func (e *yamlEncoder) scalar(value any, column int) *Error {
 	return nil
 }
 
-// floatText is a float that no reader takes for an integer or text.
+// floatText returns a float in a form that no reader takes as an integer or
+// text.
 func floatText(f float64) string {
 	text := strconv.FormatFloat(f, 'g', -1, 64)
 	mantissa, exponent, hasExponent := strings.Cut(text, "e")
@@ -198,8 +200,8 @@ func (e *yamlEncoder) scalarText(s string) {
 	e.quoted(s)
 }
 
-// plainSafe says whether a text means itself without quotes to every reader.
-// It errs on the side of quotes.
+// plainSafe reports whether each reader reads a text without quotes as the same
+// text. If in doubt, it returns false.
 func plainSafe(s string) bool {
 	if s == "" || len(s) > 1<<16 {
 		return false
@@ -228,7 +230,8 @@ func plainSafe(s string) bool {
 	return !reserved(s)
 }
 
-// reserved words are no text in YAML 1.1, or in 1.2, or to careless readers.
+// reserved reports whether a text is another value in YAML 1.1, in YAML 1.2, or
+// to lenient readers.
 func reserved(s string) bool {
 	switch len(s) {
 	case 1, 2, 3, 4, 5:
@@ -240,8 +243,8 @@ func reserved(s string) bool {
 	return false
 }
 
-// plainDigits says of a text that begins with a digit whether it can't be
-// read as a number or a date: quantities, addresses, versions.
+// plainDigits reports whether a text that begins with a digit can't be read as
+// a number or a date: quantities, addresses, versions.
 func plainDigits(s string) bool {
 	i, dots := 0, 0
 	for ; i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '.'); i++ {
@@ -260,7 +263,8 @@ func plainDigits(s string) bool {
 	return false
 }
 
-// literalSafe says whether a text of several lines can be written as it is.
+// literalSafe reports whether a text of several lines can be written as a
+// literal block.
 func literalSafe(s string) bool {
 	if !strings.Contains(s, "\n") || strings.IndexByte(" \t\n", s[0]) >= 0 {
 		return false
@@ -270,7 +274,7 @@ func literalSafe(s string) bool {
 			return false
 		}
 	}
-	// What ends in lines of nothing but space is too easily taken for nothing.
+	// Readers may drop lines of only spaces at the end.
 	line := s[strings.LastIndexByte(strings.TrimRight(s, "\n"), '\n')+1:]
 	return strings.TrimSpace(line) != ""
 }

@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// ErrInvalid is the kind of all errors that are the fault of the input.
+// ErrInvalid is the kind of all errors in the input.
 var ErrInvalid = errors.New("invalid")
 
-// An Error is one thing that is wrong with a package, and where. It is an
-// [ErrInvalid].
+// An Error is an error in a package, with its place. It is an [ErrInvalid].
 type Error struct {
-	Document int      // of the YAML stream, counted from 1; 0 if not known
-	Index    int      // of the resource, counted from 1; 0 if it isn't about one
-	Resource Identity // zero if not known
+	Document int      // of the YAML stream, from 1; 0 if unknown
+	Index    int      // of the resource, from 1; 0 if the error isn't in a resource
+	Resource Identity // zero if unknown
 	Path     string   // dotted, from the resource's root; "" is the resource
 	Reason   string
 
@@ -45,13 +44,13 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Is makes it an ErrInvalid.
+// Is reports true for ErrInvalid.
 func (e *Error) Is(target error) bool { return target == ErrInvalid }
 
-// Unwrap answers the parser's error, if that is what it is.
+// Unwrap returns the parser's error, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Errors are several, at least one.
+// Errors are one or more errors.
 type Errors []*Error
 
 func (e Errors) Error() string {
@@ -62,7 +61,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// Unwrap answers them one by one.
+// Unwrap returns the errors.
 func (e Errors) Unwrap() []error {
 	errs := make([]error, len(e))
 	for i, one := range e {
@@ -75,7 +74,7 @@ func invalidf(format string, args ...any) *Error {
 	return &Error{Reason: fmt.Sprintf(format, args...)}
 }
 
-// under puts a map key in front of an error's path.
+// under prepends a map key to an error's path.
 func (e *Error) under(key string) *Error {
 	key = brief(key, 100)
 	switch {
@@ -86,12 +85,12 @@ func (e *Error) under(key string) *Error {
 	default:
 		e.Path = key + "." + e.Path
 	}
-	// A path is built from its end, deep nesting must not make it long.
+	// The path is built from its end. Deep nesting must not make it long.
 	e.Path = brief(e.Path, 400)
 	return e
 }
 
-// item puts a list index in front of an error's path.
+// item prepends a list index to an error's path.
 func (e *Error) item(i int) *Error {
 	index := "[" + strconv.Itoa(i) + "]"
 	if e.Path != "" && e.Path[0] != '[' {
@@ -101,7 +100,7 @@ func (e *Error) item(i int) *Error {
 	return e
 }
 
-// brief cuts a text that may come from a hostile input.
+// brief truncates a text that may come from hostile input.
 func brief(s string, limit int) string {
 	if len(s) <= limit {
 		return s

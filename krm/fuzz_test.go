@@ -13,10 +13,11 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// small bounds keep the fuzzers fast.
+// small limits make the fuzzers fast.
 var small = krm.Limits{Bytes: 1 << 16, Depth: 50, Resources: 100, Values: 10_000}
 
-// survives is what must be so of everything that was decoded.
+// survives checks that a decoded package is encoded and decoded without a
+// change.
 func survives(t *testing.T, p krm.Package) {
 	t.Helper()
 	for _, format := range []krm.Format{krm.YAML, krm.CBOR} {
@@ -85,7 +86,7 @@ func FuzzDecodeCBOR(f *testing.F) {
 			}
 			return
 		}
-		// What we take must be CBOR in the eyes of another reader too.
+		// Accepted input must also be CBOR for another library.
 		if err := strict.Wellformed(data); err != nil && len(data) > 0 {
 			t.Fatalf("taken, but %v", err)
 		}

@@ -8,23 +8,23 @@ import (
 // A Package is a list of resources.
 type Package []Resource
 
-// A Resource is a map with apiVersion, kind and, mostly, metadata.name.
+// A Resource is a map with apiVersion, kind and, usually, metadata.name.
 type Resource map[string]any
 
-// GVK is a group, version and kind.
+// A GVK is a group, version and kind.
 type GVK struct {
 	Group   string
 	Version string
 	Kind    string
 }
 
-// Identity is what makes a resource the same: GVK and name.
+// An Identity identifies a resource in a package: GVK and name.
 type Identity struct {
 	GVK
 	Name string
 }
 
-// ParseGVK makes a GVK of an apiVersion ("v1", "apps/v1") and a kind.
+// ParseGVK returns the GVK of an apiVersion ("v1", "apps/v1") and a kind.
 func ParseGVK(apiVersion, kind string) GVK {
 	group, version, ok := strings.Cut(apiVersion, "/")
 	if !ok {
@@ -33,7 +33,7 @@ func ParseGVK(apiVersion, kind string) GVK {
 	return GVK{Group: group, Version: version, Kind: kind}
 }
 
-// APIVersion is group and version as a resource writes them.
+// APIVersion returns group and version in the form of a resource's apiVersion.
 func (g GVK) APIVersion() string {
 	if g.Group == "" {
 		return g.Version
@@ -41,10 +41,10 @@ func (g GVK) APIVersion() string {
 	return g.Group + "/" + g.Version
 }
 
-// String is "apps/v1 Deployment".
+// String returns, for example, `apps/v1 Deployment`.
 func (g GVK) String() string { return g.APIVersion() + " " + g.Kind }
 
-// String is `apps/v1 Deployment "web"`.
+// String returns, for example, `apps/v1 Deployment "web"`.
 func (i Identity) String() string { return fmt.Sprintf("%s %q", i.GVK, i.Name) }
 
 // A Format is an encoding of packages.
@@ -56,7 +56,7 @@ const (
 	CBOR Format = "cbor"
 )
 
-// Annotations of resources. The first value named is the default.
+// Annotations of resources, with their values. The first value is the default.
 const (
 	AnnotationPrepared = "nephio.org/prepared" // false, true
 	AnnotationPrepare  = "nephio.org/prepare"  // Here, Postpone, Never

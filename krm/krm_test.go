@@ -38,7 +38,7 @@ spec:
 ---
 `
 
-func TestRoundTrip(t *testing.T) {
+func TestManifestsSurviveBothFormats(t *testing.T) {
 	t.Parallel()
 	p, err := krm.Decode(krm.YAML, []byte(manifests), krm.Limits{})
 	if err != nil {

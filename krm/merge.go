@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Merge merges resources into a package and answers the result; neither is
-// changed, but the result shares with them what it took as it was.
+// Merge merges resources into a package and returns the result. It doesn't
+// change its arguments; the result shares unchanged parts with them.
 //
-// Each resource gets the name that its rename annotation gives it, and is
-// matched by identity. Not there, it is added. There, it replaces the one
-// that is, or with the merge annotation Override, and always if it is the
-// Deployment resource, merges into it deeply: maps by key, while lists and
-// scalars are replaced. An annotation with a value it can't have is an error.
+// Each resource is renamed by its rename annotation and matched by identity. A
+// resource without a match is added. Otherwise it replaces the matching one;
+// with the merge annotation Override, and always if it is the Deployment
+// resource, it is merged into the matching one deeply: maps by key, while lists
+// and scalars are replaced. An unknown value of an annotation is an error.
 func Merge(into, resources Package) (Package, error) {
 	result := slices.Grow(slices.Clone(into), len(resources))
 	places := make(map[Identity]int, len(into)+len(resources))
@@ -46,8 +46,8 @@ func Merge(into, resources Package) (Package, error) {
 	return result, nil
 }
 
-// mergeable answers the resource under its name after merging, and whether
-// it overrides.
+// mergeable returns the resource with its name after merging, and whether it is
+// merged deeply.
 func mergeable(r Resource) (renamed Resource, override bool, err *Error) {
 	how, _, err := r.annotation(AnnotationMerge, Replace, Override)
 	if err != nil {
@@ -67,7 +67,7 @@ func mergeable(r Resource) (renamed Resource, override bool, err *Error) {
 	return r, how == Override, nil
 }
 
-// annotation reads an annotation that is one of some values, or anything if
+// annotation reads an annotation whose value must be one of values; any text if
 // there are none.
 func (r Resource) annotation(name string, values ...string) (value string, ok bool, err *Error) {
 	v, ok := r.Get("metadata", "annotations", name)
@@ -109,9 +109,9 @@ func overlay[M ~map[string]any](base, over M) M {
 	return merged
 }
 
-// ForChild is what resources become when a Placement or Site hands them to a
-// child: Postpone is Here, a written Here is Never. They are not changed; the
-// result shares with them what stays as it is.
+// ForChild returns the resources that a Placement or Site passes to a child:
+// Postpone becomes Here, and an explicit Here becomes Never. It doesn't change
+// its argument; the result shares unchanged parts with it.
 func ForChild(resources Package) Package {
 	result := slices.Clone(resources)
 	for i, r := range result {

@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// parse reads a package that a test is about.
+// parse decodes the package of a test.
 func parse(t testing.TB, text string) krm.Package {
 	t.Helper()
 	p, err := krm.Decode(krm.YAML, []byte(text), krm.Limits{})
@@ -20,7 +20,7 @@ func parse(t testing.TB, text string) krm.Package {
 	return p
 }
 
-func TestMerge(t *testing.T) {
+func TestResourcesAreMergedByIdentity(t *testing.T) {
 	t.Parallel()
 	const web = `
 apiVersion: apps/v1
@@ -97,7 +97,7 @@ var equateEmpty = cmp.Transformer("len0", func(p krm.Package) []krm.Resource {
 	return p
 })
 
-func TestForChild(t *testing.T) {
+func TestChildrenGetPostponedAnnotations(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why        string
@@ -108,9 +108,9 @@ func TestForChild(t *testing.T) {
 		"Here":            {why: "it was for the parent", have: "{nephio.org/prepare: Here}", want: "{nephio.org/prepare: Never}"},
 		"Never":           {why: "never is never", have: "{nephio.org/prepare: Never}", want: "{nephio.org/prepare: Never}"},
 		"metadata":        {why: "the same goes for metadata", have: "{nephio.org/metadata: Postpone, nephio.org/prepare: Here}", want: "{nephio.org/metadata: Here, nephio.org/prepare: Never}"},
-		"other":           {why: "all else is kept", have: "{nephio.org/merge: Override, x: Postpone}", want: "{nephio.org/merge: Override, x: Postpone}"},
+		"other":           {why: "other annotations stay", have: "{nephio.org/merge: Override, x: Postpone}", want: "{nephio.org/merge: Override, x: Postpone}"},
 		"none at all":     {why: "no annotations are made", have: "null", want: "null"},
-		"unknown setting": {why: "validation says so, not this", have: "{nephio.org/prepare: x}", want: "{nephio.org/prepare: x}"},
+		"unknown setting": {why: "validation reports it, not this function", have: "{nephio.org/prepare: x}", want: "{nephio.org/prepare: x}"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestForChild(t *testing.T) {
 	}
 }
 
-func TestMetadata(t *testing.T) {
+func TestMetadataIsGatheredFromMetadataResources(t *testing.T) {
 	t.Parallel()
 	got := parse(t, `
 apiVersion: metadata.nephio.org/v1alpha1

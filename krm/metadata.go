@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// MetadataGroup is the group of the resources that metadata is gathered from.
+// MetadataGroup is the group of the resources that contribute metadata.
 const MetadataGroup = "metadata.nephio.org"
 
-// Metadata gathers the metadata of the resources of group
-// metadata.nephio.org, those that are not to be gathered elsewhere or never:
-// each value of the spec under Kind.path.to.key. Texts are themselves, other
-// scalars are written as they look, lists as compact JSON, nulls are left
-// out. Where two resources say the same key, the later one wins.
+// Metadata gathers the metadata from the resources of group
+// metadata.nephio.org, except for those whose annotation is Postpone or Never:
+// each value of the spec under the key Kind.path.to.key. Text stays as it is,
+// other scalars are written as in YAML, lists as compact JSON; nulls are left
+// out. If two resources have the same key, the later one wins.
 func (p Package) Metadata() map[string]string {
 	metadata := map[string]string{}
 	for _, r := range p {
@@ -33,9 +33,9 @@ func (p Package) Metadata() map[string]string {
 	return metadata
 }
 
-// maxGathered is how long keys are made, in bytes: far longer than what can be
-// stored. What is longer is cut there, so that the sum of all keys stays in
-// proportion to the package.
+// maxGathered is the maximum length of a gathered key, in bytes, far more than
+// can be stored. Longer keys are truncated, so that the total size of all keys
+// stays in proportion to the package.
 const maxGathered = 4096
 
 func gather(metadata map[string]string, path string, value any) {
@@ -65,9 +65,8 @@ func gather(metadata map[string]string, path string, value any) {
 	}
 }
 
-// MetadataWith is the metadata of what has a package: what it inherits, what the
-// package says and what was passed with it, the later winning. It is the
-// caller's.
+// MetadataWith returns the combined metadata of an entity: inherited, gathered
+// from the package, and passed. Later values win. The caller owns the result.
 func (p Package) MetadataWith(inherited, passed map[string]string) map[string]string {
 	said := p.Metadata()
 	all := make(map[string]string, len(inherited)+len(said)+len(passed))

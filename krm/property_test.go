@@ -13,7 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// texts are likely to be misread, or made of all there is.
+// texts are texts that readers misread easily, or of all characters.
 var texts = rapid.OneOf(
 	rapid.SampledFrom([]string{
 		"", " ", "yes", "No", "y", "null", "~", "5", "-1", "1.5", "1e3", ".inf", "0x1f", "010", "1_000", "12:30", "2024-01-02", "100m", "1.2.3", "10.0.0.0/24",
@@ -25,8 +25,8 @@ var texts = rapid.OneOf(
 	rapid.String(),
 )
 
-// Generators that tests share describe themselves when they are first used,
-// which two tests mustn't do at once.
+// A shared generator initializes itself when it is first used, which two tests must
+// not do concurrently.
 func init() { _, _, _ = texts.String(), packages.String(), resources.String() }
 
 func values(depth int) *rapid.Generator[any] {
@@ -55,8 +55,8 @@ var packages = rapid.Custom(func(t *rapid.T) krm.Package {
 	return p
 })
 
-// What is written is read as the same, and writing it again writes the same.
-func TestEncodeRoundTrips(t *testing.T) {
+// An encoded package is decoded unchanged, and has the same encoding again.
+func TestEncodedPackagesAreDecodedUnchanged(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := packages.Draw(t, "p")
@@ -80,9 +80,9 @@ func TestEncodeRoundTrips(t *testing.T) {
 	})
 }
 
-// What is written is what cbor's own core deterministic encoding is, and what
-// other readers of YAML read.
-func TestEncodeAsOthers(t *testing.T) {
+// The CBOR is that of the core deterministic encoding of a cbor library, and other
+// YAML libraries read the YAML.
+func TestOtherLibrariesReadOurEncodings(t *testing.T) {
 	t.Parallel()
 	mode, err := cbor.CoreDetEncOptions().EncMode()
 	if err != nil {
@@ -116,7 +116,7 @@ func TestEncodeAsOthers(t *testing.T) {
 	})
 }
 
-// resources of few names, so that they meet.
+// resources are generated with few names, so that identities collide.
 var resources = rapid.Custom(func(t *rapid.T) krm.Package {
 	var p krm.Package
 	names := rapid.SampledFrom([]string{"a", "b", "c"})
@@ -136,9 +136,9 @@ var resources = rapid.Custom(func(t *rapid.T) krm.Package {
 	return p
 })
 
-// Merging keeps identities apart, changes no input, and once is as good as
-// twice where no two of the resources are renamed into one.
-func TestMergeProperties(t *testing.T) {
+// Merging keeps identities unique and changes no input. It is idempotent if no two
+// resources are renamed to one.
+func TestMergeIsIdempotentAndChangesNoInput(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		into, more := resources.Draw(t, "into"), resources.Draw(t, "resources")
@@ -183,7 +183,7 @@ func TestMergeProperties(t *testing.T) {
 }
 
 // WithDeployment and WithoutDeploymentState are inverses.
-func TestDeploymentStateProperties(t *testing.T) {
+func TestWithoutDeploymentStateIsTheInverseOfWithDeployment(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := resources.Draw(t, "p")

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Clone is a deep copy.
+// Clone returns a deep copy.
 func (p Package) Clone() Package {
 	if p == nil {
 		return nil
@@ -19,12 +19,12 @@ func (p Package) Clone() Package {
 	return c
 }
 
-// Index is the position of a resource, or -1.
+// Index returns the position of a resource, or -1.
 func (p Package) Index(id Identity) int {
 	return slices.IndexFunc(p, func(r Resource) bool { return r.is(id) })
 }
 
-// Find answers the resource itself (not a copy), or nil.
+// Find returns a resource of the package, not a copy, or nil.
 func (p Package) Find(id Identity) Resource {
 	if i := p.Index(id); i >= 0 {
 		return p[i]
@@ -32,12 +32,12 @@ func (p Package) Find(id Identity) Resource {
 	return nil
 }
 
-// Check says what is wrong with the resources of a package, all at once (as
-// [Errors]): a missing or non-string apiVersion or kind, two of the same
-// identity, a name that is no string, metadata that is no map, annotations
-// that are no map of strings.
+// Check returns all errors in the resources of a package (as [Errors]): a
+// missing or non-string apiVersion or kind, two resources of the same identity,
+// a name that is not a string, metadata that is not a map, annotations that are
+// not a map of strings.
 func (p Package) Check() error {
-	const enough = 50 // errors to mend at a time
+	const enough = 50 // errors to report at a time
 	var errs Errors
 	seen := make(map[Identity]int, len(p))
 	for i, r := range p {
@@ -63,7 +63,7 @@ func (p Package) Check() error {
 	return errs
 }
 
-// check says what is wrong with one resource.
+// check returns the errors in one resource.
 func (r Resource) check() []*Error {
 	var errs []*Error
 	for _, key := range []string{"apiVersion", "kind"} {
@@ -107,7 +107,7 @@ func (r Resource) check() []*Error {
 func checkAPIVersion(v any) *Error {
 	s, ok := v.(string)
 	if !ok || s == "" {
-		return nil // said already
+		return nil // reported already
 	}
 	group, version, cut := strings.Cut(s, "/")
 	if cut && (group == "" || version == "" || strings.Contains(version, "/")) {
@@ -121,7 +121,7 @@ func isText(v any) bool {
 	return ok
 }
 
-// describe names the type of a value as users know it.
+// describe returns the type of a value in the terms of users.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -142,7 +142,7 @@ func describe(v any) string {
 	return "of an unknown type"
 }
 
-// Clone is a deep copy.
+// Clone returns a deep copy.
 func (r Resource) Clone() Resource {
 	if r == nil {
 		return nil
@@ -178,14 +178,14 @@ func clone(v any) any {
 	return v
 }
 
-// GVK of the resource.
+// GVK returns the group, version and kind of the resource.
 func (r Resource) GVK() GVK {
 	apiVersion, _ := r["apiVersion"].(string)
 	kind, _ := r["kind"].(string)
 	return ParseGVK(apiVersion, kind)
 }
 
-// Name is metadata.name, else name at the root, else "".
+// Name returns metadata.name, or else name at the root, or else "".
 func (r Resource) Name() string {
 	if metadata, ok := r["metadata"].(map[string]any); ok {
 		if name, ok := metadata["name"].(string); ok {
@@ -196,7 +196,7 @@ func (r Resource) Name() string {
 	return name
 }
 
-// setName sets the name where the resource has it.
+// setName sets the name in the place where the resource has it.
 func (r Resource) setName(name string) {
 	metadata, _ := r["metadata"].(map[string]any)
 	_, named := metadata["name"].(string)
@@ -207,13 +207,13 @@ func (r Resource) setName(name string) {
 	r.Set(name, "metadata", "name")
 }
 
-// Identity is GVK and name.
+// Identity returns GVK and name.
 func (r Resource) Identity() Identity { return Identity{GVK: r.GVK(), Name: r.Name()} }
 
-// is compares the identity, the name first as it tells most.
+// is compares the identity, the name first because it differs most often.
 func (r Resource) is(id Identity) bool { return r.Name() == id.Name && r.GVK() == id.GVK }
 
-// Annotation is "" if it isn't there.
+// Annotation returns the value of an annotation, "" if it is missing.
 func (r Resource) Annotation(name string) string {
 	metadata, _ := r["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)
@@ -221,8 +221,8 @@ func (r Resource) Annotation(name string) string {
 	return value
 }
 
-// SetAnnotation creates metadata and annotations as needed; an empty value
-// removes it.
+// SetAnnotation sets an annotation, creating metadata and annotations as
+// needed; an empty value removes it.
 func (r Resource) SetAnnotation(name, value string) {
 	if value != "" {
 		r.Set(value, "metadata", "annotations", name)
@@ -236,13 +236,13 @@ func (r Resource) SetAnnotation(name, value string) {
 	}
 }
 
-// IsPrepared says whether the annotation says so.
+// IsPrepared reports whether the annotation prepared is true.
 func (r Resource) IsPrepared() bool { return r.Annotation(AnnotationPrepared) == "true" }
 
-// SetPrepared sets the annotation.
+// SetPrepared sets the annotation prepared to true.
 func (r Resource) SetPrepared() { r.SetAnnotation(AnnotationPrepared, "true") }
 
-// Get follows a path of map keys (and list indexes written as numbers).
+// Get returns the value at a path of map keys, and of list indexes in decimal.
 func (r Resource) Get(path ...string) (any, bool) {
 	var at any = map[string]any(r)
 	for _, step := range path {
@@ -266,16 +266,16 @@ func (r Resource) Get(path ...string) (any, bool) {
 	return at, true
 }
 
-// Text answers the string at a path, or "".
+// Text returns the string at a path, or "".
 func (r Resource) Text(path ...string) string {
 	v, _ := r.Get(path...)
 	s, _ := v.(string)
 	return s
 }
 
-// Set sets a value at a path of map keys, making maps as needed (also in the
-// place of what is no map). It takes Go's plain types beyond those of a
-// resource: other numbers, lists and maps of strings.
+// Set sets a value at a path of map keys, making maps as needed, also in place
+// of other values. In addition to the types of a resource, it accepts Go's
+// other number types, and lists and maps of strings.
 func (r Resource) Set(value any, path ...string) {
 	if len(path) == 0 {
 		return
@@ -292,7 +292,7 @@ func (r Resource) Set(value any, path ...string) {
 	at[path[len(path)-1]] = plain(value)
 }
 
-// plain turns the Go types that come naturally into those of a resource.
+// plain converts common Go types to those of a resource.
 func plain(value any) any {
 	switch v := value.(type) {
 	case int:
@@ -321,8 +321,8 @@ func plain(value any) any {
 	return value
 }
 
-// shallow copies the resource and the maps on the way to the given path, so
-// that the values there can be changed.
+// shallow copies the resource and the maps on the given path, so that the
+// values there can be changed.
 func (r Resource) shallow(path ...string) Resource {
 	c := maps.Clone(r)
 	at := map[string]any(c)
@@ -338,7 +338,8 @@ func (r Resource) shallow(path ...string) Resource {
 	return c
 }
 
-// Orchestration says whether a group is nephio.org's or below it.
+// Orchestration reports whether the group is nephio.org or one of its
+// subdomains.
 func (g GVK) Orchestration() bool {
 	return g.Group == "nephio.org" || strings.HasSuffix(g.Group, ".nephio.org")
 }

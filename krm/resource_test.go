@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestCheck(t *testing.T) {
+func TestCheckReportsAllErrors(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string
@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestCheckEndsSometime(t *testing.T) {
+func TestCheckReportsAtMost50Errors(t *testing.T) {
 	t.Parallel()
 	err := make(krm.Package, 100_000).Check()
 	if err == nil || len(err.Error()) > 10_000 {
@@ -68,7 +68,7 @@ func TestCheckEndsSometime(t *testing.T) {
 	}
 }
 
-func TestIdentity(t *testing.T) {
+func TestIdentityIsGVKAndName(t *testing.T) {
 	t.Parallel()
 	p := parse(t, `
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}
@@ -95,7 +95,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-func TestResourceValues(t *testing.T) {
+func TestGetAndSetFollowPaths(t *testing.T) {
 	t.Parallel()
 	r := parse(t, "{kind: A, spec: {list: [a, {b: c}], num: 5, nothing: null}}")[0]
 	for path, want := range map[string]string{
@@ -123,12 +123,12 @@ func TestResourceValues(t *testing.T) {
 	}
 }
 
-func TestAnnotations(t *testing.T) {
+func TestAnnotationsAreSetAndRemoved(t *testing.T) {
 	t.Parallel()
 	r := krm.Resource{}
 	r.SetAnnotation("none", "")
 	if len(r) != 0 {
-		t.Errorf("taking off what isn't there left %v", r)
+		t.Errorf("removing a missing annotation left %v", r)
 	}
 	r.SetPrepared()
 	r.SetAnnotation("a", "b")
@@ -142,7 +142,7 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-func TestClone(t *testing.T) {
+func TestClonesShareNothing(t *testing.T) {
 	t.Parallel()
 	p := parse(t, "{a: {b: [{c: 1}]}, d: [], e: {}}")
 	c := p.Clone()
@@ -160,7 +160,7 @@ func TestClone(t *testing.T) {
 	}
 }
 
-func TestOrchestration(t *testing.T) {
+func TestGroupsOfNephioAreOrchestration(t *testing.T) {
 	t.Parallel()
 	for group, want := range map[string]bool{
 		"nephio.org": true, "topology.nephio.org": true, "free5gc.plugin.nephio.org": true,
@@ -172,7 +172,7 @@ func TestOrchestration(t *testing.T) {
 	}
 }
 
-func TestErrorText(t *testing.T) {
+func TestErrorsStateTheirPlace(t *testing.T) {
 	t.Parallel()
 	id := krm.Identity{GVK: krm.ParseGVK("v1", "A"), Name: "a"}
 	for want, e := range map[string]*krm.Error{

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Redacted stands in a Secret for a value that its reader may not see: as it is
-// in stringData, as base64 in data.
+// Redacted stands in a Secret for a value that the reader may not see: as it is
+// in stringData, in base64 in data.
 const Redacted = "[redacted by TKO]"
 
 var redactedData = base64.StdEncoding.EncodeToString([]byte(Redacted))
 
-// lastApplied is the annotation in which kubectl keeps all that was applied,
-// values of Secrets included.
+// lastApplied is the annotation in which kubectl stores the whole applied
+// object, including values of Secrets.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// MayHoldSecrets is a fast test of an encoded package or other text: false means
-// that it holds no Secret.
+// MayHoldSecrets is a fast test of an encoded package or other text: false
+// means that it has no Secret.
 func MayHoldSecrets(encoded []byte) bool { return bytes.Contains(encoded, []byte("Secret")) }
 
 // MayBeRedacted is a fast test of an encoded package: false means that none of
@@ -29,9 +29,10 @@ func MayBeRedacted(encoded []byte) bool {
 	return bytes.Contains(encoded, []byte(Redacted)) || bytes.Contains(encoded, []byte(redactedData))
 }
 
-// WithoutSecrets returns the package with every value of its Secrets redacted,
-// wherever in a resource a Secret is (a List, a manifest in a field). The package
-// stays as it is; what holds no Secret is shared with it.
+// WithoutSecrets returns the package with each value of its Secrets redacted,
+// wherever in a resource a Secret is (a List, a manifest in a field). It
+// doesn't change the package; the result shares resources without Secrets with
+// it.
 func (p Package) WithoutSecrets() Package {
 	redacted := make(Package, len(p))
 	for i, r := range p {
@@ -43,9 +44,9 @@ func (p Package) WithoutSecrets() Package {
 	return redacted
 }
 
-// WithSecretsOf returns the package with the values that are redacted in it taken
-// from the same Secrets of another package, and whether there were any.
-// A redacted value that the other package doesn't have stays: see
+// WithSecretsOf returns the package with its redacted values replaced by those
+// of the same Secrets in another package, and reports whether there were any. A
+// redacted value that the other package doesn't have stays: see
 // [Package.CheckSecrets].
 func (p Package) WithSecretsOf(before Package) (restored Package, found bool) {
 	byIdentity := make(map[Identity]Resource, len(before))
@@ -65,8 +66,8 @@ func (p Package) WithSecretsOf(before Package) (restored Package, found bool) {
 	return restored, found
 }
 
-// CheckSecrets returns an ErrInvalid if a Secret has a value that was redacted:
-// stored, it would replace the value itself.
+// CheckSecrets returns an ErrInvalid if a Secret has a redacted value: stored,
+// it would replace the real value.
 func (p Package) CheckSecrets() error {
 	for i, r := range p {
 		if where := findRedacted(map[string]any(r), ""); where != "" {
@@ -77,8 +78,8 @@ func (p Package) CheckSecrets() error {
 	return nil
 }
 
-// RedactJSON returns a JSON text with the values of all Secrets in it redacted,
-// and any other text as it is.
+// RedactJSON returns a JSON text with the values of all its Secrets redacted,
+// and any other text unchanged.
 func RedactJSON(text string) string {
 	if !strings.Contains(text, "Secret") {
 		return text
@@ -103,12 +104,12 @@ func RedactJSON(text string) string {
 	return string(encoded)
 }
 
-// secretFields are those of a Secret that hold values, and what a redacted
-// value is there.
+// secretFields maps the fields of a Secret that have values to the form of a
+// redacted value in them.
 var secretFields = map[string]string{"data": redactedData, "stringData": Redacted}
 
-// redactTree returns a value with the Secrets in it redacted, and whether there
-// are any. The value itself stays as it is.
+// redactTree returns a value with its Secrets redacted, and reports whether
+// there are any. It doesn't change the value.
 func redactTree(value any) (redacted any, changed bool) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -182,8 +183,8 @@ func redactSecret(secret map[string]any) map[string]any {
 	return redacted
 }
 
-// restoreTree returns a value with what is redacted in it taken from the value
-// that was at the same place before, and whether there was anything.
+// restoreTree returns a value with its redacted values replaced by those at the
+// same places of the earlier value, and reports whether there were any.
 func restoreTree(value, before any, inSecret bool) (restored any, changed bool) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -249,7 +250,7 @@ func nameOf(m map[string]any) string {
 	return namespace + "/" + name
 }
 
-// findRedacted returns where a Secret in a value has a redacted value, or "".
+// findRedacted returns the path of a redacted value of a Secret, or "".
 func findRedacted(value any, path string) string {
 	switch value := value.(type) {
 	case map[string]any:

@@ -13,7 +13,7 @@ import (
 
 func secret(name string, fields map[string]any) map[string]any {
 	s := map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": name, "annotations": map[string]any{
-		"kubectl.kubernetes.io/last-applied-configuration": `{"stringData":{"p":"hunter2"}}`, "note": "kept",
+		"kubectl.kubernetes.io/last-applied-configuration": `{"stringData":{"p":"hunter2"}}`, "note": "unchanged",
 	}}}
 	maps.Copy(s, fields)
 	return s
@@ -38,7 +38,7 @@ func TestRedactedSecretsComeBackWhole(t *testing.T) {
 			t.Errorf("%s is shown:\n%s", value, text)
 		}
 	}
-	for _, shown := range []string{"shown", "Opaque", "note: kept"} {
+	for _, shown := range []string{"shown", "Opaque", "note: unchanged"} {
 		if !strings.Contains(string(text), shown) {
 			t.Errorf("%s is no secret:\n%s", shown, text)
 		}
@@ -61,7 +61,7 @@ func TestRedactedSecretsComeBackWhole(t *testing.T) {
 	changed := pkg.WithoutSecrets()
 	changed[1] = secret("s", map[string]any{"stringData": map[string]any{"q": "new"}})
 	if restored, _ := changed.WithSecretsOf(pkg); restored[1].Text("stringData", "q") != "new" {
-		t.Error("what is written anew stays")
+		t.Error("a new value was replaced")
 	}
 }
 

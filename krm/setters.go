@@ -12,19 +12,19 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// AnnotationSetters keeps the setters of a resource: what comments "# kpt-set:"
-// in its YAML say, which packages have no place for.
+// AnnotationSetters is the annotation with the setters of a resource: the
+// comments "# kpt-set:" of its YAML, because packages have no comments.
 const AnnotationSetters = "tko.nephio.org/setters"
 
-// A Setter says that a field is made of values that are given by name.
+// A Setter states that a field is composed of values that are given by name.
 type Setter struct {
 	Field   string `json:"field"`          // a JSON pointer
-	Pattern string `json:"pattern"`        // text with ${NAME} in it
+	Pattern string `json:"pattern"`        // text with ${NAME}
 	Text    bool   `json:"text,omitempty"` // the value was quoted: it stays text
 }
 
-// Setters returns the setters of a resource. What its annotation has of another
-// form is an [ErrInvalid].
+// Setters returns the setters of a resource. A malformed annotation is an
+// [ErrInvalid].
 func (r Resource) Setters() ([]Setter, error) {
 	text := r.Annotation(AnnotationSetters)
 	if text == "" {
@@ -39,15 +39,17 @@ func (r Resource) Setters() ([]Setter, error) {
 
 const setterComment = "# kpt-set:"
 
-// maxSetterBytes is how much YAML is read a second time, with its comments.
+// maxSetterBytes is the maximum size of YAML that is read a second time, with
+// its comments.
 const maxSetterBytes = 16 << 20
 
-// maxSetterPattern is how long a pattern is that is kept.
+// maxSetterPattern is the maximum length of the pattern of a setter; longer
+// ones are ignored.
 const maxSetterPattern = 4 << 10
 
-// keepSetters annotates resources with the setters that the YAML they come from
-// has in comments. Resources without metadata are left as they are.
-func keepSetters(p Package, data []byte) {
+// annotateSetters annotates resources with the setters in the comments of their
+// YAML. Resources without metadata stay unchanged.
+func annotateSetters(p Package, data []byte) {
 	if len(data) > maxSetterBytes || !bytes.Contains(data, []byte(setterComment)) {
 		return
 	}
@@ -72,11 +74,11 @@ func keepSetters(p Package, data []byte) {
 	}
 }
 
-// findSetters returns the setters of each resource in YAML; nil if it can't be
-// read again with its comments.
+// findSetters returns the setters of each resource in YAML; nil if the YAML
+// can't be read with its comments.
 func findSetters(data []byte) (found [][]Setter) {
 	defer func() {
-		if recover() != nil { // a fault of the parser: there are no comments then
+		if recover() != nil { // a fault of the parser: ignore the comments
 			found = nil
 		}
 	}()
@@ -126,7 +128,7 @@ func (s *setterFinder) mapping(node *yaml.Node, at string, depth int) {
 			s.sequence(value, field, depth+1)
 		case yaml.ScalarNode:
 			s.scalar(value, field)
-		default: // an alias: what it stands for has its setters where it is written
+		default: // an alias: the setters are where its anchor is
 		}
 	}
 }

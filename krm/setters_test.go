@@ -9,8 +9,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Setters are comments; reading YAML keeps them in an annotation, and only them.
-func TestDecodeKeepsSetters(t *testing.T) {
+// Setters are comments: decoding YAML saves them, and no other comments, in an annotation.
+func TestSettersBecomeAnAnnotation(t *testing.T) {
 	t.Parallel()
 	p, err := krm.Decode(krm.YAML, []byte(`
 apiVersion: v1
@@ -68,7 +68,7 @@ name: without-metadata # kpt-set: ${name}
 	if p[3]["metadata"] != nil {
 		t.Error("a resource without metadata got some")
 	}
-	// What is written out and read again is the same.
+	// The setters are the same after encoding and decoding.
 	text, err := krm.Encode(krm.YAML, p)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 // Package v1alpha1 is the API group tko.nephio.org/v1alpha1: TKO's entities as
-// Kubernetes resources, for Go programs that use its aggregated API. They hold
-// what package tko's entities hold; docs/kubernetes-api.md says what they mean.
+// Kubernetes resources, for Go programs that use its aggregated API. They have
+// the fields of package tko's entities; docs/kubernetes-api.md describes them.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:openapi-gen=true

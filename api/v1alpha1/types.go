@@ -7,14 +7,14 @@ import (
 
 // Package is a list of KRM resources.
 type Package struct {
-	// The resources: each has apiVersion and kind, and mostly metadata.name. Group, version, kind and name
-	// together are there once only.
+	// The resources. Each has apiVersion and kind, and usually metadata.name. The combination of group, version,
+	// kind and name is unique.
 	// +optional
 	// +listType=atomic
 	Resources []runtime.RawExtension `json:"resources,omitempty"`
 }
 
-// Template is what deployments are made from. Its labels are its metadata.
+// Template is a package that deployments are made from. Its labels are its metadata.
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type Template struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -26,23 +26,23 @@ type Template struct {
 	Status TemplateStatus `json:"status,omitempty"`
 }
 
-// TemplateSpec is what a user says of a template.
+// TemplateSpec is the part of a template that users write.
 type TemplateSpec struct {
-	// The ID. metadata.name is the same, escaped: one of the two is enough, and it can't be changed.
+	// The ID, which can't be changed. metadata.name is the escaped ID: one of the two is enough.
 	// +optional
 	TemplateID string `json:"templateId,omitempty"`
-	// The package, in which things may be missing, but nothing may be wrong.
+	// The package. Required fields may be missing; the fields that it has are valid.
 	// +optional
 	Package Package `json:"package,omitempty"`
 }
 
-// TemplateStatus is what TKO says of a template.
+// TemplateStatus is the part of a template that TKO writes.
 type TemplateStatus struct {
-	// The IDs of the deployments that are made from it, sorted.
+	// The IDs of the deployments that were made from it, sorted.
 	// +optional
 	// +listType=atomic
 	DeploymentIDs []string `json:"deploymentIds,omitempty"`
-	// How many they are.
+	// The number of these deployments.
 	// +optional
 	DeploymentCount int32 `json:"deploymentCount,omitempty"`
 }
@@ -56,7 +56,7 @@ type TemplateList struct {
 	Items []Template `json:"items"`
 }
 
-// Site is where deployments run. Its labels are its metadata.
+// Site is a place where deployments run. Its labels are its metadata.
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type Site struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -68,30 +68,30 @@ type Site struct {
 	Status SiteStatus `json:"status,omitempty"`
 }
 
-// SiteSpec is what a user says of a site.
+// SiteSpec is the part of a site that users write.
 type SiteSpec struct {
-	// The ID. metadata.name is the same, escaped: one of the two is enough, and it can't be changed.
+	// The ID, which can't be changed. metadata.name is the escaped ID: one of the two is enough.
 	// +optional
 	SiteID string `json:"siteId,omitempty"`
-	// The ID of the template that the site is based on. Whenever the site is written, the package and the labels
-	// that are given are merged into the template's.
+	// The ID of the template that the site is based on. Each write of the site merges the given package and labels
+	// into those of the template.
 	// +optional
 	TemplateID string `json:"templateId,omitempty"`
-	// The package, which is complete.
+	// The package, which is complete and valid.
 	// +optional
 	Package Package `json:"package,omitempty"`
 }
 
-// SiteStatus is what TKO says of a site.
+// SiteStatus is the part of a site that TKO writes.
 type SiteStatus struct {
 	// The IDs of the deployments at the site, sorted.
 	// +optional
 	// +listType=atomic
 	DeploymentIDs []string `json:"deploymentIds,omitempty"`
-	// How many they are.
+	// The number of these deployments.
 	// +optional
 	DeploymentCount int32 `json:"deploymentCount,omitempty"`
-	// What is known about the site: Scheduled, Healthy.
+	// The conditions of the site: Scheduled, Healthy.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -109,8 +109,8 @@ type SiteList struct {
 	Items []Site `json:"items"`
 }
 
-// Deployment is a package that should run at a site, or a topology whose preparation makes such deployments. Its
-// labels are its metadata. TKO gives it its name: creating one ignores the name, and makes another each time.
+// Deployment is a package that should run at a site, or a topology whose preparation creates such deployments. Its
+// labels are its metadata. Its name is the one that it was created with, or its ID.
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type Deployment struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -122,34 +122,34 @@ type Deployment struct {
 	Status DeploymentStatus `json:"status,omitempty"`
 }
 
-// DeploymentSpec is what a user says of a deployment.
+// DeploymentSpec is the part of a deployment that users write.
 type DeploymentSpec struct {
-	// The ID, which TKO makes. Read only.
+	// The ID, which TKO generates. Read only.
 	// +optional
 	DeploymentID string `json:"deploymentId,omitempty"`
-	// The ID of the deployment that this one is a child of. It can't be changed.
+	// The ID of the parent deployment, which can't be changed.
 	// +optional
 	ParentDeploymentID string `json:"parentDeploymentId,omitempty"`
-	// The ID of the template that it was made from.
+	// The ID of the template that the deployment was made from.
 	// +optional
 	TemplateID string `json:"templateId,omitempty"`
-	// The ID of the site where it should run.
+	// The ID of the site where the deployment should run.
 	// +optional
 	SiteID string `json:"siteId,omitempty"`
-	// The package. In a new deployment it is merged into the template's; later it is all there is.
+	// The package. For a new deployment, it is merged into the template's package; later it replaces the deployment's package.
 	// +optional
 	Package Package `json:"package,omitempty"`
 }
 
-// DeploymentStatus is what TKO says of a deployment.
+// DeploymentStatus is the part of a deployment that TKO writes.
 type DeploymentStatus struct {
-	// Whether everything in the package that needs preparing is prepared.
+	// True if all resources of the package that need preparation are prepared.
 	// +optional
 	Prepared bool `json:"prepared"`
-	// Whether it may be scheduled. Set it to true through the subresource approval.
+	// True if the deployment may be scheduled. The subresource approval sets it.
 	// +optional
 	Approved bool `json:"approved"`
-	// What is known about the deployment: Prepared, Approved, Scheduled, Placed, Healthy.
+	// The conditions of the deployment: Prepared, Approved, Scheduled, Placed, Healthy.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -179,26 +179,26 @@ type Plugin struct {
 	Status PluginStatus `json:"status,omitempty"`
 }
 
-// PluginSpec is what a user says of a plugin.
+// PluginSpec is the part of a plugin that users write.
 type PluginSpec struct {
-	// validate, prepare or schedule. metadata.name is type|pluginId, escaped; type and pluginId may be left out if
-	// it is given, and can't be changed.
+	// The type: validate, prepare or schedule. metadata.name is the escaped type|pluginId: if it is given, type and
+	// pluginId may be left out. They can't be changed.
 	// +optional
 	Type string `json:"type,omitempty"`
-	// The name of the plugin among those of its type.
+	// The name of the plugin, unique among plugins of its type.
 	// +optional
 	PluginID string `json:"pluginId,omitempty"`
-	// How it is run: command (the default), kpt or ansible.
+	// The executor: command (the default), kpt or ansible.
 	// +optional
 	Executor string `json:"executor,omitempty"`
-	// What is run: for a command, the program and its arguments.
+	// The arguments of the executor: for a command, the program and its arguments.
 	// +optional
 	// +listType=atomic
 	Arguments []string `json:"arguments,omitempty"`
-	// Settings. Those that begin with _ are the executor's.
+	// The settings. Those that begin with _ are for the executor.
 	// +optional
 	Properties map[string]string `json:"properties,omitempty"`
-	// The kinds of resources that it is for.
+	// The kinds of resources that the plugin handles.
 	// +optional
 	// +listType=atomic
 	Triggers []metav1.GroupVersionKind `json:"triggers,omitempty"`

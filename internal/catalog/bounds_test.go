@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 func manyConditions(n, message int) []tko.Condition {
@@ -39,10 +40,10 @@ func TestTooManyConditionsAreRefusedBeforeTheyAreMerged(t *testing.T) {
 	err = w.SetConditions(w.ctx, tko.KindSite, "s", manyConditions(64, 30_000))
 	wantError(t, err, tko.ErrInvalid, `site "s"`, "at most 1048576")
 	if err := w.SetConditions(w.ctx, tko.KindSite, "s", manyConditions(64, 10_000)); err != nil {
-		t.Errorf("what is within the bounds: %v", err)
+		t.Errorf("conditions within the limits: %v", err)
 	}
 	if after := w.head(); after != before+2 { // the deployment, and the last
-		t.Errorf("%d changes were made, want 2: what was refused changes nothing", after-before)
+		t.Errorf("%d changes were made, want 2: refused conditions change nothing", after-before)
 	}
 }
 
@@ -63,7 +64,7 @@ func TestTooMuchWorkInOneCallIsRefused(t *testing.T) {
 	wantError(t, w.EnqueueSources(w.ctx, names, false, ""), tko.ErrInvalid, "10001", "at most 10000")
 }
 
-func TestChildrenStopWhenTheirCallerGoes(t *testing.T) {
+func TestCreateChildrenStopsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	parent := w.create(tko.NewDeployment{})
@@ -125,7 +126,7 @@ func TestTooManyPatternsAreRefused(t *testing.T) {
 		err := test.list()
 		wantError(t, err, tko.ErrInvalid, test.names...)
 		if len(err.Error()) > 500 {
-			t.Errorf("%s: the error has %d bytes: it should not repeat what was sent", name, len(err.Error()))
+			t.Errorf("%s: the error has %d bytes: it should not repeat the request", name, len(err.Error()))
 		}
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("%s: it took %s to refuse it: %s", name, took, test.why)
@@ -167,10 +168,10 @@ func TestMetadataIsBoundedInTotal(t *testing.T) {
 		t.Error("something was stored")
 	}
 	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "s", Metadata: large(17)}); err != nil {
-		t.Errorf("what is within the bound: %v", err)
+		t.Errorf("metadata within the limit: %v", err)
 	}
 
-	// What an earlier version stored can still be modified, but doesn't grow.
+	// Metadata that an earlier version stored can still be modified, but can't grow.
 	id := w.create(tko.NewDeployment{})
 	records, err := w.store.Get(w.ctx, catalog.Fields{Package: true}, catalog.Key{Kind: tko.KindDeployment, ID: string(id)})
 	if err != nil {
@@ -189,8 +190,8 @@ func TestMetadataIsBoundedInTotal(t *testing.T) {
 	}
 }
 
-// The key of what is deep in a metadata resource is as long as the way to it:
-// all of them together must not be far larger than the package.
+// The key of a value in a metadata resource is as long as its path: the size of all
+// keys must stay in proportion to the package.
 func TestKeysOfDeepMetadataStayInProportion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
@@ -214,22 +215,22 @@ func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	return items, nil
 }
 
-// A lookingStore counts looks for work.
-type lookingStore struct {
+// A claimCountingStore counts its claims of work.
+type claimCountingStore struct {
 	catalog.Store
 
-	looks atomic.Int64
+	claims atomic.Int64
 }
 
-func (s *lookingStore) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, time.Time, error) {
-	s.looks.Add(1)
+func (s *claimCountingStore) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, time.Time, error) {
+	s.claims.Add(1)
 	return s.Store.ClaimWork(ctx, claim)
 }
 
-// Very many that wait for work don't all ask the database at every change.
-func TestWaitsForWorkShareWhatTheyFind(t *testing.T) {
+// Many waiting workers don't each query the database at each change.
+func TestWaitingWorkersShareOneQueryOfTheStore(t *testing.T) {
 	t.Parallel()
-	store := &lookingStore{Store: openStore(t)}
+	store := &claimCountingStore{Store: openStore(t)}
 	service := catalog.New(store, &validator{}, catalog.Options{})
 	const waiting, writes = 500, 20
 	ctx, cancel := context.WithCancel(t.Context())
@@ -243,8 +244,8 @@ func TestWaitsForWorkShareWhatTheyFind(t *testing.T) {
 			}
 		})
 	}
-	until(t, "all wait", func() bool { return store.looks.Load() >= waiting })
-	begun := store.looks.Load()
+	eventually.True(t, "all wait", func() bool { return store.claims.Load() >= waiting })
+	begun := store.claims.Load()
 	for n := range writes {
 		if _, err := service.RegisterTemplate(ctx, tko.Template{ID: "t", Metadata: map[string]string{"n": strconv.Itoa(n)}}); err != nil {
 			t.Fatal(err)
@@ -253,19 +254,10 @@ func TestWaitsForWorkShareWhatTheyFind(t *testing.T) {
 	if _, err := service.CreateDeployment(ctx, tko.NewDeployment{}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "one gets the work", func() bool { return got.Load() == 1 })
-	if n := store.looks.Load() - begun; n > waiting {
-		t.Errorf("%d waits looked %d times at %d changes, want about once for each change", waiting, n, writes+1)
+	eventually.True(t, "one gets the work", func() bool { return got.Load() == 1 })
+	if n := store.claims.Load() - begun; n > waiting {
+		t.Errorf("%d waiting workers queried the store %d times at %d changes, want about once for each change", waiting, n, writes+1)
 	}
 	cancel()
 	wait.Wait()
-}
-
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }

@@ -12,27 +12,28 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Purges and approvals of what is selected go in batches, each a commit, so
-// that others can write meanwhile. What is selected is decided once, at the
-// beginning, and then read again page by page: so nothing that comes in later
-// is touched, no list stays open, and memory is a few bytes for each record.
+// Purges and approvals of selected records run in batches, each of them a
+// commit, so that other writers aren't blocked. The selection is evaluated once,
+// at the beginning, and its records are then read again page by page: records
+// that are added later are not touched, no list stays open, and a selected
+// record costs a few bytes of memory.
 
 const (
-	// selectedPage is how many selected records are read at once.
+	// selectedPage is the number of selected records that are read at once.
 	selectedPage = 2000
-	// purgeBatch is how many records are given to the store to delete at once.
-	// It deletes as many of them as it may in one commit.
+	// purgeBatch is the number of records that one deletion of the store gets.
+	// Its commits may delete fewer.
 	purgeBatch = 500
-	// maxFreezes is how often a selection is begun.
+	// maxFreezes is the maximum number of attempts to evaluate a selection.
 	maxFreezes = 5
-	// reportEvery is how often a long operation says in the log how far it is.
+	// reportEvery is the interval at which a long operation logs its progress.
 	reportEvery = 10 * time.Second
 )
 
-// A selection lists what is selected after an ID.
+// A selection lists the selected records with IDs greater than after.
 type selection func(after string) (iter.Seq2[Record, error], error)
 
-// selected is the selection of a query.
+// selected returns the selection of a query.
 func (s *Service) selected(ctx context.Context, query Query) selection {
 	return func(after string) (iter.Seq2[Record, error], error) {
 		query := query
@@ -41,16 +42,17 @@ func (s *Service) selected(ctx context.Context, query Query) selection {
 	}
 }
 
-// A frozen selection knows the records that were selected at one moment by
-// their hashes. That two have the same is as good as impossible: one in ten
-// million, with a million records.
+// A frozen selection is the set of records that were selected at one time,
+// stored as hashes of their IDs. The probability of a collision is about one in
+// ten million for a million records.
 type frozen struct {
 	seed   maphash.Seed
 	hashes []uint64 // sorted
 }
 
-// freeze decides what is selected. A database that goes away in the middle
-// takes the moment with it: then it is decided at another.
+// freeze evaluates the selection. If the database becomes unavailable during
+// the evaluation, its snapshot is lost, and freeze starts again with another
+// one.
 func (list selection) freeze() (f frozen, err error) {
 	for range maxFreezes {
 		f, err = list.freezeOnce()
@@ -61,7 +63,8 @@ func (list selection) freeze() (f frozen, err error) {
 	return f, err
 }
 
-// freezeOnce answers what it found even if that wasn't all.
+// freezeOnce evaluates the selection once. With an error it returns the records
+// that it found before.
 func (list selection) freezeOnce() (frozen, error) {
 	f := frozen{seed: maphash.MakeSeed()}
 	records, err := list("")
@@ -87,7 +90,8 @@ func (f *frozen) has(hash uint64) bool {
 
 func (f *frozen) len() int { return len(f.hashes) }
 
-// each goes through the pages of what was selected and still is.
+// each calls do for each page of the records that were frozen and are still
+// selected.
 func (list selection) each(chosen frozen, do func(keys []Key) error) error {
 	if chosen.len() == 0 {
 		return nil
@@ -100,7 +104,7 @@ func (list selection) each(chosen frozen, do func(keys []Key) error) error {
 		read := 0
 		var keys []Key
 		for r, err := range records {
-			if read > 0 && errors.Is(err, tko.ErrUnavailable) { // lost in the middle: the rest is the next page
+			if read > 0 && errors.Is(err, tko.ErrUnavailable) { // the snapshot is lost: the next page has the rest
 				read = selectedPage
 				break
 			}
@@ -126,9 +130,9 @@ func (list selection) each(chosen frozen, do func(keys []Key) error) error {
 	}
 }
 
-// progress is what a deletion has done.
+// progress is the progress of a deletion.
 type progress struct {
-	most                            int // records that may be deleted, in all
+	most                            int // maximum number of records that may be deleted
 	kind                            tko.Kind
 	count, descendants, dissociated int
 	reported                        time.Time
@@ -138,19 +142,19 @@ func (p *progress) deleted(selected int) tko.Deleted {
 	return tko.Deleted{Count: p.count, Descendants: max(0, p.count-selected)}
 }
 
-// interrupted says in an error what was done before it.
+// interrupted adds to an error what was deleted before it.
 func (p *progress) interrupted(err error) error {
 	switch {
 	case p.count > 0:
-		return fmt.Errorf("%d were deleted before this, the rest is there; the same again goes on, and if the count was confirmed, with that of the rest: %w", p.count, err)
+		return fmt.Errorf("%d were deleted before this error: repeat the request to delete the rest, and confirm the count of the rest if the count was confirmed: %w", p.count, err)
 	case p.dissociated > 0:
-		return fmt.Errorf("it is still there, but %d no longer refer to it; the same again goes on: %w", p.dissociated, err)
+		return fmt.Errorf("it still exists, but %d no longer refer to it: repeat the request to continue: %w", p.dissociated, err)
 	default:
 		return err
 	}
 }
 
-// deleteAll deletes records, step by step, until all are gone.
+// deleteAll deletes records, step by step, until all are deleted.
 func (s *Service) deleteAll(ctx context.Context, keys []Key, done *progress) error {
 	for len(keys) > 0 {
 		writes := make([]Write, len(keys))
@@ -167,15 +171,15 @@ func (s *Service) deleteAll(ctx context.Context, keys []Key, done *progress) err
 	return nil
 }
 
-// deleteStep commits deletions once, within what may still be deleted, and
-// returns the records that are still there.
+// deleteStep commits deletions once, within the remaining limit, and returns
+// the records that still exist.
 func (s *Service) deleteStep(ctx context.Context, writes []Write, done *progress) (more []Key, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	left := max(0, done.most-done.count)
+	limit := max(0, done.most-done.count)
 	for i := range writes {
-		writes[i].Most = &left
+		writes[i].DeleteLimit = &limit
 	}
 	outcomes, err := s.commit(ctx, writes...)
 	if err != nil {
@@ -193,7 +197,7 @@ func (s *Service) deleteStep(ctx context.Context, writes []Write, done *progress
 	return more, nil
 }
 
-// report says now and then how far a long deletion is.
+// report logs the progress of a long deletion at intervals.
 func (s *Service) report(ctx context.Context, done *progress) {
 	now := time.Now()
 	if done.reported.IsZero() {

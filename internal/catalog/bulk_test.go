@@ -43,7 +43,7 @@ func (s *laterStore) List(ctx context.Context, query catalog.Query) iter.Seq2[ca
 	return s.Store.List(ctx, query)
 }
 
-// unconfirmed lets requests delete and approve as many as these tests have.
+// unconfirmed are options with which these tests need no confirmation.
 var unconfirmed = catalog.Options{ConfirmAbove: 1_000_000}
 
 // between makes the world's catalog call a function before each commit.
@@ -69,7 +69,7 @@ func (w *world) many(n int, request tko.NewDeployment) {
 	}
 }
 
-func TestInterruptedDeletionsSayWhatWasDone(t *testing.T) {
+func TestInterruptedDeletionsReportTheirProgress(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string
@@ -112,7 +112,7 @@ func TestInterruptedDeletionsSayWhatWasDone(t *testing.T) {
 			before := w.head()
 			err := test.run(ctx, w, top)
 			wantError(t, err, context.Canceled, test.done)
-			if !strings.Contains(err.Error(), "the same again goes on") || w.head() == before || commits != 2 {
+			if !strings.Contains(err.Error(), "repeat the request") || w.head() == before || commits != 2 {
 				t.Errorf("after %d commits the error is %v", commits, err)
 			}
 			w.Service = whole
@@ -128,7 +128,7 @@ func TestInterruptedDeletionsSayWhatWasDone(t *testing.T) {
 	}
 }
 
-func TestPurgesLeaveWhatComesInMeanwhile(t *testing.T) {
+func TestPurgesLeaveRecordsThatAreAddedMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	for i := range 20 {
@@ -147,7 +147,7 @@ func TestPurgesLeaveWhatComesInMeanwhile(t *testing.T) {
 	}
 }
 
-func TestPurgesOfManyPages(t *testing.T) {
+func TestPurgesDeleteManyPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, unconfirmed)
 	var top tko.DeploymentID
@@ -179,7 +179,7 @@ func TestPurgesOfManyPages(t *testing.T) {
 	}
 }
 
-func TestNothingRefersToWhatIsBeingDeleted(t *testing.T) {
+func TestNoRecordCanReferToOneThatIsBeingDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", "")
@@ -228,7 +228,7 @@ func (s *breakingStore) List(ctx context.Context, query catalog.Query) iter.Seq2
 	}
 }
 
-func TestPurgesGoOnWhenTheirListsAreLost(t *testing.T) {
+func TestPurgesContinueAfterTheirListsAreLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.site("stays", "")

@@ -9,19 +9,19 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// The bounds of conditions.
+// The limits of conditions, in number or bytes.
 const (
-	maxConditions       = 64
-	maxConditionType    = 316 // as in Kubernetes
-	maxConditionReason  = 1024
-	maxConditionMessage = 32768
-	maxConditionBeside  = 64 << 10
-	maxConditionBytes   = 1 << 20 // of all conditions of one entity
+	maxConditions        = 64
+	maxConditionType     = 316 // as in Kubernetes
+	maxConditionReason   = 1024
+	maxConditionMessage  = 32768
+	maxConditionAttached = 64 << 10
+	maxConditionBytes    = 1 << 20 // of all conditions of one entity
 )
 
-// SetConditions replaces conditions of a site or deployment, by type, and
-// leaves the others and the revision as they are. LastTransition moves only
-// when the status does. Conditions that change nothing else write nothing.
+// SetConditions replaces conditions of a site, deployment or plugin, by type.
+// The other conditions and the revision don't change. LastTransition changes
+// only with the status. If nothing else would change, nothing is written.
 func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
 	if kind != tko.KindSite && kind != tko.KindDeployment && kind != tko.KindPlugin {
 		return tko.Errorf(tko.ErrInvalid, "a %q has no conditions: use site, deployment or plugin", string(kind))
@@ -32,7 +32,8 @@ func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, c
 	return s.setConditions(ctx, Key{Kind: kind, ID: id}, conditions, nil, Requirement{})
 }
 
-// setConditions replaces conditions and takes others away, by type.
+// setConditions replaces conditions, and removes those of the types without
+// that have attached data.
 func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement) error {
 	kind, id := key.Kind, key.ID
 	if err := CheckKey(key); err != nil {
@@ -66,8 +67,8 @@ func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.C
 	})
 }
 
-// checkMerged refuses what an entity must not be given: too many conditions, or
-// too much text in them. An entity that has more than that already may keep it.
+// checkMerged refuses conditions that would exceed the limits of an entity. An
+// entity that exceeds them already may stay as it is.
 func checkMerged(key Key, before, merged []tko.Condition) error {
 	if len(merged) > max(maxConditions, len(before)) {
 		return tko.Errorf(tko.ErrInvalid, "%s %q would have %d conditions: use at most %d", key.Kind, key.ID, len(merged), maxConditions)
@@ -101,8 +102,12 @@ func checkConditions(conditions []tko.Condition) error {
 			return tko.Errorf(tko.ErrInvalid, "the condition %q is given twice: give it once", c.Type)
 		case c.Status != tko.ConditionTrue && c.Status != tko.ConditionFalse && c.Status != tko.ConditionUnknown:
 			return tko.Errorf(tko.ErrInvalid, "the condition %q has the status %.40q: use True, False or Unknown", c.Type, c.Status)
-		case len(c.Attached) > maxConditionBeside:
-			return tko.Errorf(tko.ErrInvalid, "what comes with the condition %q (managed fields) has %d bytes: use at most %d", c.Type, len(c.Attached), maxConditionBeside)
+		case len(c.Attached) > maxConditionAttached:
+			return tko.Errorf(tko.ErrInvalid, "the attached data of the condition %q has %d bytes: use at most %d", c.Type, len(c.Attached), maxConditionAttached)
+		case c.Attempt < 0:
+			return tko.Errorf(tko.ErrInvalid, "the condition %q has the negative attempt %d", c.Type, c.Attempt)
+		case c.NextTry.Year() < 1 || c.NextTry.Year() > 9999:
+			return tko.Errorf(tko.ErrInvalid, "the condition %q has a next try outside the years 1 to 9999", c.Type)
 		case c.ObservedRevision < 0:
 			return tko.Errorf(tko.ErrInvalid, "the condition %q has the negative observed revision %d", c.Type, c.ObservedRevision)
 		}
@@ -111,8 +116,8 @@ func checkConditions(conditions []tko.Condition) error {
 	return nil
 }
 
-// withoutConditions takes conditions away, by type, but for those that came from
-// elsewhere than a transport that attaches something to what it writes.
+// withoutConditions removes the conditions of the given types that have
+// attached data: a transport wrote them. Other conditions stay.
 func withoutConditions(current []tko.Condition, types []string) []tko.Condition {
 	if len(types) == 0 {
 		return current
@@ -122,15 +127,15 @@ func withoutConditions(current []tko.Condition, types []string) []tko.Condition 
 	})
 }
 
-// mergeConditions puts conditions in place of those of the same type. The
-// result is new, and sorted by type. revision is what a condition has observed
-// that doesn't say.
+// mergeConditions replaces the conditions of the same type. The result is new,
+// and sorted by type. revision is the ObservedRevision of changed conditions
+// that have none.
 func mergeConditions(current, changed []tko.Condition, revision int64, now time.Time) []tko.Condition {
 	merged := slices.Clone(current)
 	for _, c := range changed {
 		c.Reason = plainText(c.Reason, maxConditionReason)
 		c.Message = plainText(c.Message, maxConditionMessage)
-		c.LastTransition = now.UTC()
+		c.LastTransition, c.NextTry = now.UTC(), c.NextTry.UTC()
 		if c.ObservedRevision == 0 {
 			c.ObservedRevision = revision
 		}
@@ -148,24 +153,24 @@ func mergeConditions(current, changed []tko.Condition, revision int64, now time.
 	return merged
 }
 
-// sameConditions says whether conditions say the same.
+// sameConditions reports whether conditions are equal.
 func sameConditions(a, b []tko.Condition) bool {
 	return slices.EqualFunc(a, b, func(a, b tko.Condition) bool {
 		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
-			a.ObservedRevision == b.ObservedRevision && a.LastTransition.Equal(b.LastTransition) && a.Attached == b.Attached
+			a.ObservedRevision == b.ObservedRevision && a.LastTransition.Equal(b.LastTransition) && a.Attempt == b.Attempt && a.NextTry.Equal(b.NextTry) && a.Attached == b.Attached
 	})
 }
 
-// flagConditions are the conditions that a change of a deployment's flags calls
-// for, so that no condition contradicts the deployment: what is true is said,
-// and what is no longer true is taken back. A condition that explains why a
-// flag is false stays.
+// flagConditions returns the conditions that must change so that none
+// contradicts the flags of a deployment: flags that are true are reported, and
+// outdated reports are reversed. A condition that explains why a flag is false
+// stays.
 func flagConditions(current []tko.Condition, prepared, approved bool) []tko.Condition {
 	var changed []tko.Condition
 	for _, flag := range []struct {
-		typ     string
-		isSo    bool
-		so, not string // reasons
+		typ        string
+		isSet      bool
+		set, unset string // reasons
 	}{
 		{tko.ConditionPrepared, prepared, "Prepared", "NotPrepared"},
 		{tko.ConditionApproved, approved, "Approved", "NotApproved"},
@@ -177,10 +182,10 @@ func flagConditions(current []tko.Condition, prepared, approved bool) []tko.Cond
 			}
 		}
 		switch {
-		case flag.isSo && status != tko.ConditionTrue:
-			changed = append(changed, tko.Condition{Type: flag.typ, Status: tko.ConditionTrue, Reason: flag.so})
-		case !flag.isSo && status == tko.ConditionTrue:
-			changed = append(changed, tko.Condition{Type: flag.typ, Status: tko.ConditionFalse, Reason: flag.not})
+		case flag.isSet && status != tko.ConditionTrue:
+			changed = append(changed, tko.Condition{Type: flag.typ, Status: tko.ConditionTrue, Reason: flag.set})
+		case !flag.isSet && status == tko.ConditionTrue:
+			changed = append(changed, tko.Condition{Type: flag.typ, Status: tko.ConditionFalse, Reason: flag.unset})
 		}
 	}
 	return changed

@@ -7,26 +7,26 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// An ExceededError says that deletions would take more records than they may.
+// An ExceededError reports that deletions would exceed their DeleteLimit.
 // Nothing was written.
-type ExceededError struct{ Most int }
+type ExceededError struct{ Limit int }
 
 func (e *ExceededError) Error() string {
-	return fmt.Sprintf("more than %d records would be deleted", e.Most)
+	return fmt.Sprintf("more than %d records would be deleted", e.Limit)
 }
 
-// Is makes it an ErrInvalid.
+// Is reports true for ErrInvalid.
 func (e *ExceededError) Is(target error) bool { return target == tko.ErrInvalid }
 
-// allow returns how many records a request may change, at most, that was found
-// to concern count of a kind, descendants included. The request is an ErrInvalid
-// if it confirms another count, or if it confirms none and concerns very many:
-// more than ConfirmAbove, and more than ConfirmPercent of the kind. doing is
-// what the request does: delete or approve.
+// allow returns the maximum number of records that a request may change, which
+// affects count records of a kind, descendants included. The request is an
+// ErrInvalid if it confirms another count, or if it confirms none and exceeds
+// both ConfirmAbove and ConfirmPercent of the kind. doing is the verb of the
+// request: delete or approve.
 func (s *Service) allow(ctx context.Context, doing string, kind tko.Kind, count int) (most int, err error) {
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok {
 		if confirmed != count {
-			return 0, tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; look at what is selected, and confirm %d to go on (--confirm=%d)",
+			return 0, tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
 				doing, entities(count, kind), confirmed, count, count)
 		}
 		return count, nil
@@ -35,7 +35,7 @@ func (s *Service) allow(ctx context.Context, doing string, kind tko.Kind, count 
 		return s.options.ConfirmAbove, nil
 	}
 	percent := s.options.ConfirmPercent
-	enough := (count*100 + percent - 1) / percent // of this many, count is not too large a share
+	enough := (count*100 + percent - 1) / percent // if there are this many, count is within the percentage
 	total := 0
 	for _, err := range s.store.List(ctx, Query{Kind: kind, Limit: enough}) {
 		if err != nil {
@@ -47,11 +47,11 @@ func (s *Service) allow(ctx context.Context, doing string, kind tko.Kind, count 
 		return count, nil
 	}
 	return 0, tko.Errorf(tko.ErrInvalid,
-		"this would %s %d of %d %ss, which is more than %d and more than %d %% of them: nothing was changed; look at what is selected, and confirm %d to go on (--confirm=%d)",
+		"this would %s %d of %d %ss, which is more than %d and more than %d %% of them: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
 		doing, count, max(total, count), kind, s.options.ConfirmAbove, percent, count, count)
 }
 
-// entities is "1 site" or "2 sites".
+// entities returns, for example, "1 site" or "2 sites".
 func entities(n int, kind tko.Kind) string {
 	if n == 1 {
 		return "1 " + string(kind)

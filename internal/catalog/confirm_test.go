@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// prepared makes prepared deployments.
+// prepared creates prepared deployments.
 func (w *world) prepared(n int) {
 	w.t.Helper()
 	for range n {
@@ -25,14 +25,14 @@ func (w *world) countDeployments() int {
 
 // A request that deletes or approves more than ConfirmAbove entities and more
 // than ConfirmPercent of a kind changes nothing unless it confirms the count.
-func TestOneWordDeletesTheFleet(t *testing.T) {
+func TestLargeDeletionsMustBeConfirmed(t *testing.T) {
 	t.Parallel()
 	const above = 10
 	tests := map[string]struct {
 		why    string
 		fill   func(w *world)
 		run    func(ctx context.Context, w *world) error
-		counts int // what the request concerns,
+		counts int // entities that the request affects,
 		of     int // of that many
 		free   bool
 	}{
@@ -196,9 +196,9 @@ func (w *world) first() tko.DeploymentID {
 	return all(w.t, w.Deployments(w.ctx, tko.DeploymentSelect{}, tko.ListOptions{}))[0].ID
 }
 
-// What comes in between the count and the deletion doesn't go with it: the
-// count that was confirmed bounds what is deleted.
-func TestConfirmedCountBoundsWhatIsDeleted(t *testing.T) {
+// The confirmed count limits the deletion: entities that are added after the count
+// are not deleted.
+func TestConfirmedCountLimitsTheDeletion(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(ctx context.Context, w *world, top tko.DeploymentID) error{
 		"purge": func(ctx context.Context, w *world, _ tko.DeploymentID) error {
@@ -234,7 +234,7 @@ func TestConfirmedCountBoundsWhatIsDeleted(t *testing.T) {
 				_, err := whole.CreateDeployment(w.ctx, tko.NewDeployment{Parent: top})
 				return err
 			})
-			wantError(t, run(tko.WithConfirmation(w.ctx, 4), w, top), tko.ErrInvalid, "more came in", "no more than 4")
+			wantError(t, run(tko.WithConfirmation(w.ctx, 4), w, top), tko.ErrInvalid, "entities were added", "at most 4")
 			if n := w.countDeployments(); n != 5 {
 				t.Errorf("%d deployments are left of 5", n)
 			}
@@ -248,8 +248,8 @@ func TestConfirmedCountBoundsWhatIsDeleted(t *testing.T) {
 	}
 }
 
-// An ID that isn't there is not found, whatever was confirmed.
-func TestConfirmedDeletionOfNothing(t *testing.T) {
+// An unknown ID is not found, with any confirmation.
+func TestConfirmedDeletionOfAnUnknownIDIsNotFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	_, err := w.DeleteSite(tko.WithConfirmation(w.ctx, 5), "nowhere")

@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/validate"
 )
 
-// crdOf is a CRD of things whose spec has these properties.
+// crdOf returns a CRD of things whose spec has the given properties.
 func crdOf(properties string) string {
 	return `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -23,7 +23,7 @@ spec:
 `
 }
 
-// newJudgedWorld is a world that judges packages as servers do.
+// newJudgedWorld returns a world that validates packages as servers do.
 func newJudgedWorld(t *testing.T) *world {
 	t.Helper()
 	v, err := validate.New(validate.Options{})
@@ -36,8 +36,8 @@ func newJudgedWorld(t *testing.T) *world {
 
 const number, text = "size: {type: integer}, note: {type: string}", "size: {type: string}, note: {type: string}"
 
-// Two versions of an operator live side by side, whichever comes first in the
-// alphabet.
+// Templates of two versions of an operator can be registered at the same time, in
+// any alphabetical order.
 func TestTemplatesOfTwoOperatorVersionsLiveSideBySide(t *testing.T) {
 	t.Parallel()
 	w := newJudgedWorld(t)
@@ -53,8 +53,8 @@ func TestTemplatesOfTwoOperatorVersionsLiveSideBySide(t *testing.T) {
 	wantError(t, err, tko.ErrInvalid, `"operator/a"`, `"operator/b"`, "spec.size")
 }
 
-// What is registered or runs stays valid when a template brings a CRD that
-// refuses it; what is new is judged.
+// Entities that exist stay valid when a template with a CRD that refuses them is
+// registered; new ones are validated against it.
 func TestRegisteringATemplateInvalidatesNothing(t *testing.T) {
 	t.Parallel()
 	w := newJudgedWorld(t)
@@ -104,7 +104,7 @@ func TestRegisteringATemplateInvalidatesNothing(t *testing.T) {
 	}
 }
 
-// The number of different definitions of a kind is bounded, and equal ones
+// The number of different definitions of a kind is limited, and equal ones
 // count once.
 func TestDefinitionsOfAKindAreBounded(t *testing.T) {
 	t.Parallel()

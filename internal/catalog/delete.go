@@ -8,13 +8,13 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// DeleteTemplate deletes a template. Its sites and deployments stay, without
-// it.
+// DeleteTemplate deletes a template, and removes the references of sites and
+// deployments to it.
 func (s *Service) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {
 	return s.delete(ctx, Key{Kind: tko.KindTemplate, ID: string(id)})
 }
 
-// DeleteSite deletes a site. Its deployments stay, without it.
+// DeleteSite deletes a site, and removes the references of deployments to it.
 func (s *Service) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error) {
 	return s.delete(ctx, Key{Kind: tko.KindSite, ID: string(id)})
 }
@@ -71,11 +71,11 @@ func deletion(ctx context.Context, key Key) Write {
 	return Write{Op: tko.OpDeleted, Record: Record{Key: key, Author: author(ctx)}, Expect: Any}
 }
 
-// PurgeTemplates deletes all selected templates; with dryRun it only counts.
-// What comes in while it goes on stays. After an error, what was deleted
-// before it stays deleted, and the error says how many that are. What deletes
-// very much must be confirmed (see [Options]), descendants included; so must all
-// deletions.
+// PurgeTemplates deletes all selected templates; with dryRun it only counts
+// them. Templates that are added during the purge stay. After an error, what
+// was deleted before it stays deleted, and the error states the number. A purge
+// that exceeds the limits of [Options] must be confirmed; so must the deletion
+// of one entity whose descendants exceed them.
 func (s *Service) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := templateQuery(sel, tko.ListOptions{})
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Service) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dr
 	return s.purge(ctx, tko.KindTemplate, s.selected(ctx, query), dryRun)
 }
 
-// PurgeSites deletes all selected sites, as PurgeTemplates does.
+// PurgeSites deletes all selected sites, like PurgeTemplates.
 func (s *Service) PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := siteQuery(sel, tko.ListOptions{})
 	if err != nil {
@@ -93,8 +93,8 @@ func (s *Service) PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun boo
 	return s.purge(ctx, tko.KindSite, s.selected(ctx, query), dryRun)
 }
 
-// PurgeDeployments deletes all selected deployments and their descendants, as
-// PurgeTemplates does.
+// PurgeDeployments deletes all selected deployments and their descendants, like
+// PurgeTemplates.
 func (s *Service) PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := deploymentQuery(sel, tko.ListOptions{})
 	if err != nil {
@@ -103,12 +103,12 @@ func (s *Service) PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect
 	return s.purge(ctx, tko.KindDeployment, s.selected(ctx, query), dryRun)
 }
 
-// PurgePlugins deletes all selected plugins, as PurgeTemplates does.
+// PurgePlugins deletes all selected plugins, like PurgeTemplates.
 func (s *Service) PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
 	return s.purge(ctx, tko.KindPlugin, func(after string) (iter.Seq2[Record, error], error) { return s.selectPlugins(ctx, sel, after) }, dryRun)
 }
 
-// purge deletes records, or counts what would go.
+// purge deletes the selected records, or only counts them.
 func (s *Service) purge(ctx context.Context, kind tko.Kind, list selection, dryRun bool) (tko.Deleted, error) {
 	chosen, err := list.freeze()
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Service) purge(ctx context.Context, kind tko.Kind, list selection, dryR
 	return done.deleted(chosen.len()), nil
 }
 
-// count counts what a purge would delete.
+// count returns the numbers of records that a purge would delete.
 func (s *Service) count(ctx context.Context, kind tko.Kind, list selection, chosen frozen) (tko.Deleted, error) {
 	below := map[uint64]struct{}{}
 	if kind == tko.KindDeployment {
@@ -152,8 +152,8 @@ func (s *Service) count(ctx context.Context, kind tko.Kind, list selection, chos
 	return tko.Deleted{Count: chosen.len() + len(below), Descendants: len(below)}, nil
 }
 
-// addBelow adds the hashes of the descendants of deployments that aren't chosen
-// themselves.
+// addBelow adds the hashes of those descendants of deployments that are not
+// chosen themselves.
 func (s *Service) addBelow(ctx context.Context, keys []Key, chosen frozen, below map[uint64]struct{}) error {
 	ids := make([]string, len(keys))
 	for i, key := range keys {

@@ -13,27 +13,27 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// CreateDeployment makes a deployment from its template's package with the
-// given one merged in, and answers its ID. IDs made by one Service sort in the
-// order of creation. A prepared one is validated completely, others partially.
-// An unknown template, site or parent is an ErrInvalid.
+// CreateDeployment creates a deployment from its template's package, merged
+// with the given one, and returns its ID. IDs that one Service makes sort in
+// the order of creation. A prepared deployment is validated completely, others
+// partially. An unknown template, site or parent is an ErrInvalid.
 func (s *Service) CreateDeployment(ctx context.Context, request tko.NewDeployment) (id tko.DeploymentID, err error) {
 	if request.Parent != "" && !isDeploymentID(request.Parent) {
 		return "", explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: string(request.Parent)}})
 	}
-	err = onGrounds(ctx, func(on *grounds) error {
-		id, err = s.createOn(ctx, on, request)
+	err = tryOptimistic(ctx, func(reads *readSet) error {
+		id, err = s.createFrom(ctx, reads, request)
 		return err
 	})
 	return id, err
 }
 
-func (s *Service) createOn(ctx context.Context, on *grounds, request tko.NewDeployment) (tko.DeploymentID, error) {
-	base, err := s.base(ctx, on, string(request.Template))
+func (s *Service) createFrom(ctx context.Context, reads *readSet, request tko.NewDeployment) (tko.DeploymentID, error) {
+	base, err := s.base(ctx, reads, string(request.Template))
 	if err != nil {
 		return "", err
 	}
-	n, err := s.newRecord(ctx, on, base, request)
+	n, err := s.newRecord(ctx, reads, base, request)
 	if err != nil {
 		return "", err
 	}
@@ -44,28 +44,28 @@ func (s *Service) createOn(ctx context.Context, on *grounds, request tko.NewDepl
 	if request.Parent != "" {
 		n.requires = append(n.requires, deploymentKey(request.Parent))
 	}
-	outcomes, err := s.commit(ctx, on.write(n.write(ctx, ids[0])))
+	outcomes, err := s.commit(ctx, reads.write(n.write(ctx, ids[0])))
 	if err != nil {
 		return "", err
 	}
 	return tko.DeploymentID(outcomes[0].Key.ID), nil
 }
 
-// A newRecord is a deployment that was derived and validated, but for its ID.
+// A newRecord is a derived and validated deployment without an ID.
 type newRecord struct {
 	record   Record
 	requires []Key
 }
 
 // newRecord derives and validates a new deployment.
-func (s *Service) newRecord(ctx context.Context, on *grounds, base base, request tko.NewDeployment) (newRecord, error) {
-	d, err := draftNew(base.pkg, request)
+func (s *Service) newRecord(ctx context.Context, reads *readSet, base base, request tko.NewDeployment) (newRecord, error) {
+	d, err := newDraft(base.pkg, request)
 	if err != nil {
 		return newRecord{}, err
 	}
 	inherited, revision := base.metadata, base.revision
 	if d.template != string(request.Template) {
-		other, err := s.base(ctx, on, d.template)
+		other, err := s.base(ctx, reads, d.template)
 		if err != nil {
 			return newRecord{}, err
 		}
@@ -78,7 +78,7 @@ func (s *Service) newRecord(ctx context.Context, on *grounds, base base, request
 	if err != nil {
 		return newRecord{}, err
 	}
-	c, err := s.validDraft(ctx, on, d, request.Parent)
+	c, err := s.validDraft(ctx, reads, d, request.Parent)
 	if err != nil {
 		return newRecord{}, err
 	}
@@ -101,33 +101,35 @@ func (s *Service) newRecord(ctx context.Context, on *grounds, base base, request
 	return n, nil
 }
 
-// write is the write of a new deployment.
+// write returns the write that creates the deployment.
 func (n newRecord) write(ctx context.Context, id string) Write {
 	r := n.record
 	r.ID, r.UID, r.Author = id, newUID(), author(ctx)
 	return Write{Op: tko.OpWritten, Record: r, Expect: Absent, Requires: n.requires}
 }
 
-// validDraft has a draft validated and encodes it.
-func (s *Service) validDraft(ctx context.Context, on *grounds, d draft, parent tko.DeploymentID) (content, error) {
+// validDraft validates and encodes a draft.
+func (s *Service) validDraft(ctx context.Context, reads *readSet, d draft, parent tko.DeploymentID) (content, error) {
 	c, err := contentOf(d.pkg.WithoutDeploymentState())
 	if err != nil {
 		return content{}, err
 	}
 	c.pkg = d.pkg
-	return c, s.validateDraft(ctx, on, d, c, s.earlierOf(deploymentKey(parent), false, d.template))
+	return c, s.validateDraft(ctx, reads, d, c, s.acceptedOf(deploymentKey(parent), false, d.template))
 }
 
-// MaxChildren is how many children one call of CreateChildren may create.
+// MaxChildren is the maximum number of children that one call of CreateChildren
+// may create.
 const MaxChildren = 10_000
 
-// CreateChildren makes children of a deployment, all or none, each exactly
+// CreateChildren creates children of a deployment, all or none, each exactly
 // once: if the parent has a child of the same origin, the ID of that child is
-// returned, and it stays as it is. A new child replaces deployments when it is prepared
-// and approved, in the same transaction. The IDs are in the order of the children, those of new
-// ones ascending. If a revision is given, a parent that isn't there or isn't at
-// it is an ErrConflict. Unknown templates and sites, and parents if no revision
-// is given, are an ErrInvalid.
+// returned, and the child doesn't change. A new child replaces other
+// deployments in the transaction that makes it prepared and approved. The IDs
+// are in the order of the children; those of new children ascend. If a revision
+// is given, a parent that doesn't exist or has another revision is an
+// ErrConflict. Unknown templates and sites, and an unknown parent if no
+// revision is given, are an ErrInvalid.
 func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
 	if err := checkChildren(request); err != nil {
 		return nil, 0, err
@@ -164,8 +166,8 @@ func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (
 			return nil, 0, err
 		}
 		if n := &n.record; len(n.Replaces) > 0 && (n.Prepared || n.Approved) {
-			// A child of this origin may be there already, in another state: then
-			// nothing is written, and nothing may go.
+			// If a child of this origin exists, this write is skipped, and nothing
+			// may be replaced.
 			n.Prepared, n.Approved = false, false
 			n.Conditions = mergeConditions(nil, flagConditions(nil, false, false), 1, time.Now())
 		}
@@ -188,8 +190,8 @@ func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (
 	return ids, created, nil
 }
 
-// firstChild derives and validates what the children of one template have in
-// common: everything but the site.
+// firstChild derives and validates the part that all children of one template
+// share: everything except the site.
 func (s *Service) firstChild(ctx context.Context, request tko.NewChildren, template tko.TemplateID) (newRecord, error) {
 	base, err := s.base(ctx, nil, string(template))
 	if err != nil {
@@ -221,8 +223,8 @@ func checkChildren(request tko.NewChildren) error {
 	return nil
 }
 
-// Deployment answers a deployment, with its package; as it was at a revision,
-// if that is not 0.
+// Deployment returns a deployment with its package, as of a revision; 0 is the
+// current one.
 func (s *Service) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
 	if !isDeploymentID(id) {
 		return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
@@ -236,8 +238,8 @@ func (s *Service) Deployment(ctx context.Context, id tko.DeploymentID, revision 
 
 func deploymentKey(id tko.DeploymentID) Key { return Key{Kind: tko.KindDeployment, ID: string(id)} }
 
-// deploymentOf is the deployment of a record; with its package, if it was
-// read, whose Deployment resource says what the record says.
+// deploymentOf returns the deployment of a record. If the record has a package,
+// the Deployment resource of the result's package has the state of the record.
 func deploymentOf(r Record) (tko.Deployment, error) {
 	d := tko.Deployment{
 		ID:       tko.DeploymentID(r.ID),
@@ -256,7 +258,7 @@ func deploymentOf(r Record) (tko.Deployment, error) {
 		d.Replaces = append(d.Replaces, tko.DeploymentID(id))
 	}
 	if r.KubernetesName() != "" {
-		d.Origin = "" // which would make it one of its parent's placements
+		d.Origin = "" // an origin would make it a child of a placement of its parent
 	}
 	if r.Package == nil {
 		return d, nil
@@ -266,7 +268,7 @@ func deploymentOf(r Record) (tko.Deployment, error) {
 	return d, err
 }
 
-// deploymentPackage is the package of a deployment's record.
+// deploymentPackage returns the package of a deployment's record.
 func deploymentPackage(r Record) (krm.Package, error) {
 	pkg, err := packageOf(r)
 	if err != nil {
@@ -275,9 +277,9 @@ func deploymentPackage(r Record) (krm.Package, error) {
 	return pkg.WithDeployment(r.Template, r.Site, r.Prepared, r.Approved), nil
 }
 
-// ApproveDeployment approves a prepared deployment, and what its placements
-// propose, and answers 1, or 0 if both were approved already. One that isn't
-// prepared is an ErrInvalid.
+// ApproveDeployment approves a prepared deployment and the changes that its
+// placements propose. It returns 1, or 0 if nothing was to be approved. A
+// deployment that is not prepared is an ErrInvalid.
 func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error) {
 	_, wrote, err := s.approve(ctx, deploymentKey(id), Requirement{}, false)
 	if wrote {
@@ -286,9 +288,9 @@ func (s *Service) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (a
 	return approved, err
 }
 
-// approve approves a deployment, if what is required is so, and answers it as it
-// is then, without what it is associated with; wrote says whether that is
-// another state than before. A dry run writes nothing.
+// approve approves a deployment that meets a requirement, and returns its new
+// record, without the associated deployments; wrote reports whether the record
+// has changed. A dry run writes nothing.
 func (s *Service) approve(ctx context.Context, key Key, require Requirement, dryRun bool) (r Record, wrote bool, err error) {
 	if !isDeploymentID(key.ID) {
 		return Record{}, false, tko.NotFound(tko.KindDeployment, key.ID)
@@ -306,8 +308,8 @@ func (s *Service) approve(ctx context.Context, key Key, require Requirement, dry
 		}
 		switch {
 		case !r.Prepared:
-			return tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it once it is, its conditions say what it lacks", key.ID)
-		case r.Approved && !proposes(r):
+			return tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it after its preparation; its conditions report what is missing", key.ID)
+		case r.Approved && !hasProposal(r):
 			return nil
 		}
 		w := approval(ctx, r)
@@ -327,22 +329,22 @@ func (s *Service) approve(ctx context.Context, key Key, require Requirement, dry
 	return r, wrote, err
 }
 
-// proposes says whether the placements of a deployment wait for an approval of
-// what they propose.
-func proposes(r Record) bool {
+// hasProposal reports whether the placements of a deployment propose a change
+// that waits for approval.
+func hasProposal(r Record) bool {
 	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
 		return c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed
 	})
 }
 
-// approval is the write that approves a deployment, and what its placements
-// propose.
+// approval returns the write that approves a deployment and the changes that
+// its placements propose.
 func approval(ctx context.Context, r Record) Write {
 	expect, position := r.Revision, r.Position
 	r.Approved = true
 	if r.Author = author(ctx); r.Author.Why == "" {
 		r.Author.Why = "approved it"
-		if proposes(r) {
+		if hasProposal(r) {
 			r.Author.Why = "approved what its placements propose"
 		}
 	}
@@ -357,17 +359,17 @@ func approval(ctx context.Context, r Record) Write {
 	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}
 }
 
-// approveBatch is how many deployments are approved in one transaction: few,
-// because their packages are in memory.
+// approveBatch is the number of deployments that are approved in one
+// transaction. It is small, because their packages are in memory.
 const approveBatch = 100
 
 // ApproveDeployments approves those of the selected deployments that are
-// prepared and not yet approved, and answers how many; with dryRun it changes
-// nothing and answers how many that would be. What comes in while it goes on is
-// left alone. After an error, what was approved before it stays approved, and
-// the error says how many that are. Deployments that somebody is modifying are
-// passed over: the error, an ErrBusy, says how many and names one. What approves
-// very much must be confirmed (see [Options]).
+// prepared and not yet approved, and returns their number; with dryRun it only
+// counts them. Deployments that are added meanwhile are ignored. After an
+// error, what was approved before it stays approved, and the error states the
+// number. Deployments that are being modified are skipped: the error, an
+// ErrBusy, states their number and names one. An approval that exceeds the
+// limits of [Options] must be confirmed.
 func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error) {
 	if sel.Prepared != nil && !*sel.Prepared || sel.Approved != nil && *sel.Approved {
 		return 0, nil
@@ -402,17 +404,18 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 	})
 	switch {
 	case err != nil && approved > 0:
-		return approved, fmt.Errorf("%d deployments were approved before this; the same again goes on: %w", approved, err)
+		return approved, fmt.Errorf("%d deployments were approved before this error: repeat the request to approve the rest: %w", approved, err)
 	case err != nil:
 		return 0, err
 	case held > 0:
-		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again when that has ended", approved, held, first)
+		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again after the modifications", approved, held, first)
 	}
 	return approved, nil
 }
 
-// approveAll approves those that still are prepared and unapproved: together
-// if they can be, else one by one.
+// approveAll approves those deployments that are still prepared and unapproved:
+// in one commit if possible, otherwise one by one. held are the IDs of those
+// that are being modified.
 func (s *Service) approveAll(ctx context.Context, keys []Key) (approved int, held []string, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
@@ -442,7 +445,7 @@ func (s *Service) approveAll(ctx context.Context, keys []Key) (approved int, hel
 		switch {
 		case errors.Is(err, tko.ErrBusy):
 			held = append(held, w.Record.ID)
-		case errors.Is(err, tko.ErrNotFound), errors.Is(err, tko.ErrInvalid): // no longer of those selected
+		case errors.Is(err, tko.ErrNotFound), errors.Is(err, tko.ErrInvalid): // no longer selected
 		case err != nil:
 			return approved, held, err
 		}

@@ -14,10 +14,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// unknownID is the ID of a deployment that isn't there.
+// unknownID is the ID of a deployment that doesn't exist.
 const unknownID = "2hSsVGCoZ0BQsmQ3dVNyHxa9cGr"
 
-func TestRenamesWaitForAMerge(t *testing.T) {
+func TestRenamesAreAppliedByTheMerge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	renamed := func() krm.Package {
@@ -62,7 +62,7 @@ func TestRenamesWaitForAMerge(t *testing.T) {
 	}
 }
 
-func TestCreateDeployment(t *testing.T) {
+func TestDeploymentIsMadeFromItsTemplate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", thing("a", "x: 1")+facts("version: one")+state("", "nephio.org/approve: Manual"), "vendor", "v", "tier", "t")
@@ -75,7 +75,7 @@ func TestCreateDeployment(t *testing.T) {
 	})
 	d := w.deployment(id)
 	if d.ID != id || d.Parent != parent || d.Template != "t" || d.Site != "s" || d.Prepared || d.Approved || d.Stamp.Revision != 1 || d.Stamp.UID == "" {
-		t.Errorf("%+v: want what was asked for", d)
+		t.Errorf("%+v: want the fields of the request", d)
 	}
 	if id <= parent {
 		t.Error("IDs must sort in the order of creation")
@@ -93,7 +93,7 @@ func TestCreateDeployment(t *testing.T) {
 	}
 	for _, v := range w.validator.take() {
 		if v.Complete {
-			t.Error("an unprepared deployment was validated completely: it may lack what is required")
+			t.Error("an unprepared deployment was validated completely, want partially")
 		}
 	}
 	_, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Prepared: true, Merge: pkg(t, thing("b", "picky: 1"))})
@@ -102,7 +102,7 @@ func TestCreateDeployment(t *testing.T) {
 	wantError(t, err, tko.ErrInvalid, "spec.required")
 }
 
-func TestCreateDeploymentRefersToWhatIsThere(t *testing.T) {
+func TestDeploymentsCannotReferToUnknownEntities(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", "", "from", "t")
@@ -122,7 +122,7 @@ func TestCreateDeploymentRefersToWhatIsThere(t *testing.T) {
 		"unknown site in the package":     {why: "nothing names what isn't there", merge: state("siteId: nope", ""), names: `site "nope"`},
 		"a site that is no ID":            {why: "it is as unknown", merge: state(`siteId: "no pe"`, ""), names: `"no pe"`},
 		"template and site in the package": {
-			why:   "a package says where it belongs",
+			why:   "a package sets its site",
 			merge: state("templateId: t, siteId: s", ""),
 		},
 	}
@@ -144,7 +144,7 @@ func TestCreateDeploymentRefersToWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestApprove(t *testing.T) {
+func TestOnlyPreparedDeploymentsAreApproved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	unprepared := w.create(tko.NewDeployment{})
@@ -197,7 +197,7 @@ func condition(d tko.Deployment, typ string) tko.Condition {
 	return tko.Condition{}
 }
 
-func TestCreateChildren(t *testing.T) {
+func TestChildrenAreCreatedOncePerOrigin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", thing("a", ""), "of", "t")
@@ -228,7 +228,7 @@ func TestCreateChildren(t *testing.T) {
 		t.Fatalf("created %d of %d, %v: want 30 of 40, the others are there", created, len(ids), err)
 	}
 	if diff := cmp.Diff(first, ids[10:20]); diff != "" {
-		t.Errorf("existing children are answered where they were asked for (-want +got):\n%s", diff)
+		t.Errorf("want the IDs of existing children in the order of the request (-want +got):\n%s", diff)
 	}
 	if fresh := slices.Concat(ids[:10], ids[20:]); !slices.IsSorted(fresh) {
 		t.Error("the IDs of new children must ascend in their order")
@@ -252,7 +252,7 @@ func TestCreateChildren(t *testing.T) {
 	wantError(t, err, tko.ErrConflict)
 }
 
-func TestCreateChildrenRefuses(t *testing.T) {
+func TestInvalidChildrenAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", "")
@@ -309,7 +309,7 @@ func TestCreateChildrenRefuses(t *testing.T) {
 	}
 }
 
-func TestDelete(t *testing.T) {
+func TestDeletionRemovesReferencesAndDescendants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", "")
@@ -345,14 +345,14 @@ func TestDelete(t *testing.T) {
 		"plugin":          func() (tko.Deleted, error) { return w.DeletePlugin(w.ctx, "validate", "nope") },
 	} {
 		if _, err := remove(); err == nil {
-			t.Errorf("%s: deleted what isn't there", name)
+			t.Errorf("%s: deleted an unknown entity", name)
 		} else {
 			wantError(t, err, tko.ErrNotFound)
 		}
 	}
 }
 
-func TestPurge(t *testing.T) {
+func TestPurgesDeleteOnlyTheSelected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, unconfirmed)
 	const n = 600 // more than one batch
@@ -367,7 +367,7 @@ func TestPurge(t *testing.T) {
 		}
 	}
 	if left := all(t, w.Sites(w.ctx, tko.SiteSelect{}, tko.ListOptions{})); len(left) != 1 || left[0].ID != "core" {
-		t.Errorf("%d sites left: want what wasn't selected", len(left))
+		t.Errorf("%d sites left, want those that were not selected", len(left))
 	}
 	if deleted, err := w.PurgeTemplates(w.ctx, tko.TemplateSelect{}, false); err != nil || deleted.Count != 0 {
 		t.Errorf("%+v, %v: a purge that matches nothing is fine", deleted, err)
@@ -391,7 +391,7 @@ func TestListsRefuseBadPatterns(t *testing.T) {
 		`a \ at the end`: {"it escapes nothing", func() error {
 			return firstError(w.Sites(w.ctx, tko.SiteSelect{IDs: []string{`a\`}}, tko.ListOptions{}))
 		}, `a\`},
-		"in metadata": {"the key says which", func() error {
+		"in metadata": {"the error names the key", func() error {
 			return firstError(w.Templates(w.ctx, tko.TemplateSelect{Metadata: map[string]string{"tier": `\`}}, tko.ListOptions{}))
 		}, "tier"},
 		"of a template": {"every pattern counts", func() error {
@@ -430,7 +430,7 @@ func firstError[T any](list func(func(T, error) bool)) error {
 	return nil
 }
 
-func TestLists(t *testing.T) {
+func TestListsReturnTheSelected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("nf/upf:v1", "", "vendor", "a")
@@ -447,18 +447,18 @@ func TestLists(t *testing.T) {
 		window tko.Window
 		want   []tko.DeploymentID
 	}{
-		"all":               {why: "sorted by ID", want: []tko.DeploymentID{one, two, three}},
-		"template":          {why: "a pattern", sel: tko.DeploymentSelect{Templates: []string{"nf/upf:*"}}, want: []tko.DeploymentID{one, three}},
-		"template metadata": {why: "of the template that it is of", sel: tko.DeploymentSelect{TemplateMetadata: map[string]string{"vendor": "b"}}, want: []tko.DeploymentID{two}},
-		"site metadata":     {why: "of the site that it is at", sel: tko.DeploymentSelect{SiteMetadata: map[string]string{"tier": "co*"}}, want: []tko.DeploymentID{two, three}},
-		"metadata":          {why: "inherited counts", sel: tko.DeploymentSelect{Metadata: map[string]string{"vendor": "a"}}, want: []tko.DeploymentID{one, three}},
-		"parent":            {why: "exactly", sel: tko.DeploymentSelect{Parent: one}, want: []tko.DeploymentID{three}},
-		"nobody's parent":   {why: "what is no ID has no children", sel: tko.DeploymentSelect{Parent: "nope"}},
-		"prepared":          {why: "a flag", sel: tko.DeploymentSelect{Prepared: &yes}, want: []tko.DeploymentID{one}},
-		"both":              {why: "all must match", sel: tko.DeploymentSelect{Sites: []string{"south/*"}, Templates: []string{"nf/upf:*", "**v1"}}, want: []tko.DeploymentID{three}},
-		"offset":            {why: "skips", window: tko.Window{Offset: 1, Max: &minus}, want: []tko.DeploymentID{two, three}},
-		"no room":           {why: "0 is nothing", window: tko.Window{Max: &zero}},
-		"after":             {why: "a cursor", window: tko.Window{After: string(one)}, want: []tko.DeploymentID{two, three}},
+		"all":                  {why: "sorted by ID", want: []tko.DeploymentID{one, two, three}},
+		"template":             {why: "a pattern", sel: tko.DeploymentSelect{Templates: []string{"nf/upf:*"}}, want: []tko.DeploymentID{one, three}},
+		"template metadata":    {why: "of the template that it is of", sel: tko.DeploymentSelect{TemplateMetadata: map[string]string{"vendor": "b"}}, want: []tko.DeploymentID{two}},
+		"site metadata":        {why: "of the site that it is at", sel: tko.DeploymentSelect{SiteMetadata: map[string]string{"tier": "co*"}}, want: []tko.DeploymentID{two, three}},
+		"metadata":             {why: "inherited counts", sel: tko.DeploymentSelect{Metadata: map[string]string{"vendor": "a"}}, want: []tko.DeploymentID{one, three}},
+		"parent":               {why: "exactly", sel: tko.DeploymentSelect{Parent: one}, want: []tko.DeploymentID{three}},
+		"parent without an ID": {why: "a text that is not an ID has no children", sel: tko.DeploymentSelect{Parent: "nope"}},
+		"prepared":             {why: "a flag", sel: tko.DeploymentSelect{Prepared: &yes}, want: []tko.DeploymentID{one}},
+		"both":                 {why: "all must match", sel: tko.DeploymentSelect{Sites: []string{"south/*"}, Templates: []string{"nf/upf:*", "**v1"}}, want: []tko.DeploymentID{three}},
+		"offset":               {why: "skips", window: tko.Window{Offset: 1, Max: &minus}, want: []tko.DeploymentID{two, three}},
+		"no room":              {why: "0 is nothing", window: tko.Window{Max: &zero}},
+		"after":                {why: "a cursor", window: tko.Window{After: string(one)}, want: []tko.DeploymentID{two, three}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -484,9 +484,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// What reads a list and writes must not wait for others that do the same, each
-// holding what the other needs.
-func TestPurgesAtOnce(t *testing.T) {
+// Requests that list and write at the same time must not deadlock.
+func TestConcurrentPurgesDontBlockEachOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, unconfirmed)
 	for i := range 200 {

@@ -9,7 +9,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The bounds of what is stored. What is within them can be read again.
+// The limits of stored packages and metadata. Decoding accepts everything within
+// them.
 const (
 	maxPackageBytes  = 64 << 20
 	maxPackageDepth  = 20_000 // more than can be encoded
@@ -21,7 +22,7 @@ const (
 	maxAttached      = 2 << 20
 )
 
-// A content is a package and how it is stored.
+// A content is a package and its stored encoding.
 type content struct {
 	pkg     krm.Package
 	encoded []byte
@@ -48,12 +49,12 @@ func contentOf(pkg krm.Package) (content, error) {
 	return content{pkg: pkg, encoded: encoded, digest: digest}, nil
 }
 
-// decode reads a stored package.
+// decode decodes the stored package of a record.
 func decode(r Record) (krm.Package, error) {
 	return krm.Decode(StoredFormat, r.Package, krm.Limits{Bytes: maxPackageBytes, Depth: maxPackageDepth, Resources: maxResources})
 }
 
-// checkPackage says what is wrong with a package as a list of resources.
+// checkPackage checks a package as a list of resources.
 func checkPackage(pkg krm.Package) error {
 	if err := pkg.Check(); err != nil {
 		return tko.Errorf(tko.ErrInvalid, "invalid package: %w", err)
@@ -76,9 +77,9 @@ func merge(into, resources krm.Package) (krm.Package, error) {
 	return merged, nil
 }
 
-// startFrom is the package of an entity that is made from a template: the given
-// resources merged into the template's. Without a template the given package is
-// the package: its renames wait for where it is merged.
+// startFrom returns the package of an entity that is made from a template: the
+// given resources merged into the template's. Without a template it returns the
+// given package; its renames are applied where it is merged later.
 func startFrom(template string, base, given krm.Package) (krm.Package, error) {
 	if template == "" {
 		return given, checkPackage(given)
@@ -86,8 +87,8 @@ func startFrom(template string, base, given krm.Package) (krm.Package, error) {
 	return merge(base, given)
 }
 
-// deploymentState reads what the Deployment resource of a package says; found
-// is false if there is none.
+// deploymentState reads the state in the Deployment resource of a package;
+// found is false if there is none.
 func deploymentState(pkg krm.Package) (state krm.DeploymentState, found bool, err error) {
 	resource, err := pkg.Deployment()
 	if err == nil && resource != nil {
@@ -99,14 +100,14 @@ func deploymentState(pkg krm.Package) (state krm.DeploymentState, found bool, er
 	return state, resource != nil, nil
 }
 
-// metadataOf puts an entity's metadata together: what it inherits, what its
-// package says and what its caller passed, the later winning.
+// metadataOf combines an entity's metadata: inherited, gathered from the
+// package, and passed by the caller. Later values win.
 func metadataOf(pkg krm.Package, inherited, passed map[string]string) (*Metadata, error) {
 	return metadataAfter(nil, pkg, inherited, passed)
 }
 
-// metadataAfter is metadataOf for an entity that has metadata: what is stored
-// may be larger than what may be written now, and may stay so, but not grow.
+// metadataAfter is metadataOf for an entity that has metadata. If that exceeds
+// the limit already, it may stay as large, but not grow.
 func metadataAfter(before map[string]string, pkg krm.Package, inherited, passed map[string]string) (*Metadata, error) {
 	effective := pkg.MetadataWith(inherited, passed)
 	if len(effective) > maxMetadata {
@@ -147,7 +148,7 @@ func checkMetadata(key, value string) error {
 	return nil
 }
 
-// effective is the metadata that others inherit from a record.
+// effective is the metadata that other entities inherit from the record.
 func (r Record) effective() map[string]string {
 	if r.Metadata == nil {
 		return nil
@@ -171,8 +172,8 @@ func (r Record) inherited() map[string]string {
 	return r.Metadata.Inherited
 }
 
-// Attached is what a transport keeps with the record. It is shared and must not
-// be changed.
+// Attached returns the opaque data that a transport stores with the record. It
+// is shared and must not be changed.
 func (r Record) Attached() []byte {
 	if r.Metadata == nil {
 		return nil
@@ -180,11 +181,11 @@ func (r Record) Attached() []byte {
 	return r.Metadata.Attached
 }
 
-// attach makes a transport's own data that of a record, whose metadata isn't
+// attach stores a transport's opaque data with a record whose metadata isn't
 // shared yet.
 func (r *Record) attach(attached []byte) error {
 	if len(attached) > maxAttached {
-		return tko.Errorf(tko.ErrInvalid, "what comes with %s %q beside its metadata (annotations, managed fields) has %d bytes: use at most %d",
+		return tko.Errorf(tko.ErrInvalid, "the data attached to %s %q by its transport (such as annotations) has %d bytes: use at most %d",
 			r.Kind, r.ID, len(attached), maxAttached)
 	}
 	if r.Metadata == nil {
@@ -194,9 +195,9 @@ func (r *Record) attach(attached []byte) error {
 	return nil
 }
 
-// keepAttached takes over what a transport attached, and labels: other
-// transports leave them alone.
-func (r *Record) keepAttached(current Record) {
+// retainAttached copies the attached data and labels of the current record:
+// only the transport that wrote them changes them.
+func (r *Record) retainAttached(current Record) {
 	if current.Attached() == nil && len(current.labels()) == 0 {
 		return
 	}
@@ -208,7 +209,7 @@ func (r *Record) keepAttached(current Record) {
 	r.Metadata = &metadata
 }
 
-// labels are those that are kept as they were written.
+// labels are the labels as they were written.
 func (r Record) labels() map[string]string {
 	if r.Metadata == nil {
 		return nil
@@ -216,7 +217,7 @@ func (r Record) labels() map[string]string {
 	return r.Metadata.Labels
 }
 
-// removed are the keys of metadata that a caller took away.
+// removed are the keys of metadata that a caller removed.
 func (r Record) removed() []string {
 	if r.Metadata == nil {
 		return nil
@@ -224,7 +225,8 @@ func (r Record) removed() []string {
 	return r.Metadata.Removed
 }
 
-// label gives a record labels as they were written. Its metadata isn't shared yet.
+// label stores labels as they were written, with a record whose metadata isn't
+// shared yet.
 func (r *Record) label(labels map[string]string) error {
 	if len(labels) == 0 {
 		return nil
@@ -244,8 +246,8 @@ func (r *Record) label(labels map[string]string) error {
 	return nil
 }
 
-// remove takes inherited and gathered metadata away. What was passed stays. The
-// record's metadata isn't shared yet.
+// remove removes inherited and gathered metadata, not passed metadata. The
+// record's metadata must not be shared yet.
 func (r *Record) remove(keys []string) {
 	for _, key := range keys {
 		_, passed := r.passed()[key]
@@ -260,8 +262,8 @@ func (r *Record) remove(keys []string) {
 	}
 }
 
-// A draft is a deployment before it is stored: what it refers to, its state,
-// and its package with the Deployment resource that says so.
+// A draft is a deployment before it is stored: its references, its state, and
+// its package, whose Deployment resource has the same references and state.
 type draft struct {
 	template string
 	site     string
@@ -270,17 +272,16 @@ type draft struct {
 	pkg      krm.Package
 }
 
-// inStep answers the draft with the Deployment resource of its package saying
-// what the draft says.
-func (d draft) inStep(pkg krm.Package) draft {
+// withState returns the draft with a package whose Deployment resource has the
+// references and state of the draft.
+func (d draft) withState(pkg krm.Package) draft {
 	d.pkg = pkg.WithDeployment(d.template, d.site, d.prepared, d.approved)
 	return d
 }
 
-// draftNew derives a new deployment from its template's package and what was
-// asked for. What the request says wins; where it says nothing, the Deployment
-// resource of the merged package does.
-func draftNew(base krm.Package, request tko.NewDeployment) (draft, error) {
+// newDraft derives a new deployment from its template's package and a request.
+// The request overrides the Deployment resource of the merged package.
+func newDraft(base krm.Package, request tko.NewDeployment) (draft, error) {
 	pkg, err := startFrom(string(request.Template), base, request.Merge)
 	if err != nil {
 		return draft{}, err
@@ -292,8 +293,8 @@ func draftNew(base krm.Package, request tko.NewDeployment) (draft, error) {
 	d := draft{
 		template: string(request.Template),
 		site:     string(request.Site),
-		prepared: request.Prepared || says(state.Prepared),
-		approved: request.Approved || says(state.Approved),
+		prepared: request.Prepared || isTrue(state.Prepared),
+		approved: request.Approved || isTrue(state.Approved),
 	}
 	if d.template == "" && state.Template != nil {
 		d.template = *state.Template
@@ -301,14 +302,15 @@ func draftNew(base krm.Package, request tko.NewDeployment) (draft, error) {
 	if d.site == "" && state.Site != nil {
 		d.site = *state.Site
 	}
-	return d.inStep(pkg), nil
+	return d.withState(pkg), nil
 }
 
-// draftChanged derives what a deployment becomes when its package is replaced.
-// start is the deployment that the package was made from, before its package,
-// current what it is now: they differ where a template or site was deleted
-// meanwhile. What the package leaves as it was at the start stays as it is now.
-func draftChanged(start, current Record, before, pkg krm.Package) (draft, error) {
+// changedDraft derives a deployment whose package is replaced. start is the
+// deployment that the package was made from, and before its package; current is
+// the deployment now. They differ if a template or site was deleted meanwhile.
+// References that the package doesn't change relative to start stay as in
+// current.
+func changedDraft(start, current Record, before, pkg krm.Package) (draft, error) {
 	if err := checkPackage(pkg); err != nil {
 		return draft{}, err
 	}
@@ -321,10 +323,10 @@ func draftChanged(start, current Record, before, pkg krm.Package) (draft, error)
 		d.prepared, d.approved = current.Prepared, current.Approved
 		resource, err := before.Deployment()
 		if err != nil || resource == nil {
-			return d.inStep(pkg), err
+			return d.withState(pkg), err
 		}
 		restored := append(make(krm.Package, 0, len(pkg)+1), pkg...)
-		return d.inStep(append(restored, resource)), nil
+		return d.withState(append(restored, resource)), nil
 	}
 	if state.Template != nil && *state.Template != start.Template {
 		d.template = *state.Template
@@ -332,33 +334,34 @@ func draftChanged(start, current Record, before, pkg krm.Package) (draft, error)
 	if state.Site != nil && *state.Site != start.Site {
 		d.site = *state.Site
 	}
-	d.prepared, d.approved = says(state.Prepared), says(state.Approved)
-	return d.inStep(pkg), nil
+	d.prepared, d.approved = isTrue(state.Prepared), isTrue(state.Approved)
+	return d.withState(pkg), nil
 }
 
-// moved gives a draft another template or site than those of current, unless
-// its package gives it yet another one.
-func (d draft) moved(current Record, template, site string) (draft, error) {
+// withReferences changes the template or site of a draft from those of current.
+// It is an ErrInvalid if the package sets a third one.
+func (d draft) withReferences(current Record, template, site string) (draft, error) {
 	for _, m := range []struct {
-		what       string
-		from, to   string
-		inTheDraft *string
+		what     string
+		from, to string
+		field    *string
 	}{{"template", current.Template, template, &d.template}, {"site", current.Site, site, &d.site}} {
 		if m.from == m.to {
 			continue
 		}
-		if *m.inTheDraft != m.from && *m.inTheDraft != m.to {
-			return draft{}, tko.Errorf(tko.ErrInvalid, "the deployment's %s shall become %q, but its package's Deployment resource says %q: say the same in both, or in one",
-				m.what, m.to, *m.inTheDraft)
+		if *m.field != m.from && *m.field != m.to {
+			return draft{}, tko.Errorf(tko.ErrInvalid, "the request sets the deployment's %s to %q, but the Deployment resource of its package sets %q: set the same in both, or set it in one only",
+				m.what, m.to, *m.field)
 		}
-		*m.inTheDraft = m.to
+		*m.field = m.to
 	}
-	return d.inStep(d.pkg), nil
+	return d.withState(d.pkg), nil
 }
 
-func says(flag *bool) bool { return flag != nil && *flag }
+func isTrue(flag *bool) bool { return flag != nil && *flag }
 
-// sameContent says whether two records differ in nothing that a user wrote.
+// sameContent reports whether two records are equal in everything that a user
+// wrote.
 func sameContent(a, b Record) bool {
 	return a.Template == b.Template && a.Site == b.Site && a.Parent == b.Parent &&
 		a.Prepared == b.Prepared && a.Approved == b.Approved && a.Digest == b.Digest &&

@@ -32,7 +32,7 @@ spec: {` + spec + `}
 `
 }
 
-// facts are what a draft comes to, without its package.
+// facts are the fields of a draft other than its package.
 type facts struct {
 	Template, Site     string
 	Prepared, Approved bool
@@ -55,7 +55,7 @@ func factsOf(t *testing.T, d draft) facts {
 		}
 		return *s
 	}
-	in := facts{text(state.Template), text(state.Site), says(state.Prepared), says(state.Approved), state.Approve}
+	in := facts{text(state.Template), text(state.Site), isTrue(state.Prepared), isTrue(state.Approved), state.Approve}
 	out := facts{d.template, d.site, d.prepared, d.approved, state.Approve}
 	if diff := cmp.Diff(out, in); diff != "" {
 		t.Errorf("entity and resource are out of step (-entity +resource):\n%s", diff)
@@ -63,7 +63,7 @@ func factsOf(t *testing.T, d draft) facts {
 	return out
 }
 
-func TestDraftNew(t *testing.T) {
+func TestRequestOverridesTheStateOfThePackage(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why     string
@@ -94,7 +94,7 @@ func TestDraftNew(t *testing.T) {
 			want:  facts{Template: "t", Site: "s", Prepared: true, Approved: true},
 		},
 		"the template's resource stays": {
-			why:     "a template says by its Deployment resource how deployments are approved",
+			why:     "the Deployment resource of a template sets how its deployments are approved",
 			base:    deploymentYAML("", "nephio.org/approve: Manual"),
 			request: tko.NewDeployment{Template: "t"},
 			want:    facts{Template: "t", Approve: "Manual"},
@@ -106,7 +106,7 @@ func TestDraftNew(t *testing.T) {
 			wantErr: tko.ErrInvalid,
 		},
 		"an annotation that is neither true nor false": {
-			why:     "nobody could say whether the deployment is prepared",
+			why:     "the state prepared would be ambiguous",
 			merge:   deploymentYAML("", "nephio.org/prepared: maybe"),
 			wantErr: tko.ErrInvalid,
 		},
@@ -124,7 +124,7 @@ func TestDraftNew(t *testing.T) {
 			} else {
 				test.request.Merge = yaml(t, test.merge)
 			}
-			d, err := draftNew(yaml(t, test.base), test.request)
+			d, err := newDraft(yaml(t, test.base), test.request)
 			if !errors.Is(err, test.wantErr) {
 				t.Fatalf("error %v, want %v: %s", err, test.wantErr, test.why)
 			}
@@ -138,7 +138,7 @@ func TestDraftNew(t *testing.T) {
 	}
 }
 
-func TestDraftChanged(t *testing.T) {
+func TestReferencesThatAPackageDoesNotChangeStay(t *testing.T) {
 	t.Parallel()
 	at := func(template, site string, prepared, approved bool) Record {
 		return Record{Template: template, Site: site, Prepared: prepared, Approved: approved}
@@ -151,13 +151,13 @@ func TestDraftChanged(t *testing.T) {
 		wantErr        error
 	}{
 		"absent keeps": {
-			why:   "a package that says nothing about the site says nothing about moving",
+			why:   "a package without a site doesn't move the deployment",
 			start: at("t", "s", true, true),
 			pkg:   deploymentYAML("", `nephio.org/prepared: "true", nephio.org/approved: "true"`),
 			want:  facts{Template: "t", Site: "s", Prepared: true, Approved: true},
 		},
 		"empty removes": {
-			why:   "an empty ID is how one says: no longer there",
+			why:   "an empty ID removes the reference",
 			start: at("t", "s", false, false),
 			pkg:   deploymentYAML(`templateId: "", siteId: ""`, ""),
 			want:  facts{},
@@ -175,7 +175,7 @@ func TestDraftChanged(t *testing.T) {
 			want:  facts{Template: "t", Site: "s"},
 		},
 		"prepared set to false": {
-			why:   "the same, in so many words; approved is what it says itself",
+			why:   "the explicit same site; approved is the package's own",
 			start: at("", "", true, true),
 			pkg:   deploymentYAML("", `nephio.org/prepared: "false", nephio.org/approved: "true"`),
 			want:  facts{Approved: true},
@@ -215,7 +215,7 @@ func TestDraftChanged(t *testing.T) {
 				current = test.start
 			}
 			before := yaml(t, deploymentYAML("templateId: t, siteId: s", "nephio.org/approve: Manual"))
-			d, err := draftChanged(test.start, current, before, yaml(t, test.pkg))
+			d, err := changedDraft(test.start, current, before, yaml(t, test.pkg))
 			if !errors.Is(err, test.wantErr) {
 				t.Fatalf("error %v, want %v: %s", err, test.wantErr, test.why)
 			}
@@ -229,7 +229,7 @@ func TestDraftChanged(t *testing.T) {
 	}
 }
 
-func TestMetadataOf(t *testing.T) {
+func TestLaterMetadataWins(t *testing.T) {
 	t.Parallel()
 	pkg := yaml(t, "apiVersion: metadata.nephio.org/v1\nkind: NF\nmetadata: {name: a}\nspec: {version: gathered, vendor: gathered}")
 	got, err := metadataOf(pkg,
@@ -261,7 +261,7 @@ func TestMetadataOf(t *testing.T) {
 	}
 }
 
-func TestMergeConditions(t *testing.T) {
+func TestTransitionTimeChangesOnlyWithTheStatus(t *testing.T) {
 	t.Parallel()
 	then, now := time.Unix(1000, 0).UTC(), time.Unix(2000, 0).UTC()
 	current := []tko.Condition{
@@ -285,7 +285,7 @@ func TestMergeConditions(t *testing.T) {
 	}
 }
 
-func TestFlagConditions(t *testing.T) {
+func TestConditionsNeverContradictTheFlags(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why                string
@@ -329,7 +329,7 @@ func TestIDsAscend(t *testing.T) {
 	}
 }
 
-func TestPlainText(t *testing.T) {
+func TestTextIsMadeStorable(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ in, want string }{
 		"short":        {"as it is", "as it is"},
@@ -345,7 +345,7 @@ func TestPlainText(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
+func TestBackoffDoublesWithJitter(t *testing.T) {
 	t.Parallel()
 	s := New(nil, nil, Options{})
 	for attempt, most := range map[int]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 7: time.Minute, 1 << 40: time.Minute} {

@@ -1,8 +1,8 @@
-// Package catalog holds the rules of all records, once: what registering,
-// creating, modifying, approving and deleting mean, whatever API they come
-// through. It derives what is written (merging, metadata, the Deployment
-// resource), has it validated, and commits it to a [Store] against the revision
-// that it was derived from. It knows no transport and no database, and runs
-// nothing that leaves the process inside a transaction. Start reading at
-// [Service]; what is derived from what is in derive.go.
+// Package catalog implements the rules of all entities in one place: how they
+// are registered, created, modified, approved and deleted, through any API. It
+// derives records (merging, metadata, the Deployment resource), validates them,
+// and commits them to a [Store] on the condition that the revisions that they
+// were derived from are current. It depends on no transport and no database,
+// and calls nothing outside of the process during a transaction. Start reading
+// at [Service]; derive.go has the derivations.
 package catalog

@@ -14,7 +14,7 @@ import (
 )
 
 // An idSource makes IDs that sort in the order in which they were made, also
-// within a second, and when the clock goes back.
+// within a second, and if the clock goes backwards.
 type idSource struct {
 	mu   sync.Mutex
 	last ksuid.KSUID
@@ -39,8 +39,8 @@ func (s *idSource) next(n int) ([]string, error) {
 	return ids, nil
 }
 
-// isDeploymentID says whether an ID can be one of a deployment. What can't is
-// not looked up.
+// isDeploymentID reports whether a text has the form of a deployment's ID.
+// Texts of another form are not looked up.
 func isDeploymentID[ID ~string](id ID) bool {
 	_, err := ksuid.Parse(string(id))
 	return err == nil
@@ -48,8 +48,8 @@ func isDeploymentID[ID ~string](id ID) bool {
 
 func newUID() string { return uuid.NewString() }
 
-// originOf names what is made exactly once: within whom, and what it is
-// called there. What is short and plain can be read again.
+// originOf returns the stored form of an origin within a scope, such as a
+// parent. Short plain origins can be read from it.
 func originOf(within, origin string) string {
 	const long = 120
 	if len(origin) > long || !storable(origin) {
@@ -59,20 +59,20 @@ func originOf(within, origin string) string {
 	return within + "/" + origin
 }
 
-// maxOrigin is the limit of the length of origins, in bytes.
+// maxOrigin is the maximum length of an origin, in bytes.
 const maxOrigin = 200
 
 func checkOrigin(origin string) error {
 	switch {
 	case origin == "":
-		return tko.Errorf(tko.ErrInvalid, "the origin is empty: give the name that makes this one the same when it is asked for again")
+		return tko.Errorf(tko.ErrInvalid, "the origin is empty: give a name that identifies the entity when the request is repeated")
 	case len(origin) > maxOrigin:
 		return tko.Errorf(tko.ErrInvalid, "the origin %.40q… has %d characters: use at most %d", origin, len(origin), maxOrigin)
 	}
 	return nil
 }
 
-// A lock is a mutex for which one can stop waiting.
+// A lock is a mutex that a context can stop waiting for.
 type lock struct {
 	once  sync.Once
 	token chan struct{}

@@ -8,22 +8,21 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Templates answers the selected templates, sorted by ID, all as they are at
-// one moment.
+// Templates returns the selected templates, sorted by ID, all from one
+// snapshot.
 func (s *Service) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
 	query, err := templateQuery(sel, options)
 	return list(ctx, s.store, query, err, templateOf)
 }
 
-// Sites answers the selected sites, sorted by ID, all as they are at one
-// moment.
+// Sites returns the selected sites, sorted by ID, all from one snapshot.
 func (s *Service) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
 	query, err := siteQuery(sel, options)
 	return list(ctx, s.store, query, err, siteOf)
 }
 
-// Deployments answers the selected deployments, sorted by ID, all as they are
-// at one moment.
+// Deployments returns the selected deployments, sorted by ID, all from one
+// snapshot.
 func (s *Service) Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	query, err := deploymentQuery(sel, options)
 	return list(ctx, s.store, query, err, deploymentOf)
@@ -49,7 +48,8 @@ func list[T any](ctx context.Context, store Reader, query Query, err error, enti
 	}
 }
 
-// Plugins answers the selected plugins, sorted by type, then name.
+// Plugins returns the selected plugins, sorted by type, then name, all from one
+// snapshot.
 func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
 	return func(yield func(tko.Plugin, error) bool) {
 		err := checkAfter(options.Window.After)
@@ -84,8 +84,9 @@ func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko
 	}
 }
 
-// selectPlugins answers the records of the selected plugins after an ID. What
-// the store doesn't know of plugins is looked at here.
+// selectPlugins returns the records of the selected plugins with IDs greater
+// than after. The store selects by type and name; executor and trigger are
+// filtered here.
 func (s *Service) selectPlugins(ctx context.Context, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
 	if err := checkPatternCount(len(sel.Names)); err != nil {
 		return nil, err
@@ -171,13 +172,13 @@ func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, 
 	query.Parent, query.Prepared, query.Approved = string(sel.Parent), sel.Prepared, sel.Approved
 	query.Outdated = sel.Outdated
 	if sel.Parent != "" && !isDeploymentID(sel.Parent) {
-		query.Parent, query.Limit = "", 0 // nobody's parent
+		query.Parent, query.Limit = "", 0 // no deployment has such a parent
 	}
 	return query, p.err
 }
 
-// maxPatterns is how many patterns one select may have: all of them are compared
-// with every candidate, and become one statement of the database.
+// maxPatterns is the maximum number of patterns of one select: all of them are
+// compared with each candidate, and become one statement of the database.
 const maxPatterns = 100
 
 func checkPatternCount(n int) error {
@@ -187,7 +188,7 @@ func checkPatternCount(n int) error {
 	return nil
 }
 
-// A patternParser keeps the first error.
+// A patternParser parses patterns and retains the first error.
 type patternParser struct{ err error }
 
 func (p *patternParser) query(kind tko.Kind, options tko.ListOptions) Query {
@@ -224,7 +225,7 @@ func (p *patternParser) metadata(what string, texts map[string]string) map[strin
 	return patterns
 }
 
-// idPatterns parses patterns of IDs. Equal ones count once.
+// idPatterns parses patterns of IDs, without duplicates.
 func idPatterns(what string, texts []string) ([]tko.Pattern, error) {
 	var patterns []tko.Pattern
 	for i, text := range texts {
@@ -243,7 +244,7 @@ func idPatterns(what string, texts []string) ([]tko.Pattern, error) {
 	return patterns, nil
 }
 
-// limitOf is a window's limit; negative is none.
+// limitOf returns a window's limit; negative: none.
 func limitOf(w tko.Window) int {
 	if w.Max == nil {
 		return -1

@@ -11,9 +11,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// StartModification gives the right to write a deployment, to one at a time,
-// until it is ended or cancelled or its time has run out. ErrBusy while
-// somebody else has it.
+// StartModification issues a token that gives its holder the exclusive right to
+// write a deployment, until it is ended, cancelled or expired. It returns
+// ErrBusy while another token for the deployment is valid.
 func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
 	if !isDeploymentID(id) {
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
@@ -33,11 +33,11 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	return tko.Modification{Token: token, Deployment: id, Package: pkg, Expires: expires.UTC()}, nil
 }
 
-// EndModification replaces the package of the deployment that the token is
-// for, and with it what the Deployment resource in it says: prepared, approved,
-// template and site. It answers the deployment's ID and new revision. An
-// ErrInvalid leaves the token good; a token whose time has run out is an
-// ErrBusy, and one that was ended or never given an ErrNotFound.
+// EndModification replaces the package of the deployment that the token is for.
+// The Deployment resource in it sets whether the deployment is prepared and
+// approved, its template and its site. It returns the deployment's ID and new
+// revision. After an ErrInvalid the token stays valid. An expired token is an
+// ErrBusy; a token that was ended or never issued is an ErrNotFound.
 func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Package) (tko.DeploymentID, int64, error) {
 	if !storable(token) {
 		return "", 0, tokenError(tko.ErrNotFound, token)
@@ -72,7 +72,8 @@ func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Pac
 	return tko.DeploymentID(start.ID), revision, nil
 }
 
-// CancelModification gives a token up. Errors as EndModification's.
+// CancelModification ends a token without a change. Errors as for
+// EndModification.
 func (s *Service) CancelModification(ctx context.Context, token string) error {
 	if !storable(token) {
 		return tokenError(tko.ErrNotFound, token)
@@ -80,14 +81,15 @@ func (s *Service) CancelModification(ctx context.Context, token string) error {
 	return tokenError(s.store.CancelModification(ctx, token), token)
 }
 
-// Modifications returns the modification tokens that are good, sorted by
-// deployment: not the tokens themselves, which are their holders'.
+// Modifications returns the valid modification tokens, sorted by deployment,
+// without the tokens themselves, which only their holders know.
 func (s *Service) Modifications(ctx context.Context) ([]tko.OpenModification, error) {
 	return s.store.Modifications(ctx)
 }
 
-// BreakModification takes the modification token of a deployment from its
-// holder, whose end will be an ErrNotFound. ErrNotFound if there is none.
+// BreakModification ends the modification token of a deployment. If its holder
+// uses it later, that is an ErrNotFound. It returns ErrNotFound if there is no
+// valid token.
 func (s *Service) BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error) {
 	if !isDeploymentID(id) {
 		return tko.OpenModification{}, tko.NotFound(tko.KindDeployment, id)
@@ -99,23 +101,24 @@ func (s *Service) BreakModification(ctx context.Context, id tko.DeploymentID) (t
 	return broken, err
 }
 
-// tokenError puts the store's refusal of a token into the user's words.
+// tokenError makes a user's error of the store's error about a token.
 func tokenError(err error, token string) error {
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
-		return tko.Errorf(tko.ErrNotFound, "the modification token %.40q is not known: it was ended, cancelled or broken, was never given, or its deployment was deleted; start again", token)
+		return tko.Errorf(tko.ErrNotFound, "the modification token %.40q is not known: it was ended, cancelled or broken, was never issued, or its deployment was deleted; start again", token)
 	case errors.Is(err, tko.ErrBusy):
-		return tko.Errorf(tko.ErrBusy, "the time of the modification token %.40q has run out, and nothing was changed: start again", token)
+		return tko.Errorf(tko.ErrBusy, "the modification token %.40q has expired, and nothing was changed: start again", token)
 	default:
 		return err
 	}
 }
 
-// CommitDeployment replaces a deployment's package, as EndModification does,
-// if it is still at the given revision, and conditions, by type, in the same
-// transaction. It answers the new revision; a package that changes nothing
-// keeps the revision. ErrConflict if the deployment moved on, ErrBusy if
-// somebody is modifying it.
+// CommitDeployment replaces the package of a deployment that is still at the
+// given revision, as EndModification does, and conditions, by type, in the same
+// transaction. The new revision records the steps of the commit. It returns the
+// new revision. A package that changes nothing keeps the revision. It returns
+// ErrConflict if the deployment has changed, and ErrBusy while it is being
+// modified.
 func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (int64, error) {
 	if !isDeploymentID(commit.ID) {
 		return 0, tko.NotFound(tko.KindDeployment, commit.ID)
@@ -127,33 +130,34 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 		return 0, err
 	}
 	var revision int64
-	err := onGrounds(ctx, func(on *grounds) (err error) {
-		revision, err = s.commitOn(ctx, on, commit)
+	err := tryOptimistic(ctx, func(reads *readSet) (err error) {
+		revision, err = s.commitFrom(ctx, reads, commit)
 		return err
 	})
 	return revision, err
 }
 
-func (s *Service) commitOn(ctx context.Context, on *grounds, commit tko.DeploymentCommit) (int64, error) {
+func (s *Service) commitFrom(ctx context.Context, reads *readSet, commit tko.DeploymentCommit) (int64, error) {
 	key := deploymentKey(commit.ID)
 	current, err := s.get(ctx, Fields{Package: true}, key)
 	if err == nil {
-		err = isAt(current, commit)
+		err = checkRevision(current, commit)
 	}
 	if err != nil {
 		return 0, err
 	}
-	change, err := s.changed(ctx, on, current, current, commit.Package)
+	change, err := s.changed(ctx, reads, current, current, commit.Package)
 	if err != nil {
 		return 0, err
 	}
+	change.record.Steps = tko.BoundSteps(commit.Steps)
 	if sameContent(current, change.record) {
 		return current.Revision, s.SetConditions(ctx, key.Kind, key.ID, commit.Conditions)
 	}
 	var revision int64
 	err = retry(ctx, func() error {
 		var err error
-		if revision, err = s.writeChange(ctx, on, current, change, "", commit.Conditions); !errors.Is(err, tko.ErrConflict) {
+		if revision, err = s.writeChange(ctx, reads, current, change, "", commit.Conditions); !errors.Is(err, tko.ErrConflict) {
 			return err
 		}
 		if isStale(err) {
@@ -161,12 +165,12 @@ func (s *Service) commitOn(ctx context.Context, on *grounds, commit tko.Deployme
 		}
 		again, getErr := s.get(ctx, Fields{}, key)
 		if getErr == nil {
-			getErr = isAt(again, commit)
+			getErr = checkRevision(again, commit)
 		}
 		if getErr != nil {
 			return final(getErr)
 		}
-		current = again // only conditions changed
+		current = again // only its conditions have changed
 		return err
 	})
 	switch {
@@ -175,47 +179,48 @@ func (s *Service) commitOn(ctx context.Context, on *grounds, commit tko.Deployme
 	case isStale(err):
 		return 0, err
 	case errors.Is(err, tko.ErrConflict):
-		return 0, movedOn(commit)
+		return 0, revisionConflict(commit)
 	default:
 		return revision, err
 	}
 }
 
-// isAt says whether a deployment is there, and at the revision of a commit.
-func isAt(current Record, commit tko.DeploymentCommit) error {
+// checkRevision checks that a deployment exists and is at the revision of a
+// commit.
+func checkRevision(current Record, commit tko.DeploymentCommit) error {
 	switch current.Revision {
 	case 0:
 		return tko.NotFound(tko.KindDeployment, commit.ID)
 	case commit.Revision:
 		return nil
 	default:
-		return movedOn(commit)
+		return revisionConflict(commit)
 	}
 }
 
-func movedOn(commit tko.DeploymentCommit) error {
+func revisionConflict(commit tko.DeploymentCommit) error {
 	return tko.Errorf(tko.ErrConflict, "deployment %q is no longer at revision %d: read it again", commit.ID, commit.Revision)
 }
 
-// A change is a deployment with another package, derived and, where it differs
-// from what it was, validated.
+// A change is a derived deployment with another package. It is validated if it
+// differs from the stored one.
 type change struct {
 	record    Record
 	requires  []Key
-	withdrawn *tko.Condition // what is to be said of the approval, if it is withdrawn
+	withdrawn *tko.Condition // the Approved condition, if the change withdraws the approval
 }
 
-// changed derives what a deployment becomes with another package. start is the
-// deployment that the package was made from, with its package, and current what
-// it is now.
-func (s *Service) changed(ctx context.Context, on *grounds, start, current Record, pkg krm.Package) (change, error) {
-	return s.changedBeside(ctx, on, start, current, pkg, beside{template: current.Template, site: current.Site, passed: current.passed(), removed: current.removed(), labels: current.labels(), attached: current.Attached()})
+// changed derives a deployment with another package. start is the deployment
+// that the package was made from, with its own package; current is the
+// deployment now.
+func (s *Service) changed(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package) (change, error) {
+	return s.changedWith(ctx, reads, start, current, pkg, attributes{template: current.Template, site: current.Site, passed: current.passed(), removed: current.removed(), labels: current.labels(), attached: current.Attached()})
 }
 
-// beside is what a deployment says beside its package: its template and site,
-// which if they aren't those that it has are what it gets, the metadata that is
-// passed and taken away, its labels, and what is attached.
-type beside struct {
+// attributes are the properties of a deployment other than its package:
+// template and site, which replace the current ones if they differ, passed and
+// removed metadata, labels, and attached data.
+type attributes struct {
 	template, site string
 	passed         map[string]string
 	removed        []string
@@ -223,31 +228,31 @@ type beside struct {
 	attached       []byte
 }
 
-func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current Record, pkg krm.Package, beside beside) (change, error) {
+func (s *Service) changedWith(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package, attributes attributes) (change, error) {
 	before, err := deploymentPackage(start)
 	if err != nil {
 		return change{}, err
 	}
-	d, err := draftChanged(start, current, before, pkg)
+	d, err := changedDraft(start, current, before, pkg)
 	if err == nil {
-		d, err = d.moved(current, beside.template, beside.site)
+		d, err = d.withReferences(current, attributes.template, attributes.site)
 	}
 	if err != nil {
 		return change{}, err
 	}
-	unapproved, err := s.unapproves(current, before, d)
+	unapproved, err := s.withdrawsApproval(current, before, d)
 	if err != nil {
 		return change{}, err
 	}
 	var withdrawn *tko.Condition
 	if unapproved {
 		d.approved = false
-		d, withdrawn = d.inStep(d.pkg), withdrawal(current)
+		d, withdrawn = d.withState(d.pkg), withdrawal(current)
 	}
 	var requires []Key
 	inherited, revision := current.inherited(), current.Base
 	if d.template != current.Template {
-		other, err := s.base(ctx, on, d.template)
+		other, err := s.base(ctx, reads, d.template)
 		if err != nil {
 			return change{}, err
 		}
@@ -263,11 +268,11 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 	record := current
 	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
 	record.Base = revision
-	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, beside.passed); err != nil {
+	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, attributes.passed); err != nil {
 		return change{}, err
 	}
-	record.remove(beside.removed)
-	if err := errors.Join(record.label(beside.labels), record.attach(beside.attached)); err != nil {
+	record.remove(attributes.removed)
+	if err := errors.Join(record.label(attributes.labels), record.attach(attributes.attached)); err != nil {
 		return change{}, err
 	}
 	c, err := contentOf(d.pkg.WithoutDeploymentState())
@@ -279,16 +284,16 @@ func (s *Service) changedBeside(ctx context.Context, on *grounds, start, current
 		return change{record: record}, nil
 	}
 	c.pkg = d.pkg
-	return change{record: record, requires: requires, withdrawn: withdrawn}, s.validateDraft(ctx, on, d, c, s.earlierOfDeployment(start, d.template))
+	return change{record: record, requires: requires, withdrawn: withdrawn}, s.validateDraft(ctx, reads, d, c, s.acceptedOfDeployment(start, d.template))
 }
 
-// writeChange commits a change of a deployment that is at current, under a
-// token or without, with conditions, and answers the new revision.
-func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
+// writeChange commits a change of a deployment from current, with or without a
+// token, and with conditions, and returns the new revision.
+func (s *Service) writeChange(ctx context.Context, reads *readSet, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
 	record, now := c.record, time.Now()
 	record.Author = author(ctx)
 	var held []tko.Condition
-	if takesPlace(Write{Op: tko.OpWritten, Record: record}) && !current.Approved {
+	if replacesNow(Write{Op: tko.OpWritten, Record: record}) && !current.Approved {
 		old, err := s.editedSince(ctx, record)
 		if err != nil {
 			return 0, err
@@ -297,7 +302,7 @@ func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, 
 			record.Approved = false
 			held = append(held, tko.Condition{
 				Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: reasonNotApproved,
-				Message: fmt.Sprintf("deployment %s, whose place it takes, was changed by %q after this one was made: approve this one to have that go", old.ID, old.Author.Who),
+				Message: fmt.Sprintf("deployment %s, which this one replaces, was changed by %q after this one was created: approve this one to replace it nevertheless", old.ID, old.Author.Who),
 			})
 		}
 	}
@@ -307,7 +312,7 @@ func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, 
 	if err := checkMerged(record.Key, current.Conditions, record.Conditions); err != nil {
 		return 0, err
 	}
-	outcomes, err := s.commit(ctx, on.write(Write{
+	outcomes, err := s.commit(ctx, reads.write(Write{
 		Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,
 	}))
 	if err != nil {
@@ -316,9 +321,8 @@ func (s *Service) writeChange(ctx context.Context, on *grounds, current Record, 
 	return outcomes[0].Revision, nil
 }
 
-// validateDraft has a draft validated: completely if it says that it is
-// prepared.
-func (s *Service) validateDraft(ctx context.Context, on *grounds, d draft, c content, before earlier) error {
+// validateDraft validates a draft, completely if it is prepared.
+func (s *Service) validateDraft(ctx context.Context, reads *readSet, d draft, c content, accepted acceptedPackages) error {
 	seal := fmt.Sprintf("%q %q %t %t", d.template, d.site, d.prepared, d.approved)
-	return s.validate(ctx, on, c, d.prepared, seal, before)
+	return s.validate(ctx, reads, c, d.prepared, seal, accepted)
 }

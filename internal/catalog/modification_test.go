@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestModification(t *testing.T) {
+func TestModificationReplacesThePackage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{ModificationTime: time.Hour})
 	w.template("t", thing("a", "")+facts("version: one"), "vendor", "t", "tier", "t")
@@ -48,7 +49,7 @@ func TestModification(t *testing.T) {
 	}
 	d := w.deployment(id)
 	if d.Template != "u" || d.Site != "s" || !d.Prepared || d.Approved || named(d.Package, "a") != nil {
-		t.Errorf("%+v: want what the package says", d)
+		t.Errorf("%+v: want the state of the package", d)
 	}
 	want := map[string]string{"vendor": "u", "tier": "mine", "NF.version": "two"}
 	if diff := cmp.Diff(want, d.Metadata); diff != "" {
@@ -70,7 +71,7 @@ func TestModification(t *testing.T) {
 	}
 }
 
-func TestModificationEndsWithoutAChange(t *testing.T) {
+func TestModificationWithoutAChangeWritesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	id := w.create(tko.NewDeployment{Merge: pkg(t, thing("a", ""))})
@@ -100,7 +101,7 @@ func TestModificationEndsWithoutAChange(t *testing.T) {
 	wantError(t, err, tko.ErrNotFound, unknownID)
 }
 
-func TestModificationRunsOut(t *testing.T) {
+func TestModificationTokenExpires(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{ModificationTime: time.Millisecond})
 	id := w.create(tko.NewDeployment{})
@@ -108,14 +109,14 @@ func TestModificationRunsOut(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); ; {
 		m, err := w.StartModification(w.ctx, id)
 		if err == nil {
-			wantError(t, func() error { _, _, err := w.EndModification(w.ctx, late.Token, pkg(t, thing("late", ""))); return err }(), tko.ErrBusy, "run out")
+			wantError(t, func() error { _, _, err := w.EndModification(w.ctx, late.Token, pkg(t, thing("late", ""))); return err }(), tko.ErrBusy, "has expired")
 			if m.Token == late.Token {
 				t.Error("a new token must be new")
 			}
 			break
 		}
 		if !errors.Is(err, tko.ErrBusy) || time.Now().After(deadline) {
-			t.Fatalf("%v: want the token to run out", err)
+			t.Fatalf("%v: want the token to expire", err)
 		}
 	}
 	if d := w.deployment(id); named(d.Package, "late") != nil {
@@ -123,7 +124,7 @@ func TestModificationRunsOut(t *testing.T) {
 	}
 }
 
-func TestModificationCanAlwaysEnd(t *testing.T) {
+func TestModificationEndsAfterItsSiteAndTemplateAreDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{ModificationTime: time.Hour})
 	w.template("t", "")
@@ -137,10 +138,10 @@ func TestModificationCanAlwaysEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := w.EndModification(w.ctx, m.Token, append(m.Package, pkg(t, thing("new", ""))...)); err != nil {
-		t.Fatalf("%v: what was deleted meanwhile must not keep it from ending", err)
+		t.Fatalf("%v: want the modification to end although its site and template were deleted", err)
 	}
 	if d := w.deployment(id); d.Site != "" || d.Template != "" || named(d.Package, "new") == nil {
-		t.Errorf("%+v: want the new package, and nothing that names what isn't there", d)
+		t.Errorf("%+v: want the new package, without references to deleted entities", d)
 	}
 	m = w.start(id)
 	if _, err := w.DeleteDeployment(w.ctx, id); err != nil {
@@ -150,7 +151,7 @@ func TestModificationCanAlwaysEnd(t *testing.T) {
 	wantError(t, err, tko.ErrNotFound)
 }
 
-func TestCommitDeployment(t *testing.T) {
+func TestCommitRequiresTheRevision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	id := w.create(tko.NewDeployment{Merge: pkg(t, thing("a", ""))})
@@ -208,7 +209,62 @@ func TestCommitDeployment(t *testing.T) {
 	}
 }
 
-func TestSetConditions(t *testing.T) {
+func TestCommitRecordsItsStepsWithTheRevision(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	id := w.create(tko.NewDeployment{Merge: pkg(t, thing("a", ""))})
+	steps := make([]tko.PreparationStep, 30)
+	for i := range steps {
+		steps[i] = tko.PreparationStep{Resource: fmt.Sprintf("v1 Thing %q", strconv.Itoa(i)), Plugin: "p", Iteration: 1, Took: time.Second, Notes: []string{"n"}}
+	}
+	if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 1, Package: pkg(t, thing("b", "")), Steps: steps}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 2, Package: pkg(t, thing("c", ""))}); err != nil {
+		t.Fatal(err)
+	}
+	for revision, want := range map[int64][]tko.PreparationStep{0: nil, 1: nil, 2: steps[:20], 3: nil} {
+		d, err := w.Deployment(w.ctx, id, revision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, d.Stamp.Steps); diff != "" {
+			t.Errorf("steps of revision %d (-want +got):\n%s", revision, diff)
+		}
+	}
+}
+
+func TestConditionsKeepAttemptAndNextTry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("s", "")
+	next := time.Date(2026, 3, 4, 12, 0, 0, 0, time.FixedZone("", 3600))
+	c := tko.Condition{Type: "A", Status: "False", Attempt: 1, NextTry: next}
+	for _, change := range []func(){func() {}, func() { c.Attempt = 2 }, func() { c.NextTry = next.Add(time.Minute) }} {
+		change()
+		head := w.head()
+		if err := w.SetConditions(w.ctx, tko.KindSite, "s", []tko.Condition{c}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := w.Site(w.ctx, "s", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Stamp.Conditions[0]; got.Attempt != c.Attempt || !got.NextTry.Equal(c.NextTry) || w.head() == head {
+			t.Errorf("%+v: want attempt %d, next try %s, and a change of the log", got, c.Attempt, c.NextTry)
+		}
+	}
+	c.NextTry = c.NextTry.UTC()
+	head := w.head()
+	if err := w.SetConditions(w.ctx, tko.KindSite, "s", []tko.Condition{c}); err != nil || w.head() != head {
+		t.Errorf("the same condition, with the time in another zone, was written again (%v)", err)
+	}
+	for _, refused := range []tko.Condition{{Type: "A", Status: "True", Attempt: -1}, {Type: "A", Status: "True", NextTry: next.AddDate(9000, 0, 0)}} {
+		wantError(t, w.SetConditions(w.ctx, tko.KindSite, "s", []tko.Condition{refused}), tko.ErrInvalid, `"A"`)
+	}
+}
+
+func TestSetConditionsReplacesThemByType(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.site("s", "")
@@ -244,7 +300,7 @@ func TestSetConditions(t *testing.T) {
 	wantError(t, set(many...), tko.ErrInvalid, "64")
 }
 
-func TestHistory(t *testing.T) {
+func TestEarlierRevisionsCanBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.site("s", "")

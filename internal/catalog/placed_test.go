@@ -9,9 +9,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// TestApproveProposal approves what placements propose, of a deployment that is
-// approved itself.
-func TestApproveProposal(t *testing.T) {
+// The approval of a deployment that is approved already approves the changes that
+// its placements propose.
+func TestApprovalApprovesProposedChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	id := w.create(tko.NewDeployment{Prepared: true, Approved: true})
@@ -21,7 +21,7 @@ func TestApproveProposal(t *testing.T) {
 	}
 	claim := tko.ClaimWork{Queue: tko.QueuePrepare, Worker: "me", Max: 10, Lease: 1e9}
 	if items, err := w.ClaimWork(w.ctx, claim); err != nil || len(items) != 0 {
-		t.Fatalf("%v, %v: a proposal alone is nobody's work", items, err)
+		t.Fatalf("%v, %v: want no work for a proposal without an approval", items, err)
 	}
 	for i, want := range []int{1, 0} {
 		if got, err := w.ApproveDeployment(w.ctx, id); err != nil || got != want {
@@ -31,7 +31,7 @@ func TestApproveProposal(t *testing.T) {
 	d := w.deployment(id)
 	c := condition(d, tko.ConditionPlaced)
 	if why := d.Stamp.Why; why != "approved what its placements propose" {
-		t.Errorf("the revision says %q", why)
+		t.Errorf("the reason of the revision is %q", why)
 	}
 	if d.Stamp.Revision != 2 || c.Reason != tko.ReasonChangeApproved || c.Message != proposal.Message || c.Status != tko.ConditionFalse {
 		t.Errorf("at revision %d: %+v: want the approval as a revision, and on the condition", d.Stamp.Revision, c)
@@ -42,8 +42,7 @@ func TestApproveProposal(t *testing.T) {
 	}
 }
 
-// TestOriginIsTold reads the origins of children.
-func TestOriginIsTold(t *testing.T) {
+func TestChildrenHaveTheirOrigins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	parent := w.create(tko.NewDeployment{})
@@ -59,7 +58,7 @@ func TestOriginIsTold(t *testing.T) {
 	}
 }
 
-func TestWakes(t *testing.T) {
+func TestChangesWakeTheQueuesThatTheyMayAffect(t *testing.T) {
 	t.Parallel()
 	record := func(kind tko.Kind, revision int64) catalog.Record {
 		return catalog.Record{Key: catalog.Key{Kind: kind, ID: "x"}, Revision: revision}
@@ -79,7 +78,7 @@ func TestWakes(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, _ := catalog.Wakes(test.before, test.after)
+			got, _ := catalog.QueuesToWake(test.before, test.after)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("%s: %s", test.why, diff)
 			}

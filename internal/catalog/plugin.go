@@ -6,9 +6,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// RegisterPlugin writes or rewrites a plugin and answers its revision. What
-// its executor can't do is an ErrInvalid. A plugin that is already as given is
-// left as it is.
+// RegisterPlugin creates or replaces a plugin and returns its revision. A
+// plugin that doesn't meet the requirements of its executor is an ErrInvalid.
+// If nothing would change, nothing is written.
 func (s *Service) RegisterPlugin(ctx context.Context, p tko.Plugin) (int64, error) {
 	record, err := pluginRecord(p)
 	if err != nil {
@@ -18,12 +18,12 @@ func (s *Service) RegisterPlugin(ctx context.Context, p tko.Plugin) (int64, erro
 	return outcome.Revision, err
 }
 
-// maxPluginBytes bounds what is stored of a plugin.
+// maxPluginBytes is the maximum size of a stored plugin.
 const maxPluginBytes = 1 << 20
 
 func pluginKey(typ, name string) Key { return Key{Kind: tko.KindPlugin, ID: tko.PluginID(typ, name)} }
 
-// Plugin answers a plugin.
+// Plugin returns a plugin.
 func (s *Service) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
 	key := pluginKey(typ, name)
 	if err := CheckKey(key); err != nil {

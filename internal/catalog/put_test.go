@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestPutEntity(t *testing.T) {
+func TestPutEntityWritesOnlyChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	pkg := func(value string) krm.Package {
@@ -43,10 +43,10 @@ func TestPutEntity(t *testing.T) {
 	put(try(site), tko.PutResult{ID: "s", Revision: 1, Changed: true})
 	put(site, tko.PutResult{ID: "s", Revision: 2, Changed: true})
 	if s, err := w.Site(w.ctx, "s", 0); err != nil || len(s.Metadata) != 1 {
-		t.Errorf("what isn't said any more goes: %v, %v", s.Metadata, err)
+		t.Errorf("metadata %v, %v: want passed metadata that is missing to be removed", s.Metadata, err)
 	}
 
-	// A deployment by its origin is one.
+	// There is one deployment for each origin.
 	d := tko.Put{Kind: tko.KindDeployment, Origin: "fleet/one", Site: "s", Package: pkg("1")}
 	put(try(d), tko.PutResult{Created: true, Changed: true})
 	first := put(d, tko.PutResult{Revision: 1, Created: true, Changed: true})
@@ -85,9 +85,9 @@ func TestPutEntity(t *testing.T) {
 	}
 }
 
-// What is done with a claim is refused once the claim is over: all ways of
-// writing, several commits of a deletion included.
-func TestClaims(t *testing.T) {
+// Writes with a claim are refused when the claim has ended, in each way to write,
+// also between the commits of a deletion.
+func TestWritesWithAnEndedClaimAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	if err := w.EnqueueSources(w.ctx, []string{"fleet"}, false, ""); err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// What follows serves transports that treat all kinds alike, and that write
-// whole records on conditions: the Kubernetes API.
+// This file serves a transport that treats all kinds alike and writes whole
+// records conditionally: the Kubernetes API.
 
-// Resources are the package of a record that was read with it; a deployment's
-// with its Deployment resource saying what the record says.
+// Resources returns the package of a record. The Deployment resource of a
+// deployment's package has the state of the record.
 func (r Record) Resources() (krm.Package, error) {
 	if r.Kind == tko.KindDeployment && r.Package != nil {
 		return deploymentPackage(r)
@@ -24,11 +24,11 @@ func (r Record) Resources() (krm.Package, error) {
 	return packageOf(r)
 }
 
-// AsPlugin is the plugin that a record of one is.
+// AsPlugin returns the plugin of a record.
 func (r Record) AsPlugin() (tko.Plugin, error) { return pluginOf(r) }
 
-// CheckKey says whether a record of a key may exist: an ErrNotFound if not. IDs
-// that no longer can be given may be those of records of long ago.
+// CheckKey returns ErrNotFound if no record can have the key. It accepts IDs
+// that can no longer be created, because old records may have them.
 func CheckKey(key Key) error {
 	ok := key.ID != "" && len(key.ID) <= maxStoredID && storable(key.ID)
 	if key.Kind == tko.KindDeployment {
@@ -40,24 +40,24 @@ func CheckKey(key Key) error {
 	return nil
 }
 
-// maxStoredID is how long any stored ID is, in bytes: a plugin's type and name.
+// maxStoredID is the maximum length of a stored ID, in bytes: a plugin's type
+// and name.
 const maxStoredID = 2*tko.MaxIDLength + 1
 
-// checkNewID says what is wrong with the ID of a record that shall be written.
-// It is the rule of every way in.
+// checkNewID checks the ID of a record that is to be written through any API.
 func checkNewID(key Key) error {
 	switch key.Kind {
 	case tko.KindTemplate:
 		return tko.CheckID("template ID", key.ID)
 	case tko.KindSite:
 		return tko.CheckID("site ID", key.ID)
-	case tko.KindDeployment, tko.KindPlugin: // TKO makes the former, [tko.Plugin.Check] checks the latter
+	case tko.KindDeployment, tko.KindPlugin: // TKO makes the IDs of deployments, [tko.Plugin.Check] checks those of plugins
 	}
 	return nil
 }
 
-// missing is the error of a record that isn't there: what is wrong with its ID,
-// if no record can have it.
+// missing returns the error of a record that doesn't exist: the reason if no
+// record can have its ID, otherwise ErrNotFound.
 func missing(key Key) error {
 	if err := checkNewID(key); err != nil {
 		return err
@@ -65,7 +65,8 @@ func missing(key Key) error {
 	return tko.NotFound(key.Kind, key.ID)
 }
 
-// Record answers a record as it is. ErrNotFound if it isn't there.
+// Record returns the current record of a key. It returns ErrNotFound if there
+// is none.
 func (s *Service) Record(ctx context.Context, fields Fields, key Key) (Record, error) {
 	if err := CheckKey(key); err != nil {
 		return Record{}, err
@@ -77,22 +78,23 @@ func (s *Service) Record(ctx context.Context, fields Fields, key Key) (Record, e
 	return r, err
 }
 
-// Position is that of the newest change.
+// Position returns the position of the newest change.
 func (s *Service) Position(ctx context.Context) (int64, error) { return s.store.Head(ctx) }
 
-// A Requirement of a Put or of a deletion is what must be so: else it is an
-// ErrConflict, and an ErrNotFound or an [ExistsError] if that is what isn't so.
+// A Requirement is a precondition of a Put or of a deletion. If it isn't met,
+// the result is an ErrConflict, an ErrNotFound if the record is missing, or an
+// [ExistsError].
 type Requirement struct {
-	Absent   bool   // there is no such record
-	Present  bool   // there is one
-	UID      string // it is this one; "" for any
-	Position int64  // nobody wrote even its conditions since; 0 for any
+	Absent   bool   // the record doesn't exist
+	Present  bool   // the record exists
+	UID      string // the record has this UID; "": any
+	Position int64  // the record, with its conditions, hasn't changed since; 0: any
 }
 
-// An ExistsError says that a record is there that must not be.
+// An ExistsError reports that a record exists that must not.
 type ExistsError struct {
 	Key  Key
-	Name string // that is taken, if it isn't the ID
+	Name string // the name that is taken, if it isn't the ID
 }
 
 func (e *ExistsError) Error() string {
@@ -102,7 +104,7 @@ func (e *ExistsError) Error() string {
 	return fmt.Sprintf("%s %q exists already", e.Key.Kind, e.Key.ID)
 }
 
-// Is makes it an ErrConflict.
+// Is reports true for ErrConflict.
 func (e *ExistsError) Is(target error) bool { return target == tko.ErrConflict }
 
 func (q Requirement) check(key Key, r Record) error {
@@ -119,45 +121,44 @@ func (q Requirement) check(key Key, r Record) error {
 	return nil
 }
 
-// A Put is the whole of a record, as it shall be.
+// A Put is the desired state of a whole record.
 type Put struct {
-	Key      Key    // without an ID: a new deployment
-	Parent   string // deployments: only of new ones
+	Key      Key    // a new deployment has no ID
+	Parent   string // deployments; can't be changed
 	Template string // sites, deployments
 	Site     string // deployments
-	// Metadata is all of it. Of what it says no more, what was passed goes, and
-	// what comes from the template or the package stays; what it says anew, or
-	// otherwise, is passed.
+	// Metadata is the complete metadata. Passed metadata that it doesn't have
+	// is removed; inherited and gathered metadata stays; new or changed
+	// metadata is passed.
 	Metadata map[string]string
-	// Remove are keys of metadata that the record would have from the template or
-	// the package, and shall not have. Those that were removed before stay removed
-	// until Metadata has them again.
+	// Remove are keys of inherited or gathered metadata that the record shall
+	// not have. Keys that were removed earlier stay removed until Metadata has
+	// them.
 	Remove   []string
 	Labels   map[string]string // as they were written; see [Metadata]
-	Package  krm.Package       // of a new deployment: merged into the template's
+	Package  krm.Package       // of a new deployment: merged into the template's package
 	Plugin   tko.Plugin
-	Attached []byte // compact JSON of the transport's own, or nil
+	Attached []byte // opaque compact JSON of the transport, or nil
 
-	Origin string // of a new deployment: there is one of it at most
-	Name   string // of a new deployment: by which it is known; see [Record.KubernetesName]
+	Origin string // of a new deployment: there is at most one with it
+	Name   string // of a new deployment: see [Record.KubernetesName]
 
-	FromTemplate bool // the package of a deployment that is there was made from its template as that is now
+	FromTemplate bool // the package of an existing deployment was made from the current revision of its template
 
 	Require Requirement
-	DryRun  bool // derive and validate, and write nothing
-	// Permit, if not nil, may refuse what the record becomes. before has
-	// Revision 0 if it is new.
+	DryRun  bool // derive and validate, without writing
+	// Permit, if not nil, may refuse the change with an error. before has
+	// Revision 0 if the record is new.
 	Permit func(before, after Record) error
 }
 
-// PutRecord writes a record, if it isn't so already, and answers it with its
-// package and whether it is new. What is written follows the rules of
-// RegisterTemplate, RegisterSite, RegisterPlugin, CreateDeployment and
-// CommitDeployment.
+// PutRecord writes a record, unless nothing would change, and returns it with
+// its package, and whether it is new. The rules are those of RegisterTemplate,
+// RegisterSite, RegisterPlugin, CreateDeployment and CommitDeployment.
 func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool, err error) {
 	if p.Key.Kind == tko.KindDeployment && p.Key.ID == "" {
 		if r, created, err = s.putNewDeployment(ctx, p); err == nil && !p.DryRun {
-			r = s.written(ctx, r)
+			r = s.reread(ctx, r)
 		}
 		return r, created, err
 	}
@@ -199,7 +200,7 @@ func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool,
 			if p.Require.Position != 0 && (errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict)) {
 				return final(tko.Errorf(tko.ErrConflict, "%s %q was changed at the same time: read it again", p.Key.Kind, p.Key.ID))
 			}
-			if errors.Is(err, tko.ErrNotFound) { // deleted meanwhile
+			if errors.Is(err, tko.ErrNotFound) { // deleted concurrently
 				err = tko.Errorf(tko.ErrConflict, "%w", err)
 			}
 			return err
@@ -209,17 +210,17 @@ func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool,
 		return nil
 	})
 	if err == nil && wrote {
-		r = s.written(ctx, r)
+		r = s.reread(ctx, r)
 	}
 	return r, created, err
 }
 
-// written answers a record that was written just now with what the store knows
-// of it.
-func (s *Service) written(ctx context.Context, r Record) Record {
+// reread returns a record that was just written with the properties that the
+// store sets.
+func (s *Service) reread(ctx context.Context, r Record) Record {
 	now, err := s.get(ctx, Fields{Package: true, Deployments: true}, r.Key)
 	if err != nil || now.UID != r.UID {
-		return r // it is written, and that is what is answered
+		return r // the write itself succeeded
 	}
 	if now.Position == r.Position {
 		return now
@@ -233,7 +234,7 @@ func (s *Service) putNewDeployment(ctx context.Context, p Put) (r Record, create
 		return Record{}, false, explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: p.Parent}})
 	}
 	if p.Name != "" {
-		if p.Origin, err = s.newName(ctx, p.Name); err != nil {
+		if p.Origin, err = s.nameOrigin(ctx, p.Name); err != nil {
 			return Record{}, false, err
 		}
 	}
@@ -284,7 +285,7 @@ func (s *Service) putNewDeployment(ctx context.Context, p Put) (r Record, create
 	return w.Record, true, nil
 }
 
-// requireAll is what the store would say of references.
+// requireAll checks references as a commit does.
 func (s *Service) requireAll(ctx context.Context, keys []Key) error {
 	if len(keys) == 0 {
 		return nil
@@ -294,14 +295,14 @@ func (s *Service) requireAll(ctx context.Context, keys []Key) error {
 		return err
 	}
 	for _, r := range records {
-		if r.Revision == 0 || r.Leaving() {
-			return explain(&MissingError{Key: r.Key, Leaving: r.Revision != 0})
+		if r.Revision == 0 || r.Deleting() {
+			return explain(&MissingError{Key: r.Key, Deleting: r.Revision != 0})
 		}
 	}
 	return nil
 }
 
-// derived is what a record becomes.
+// derived derives and validates the record of a Put.
 func (s *Service) derived(ctx context.Context, p Put, current Record) (record Record, requires []Key, err error) {
 	passed, removed := passedOf(current, p.Metadata), removedOf(current, p)
 	switch p.Key.Kind {
@@ -340,7 +341,7 @@ func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, 
 	if p.Parent != current.Parent {
 		return Record{}, nil, tko.Errorf(tko.ErrInvalid, "the parent of deployment %q is %q, and can't become %q", current.ID, current.Parent, p.Parent)
 	}
-	change, err := s.changedBeside(ctx, nil, current, current, p.Package, beside{
+	change, err := s.changedWith(ctx, nil, current, current, p.Package, attributes{
 		template: p.Template, site: p.Site, passed: passed, removed: removed, labels: p.Labels, attached: p.Attached,
 	})
 	if err != nil {
@@ -361,7 +362,8 @@ func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, 
 	return record, change.requires, err
 }
 
-// passedOf is the metadata that was passed, if all of it shall be as wanted.
+// passedOf returns the metadata that must be passed so that the complete
+// metadata is as wanted.
 func passedOf(current Record, wanted map[string]string) map[string]string {
 	before, had := current.passed(), current.effective()
 	passed := map[string]string{}
@@ -374,8 +376,8 @@ func passedOf(current Record, wanted map[string]string) map[string]string {
 	return passed
 }
 
-// removedOf are the keys of metadata that are taken away: those of before, and
-// those that are now, but for what is wanted again.
+// removedOf returns the removed keys of metadata: the earlier and the new ones,
+// without those that are wanted again.
 func removedOf(current Record, p Put) []string {
 	var removed []string
 	for _, key := range slices.Concat(current.removed(), p.Remove) {
@@ -386,9 +388,8 @@ func removedOf(current Record, p Put) []string {
 	return removed
 }
 
-// PutConditions replaces conditions of a site or deployment, by type, as
-// SetConditions does, takes away those without that have something attached, and
-// answers the record.
+// PutConditions replaces conditions, by type, as SetConditions does, removes
+// those of the types without that have attached data, and returns the record.
 func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement, dryRun bool) (Record, error) {
 	if err := checkConditions(conditions); err != nil {
 		return Record{}, err
@@ -409,8 +410,8 @@ func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.C
 	return r, nil
 }
 
-// PutApproval approves a deployment as ApproveDeployment does, and answers it
-// with its package.
+// PutApproval approves a deployment as ApproveDeployment does, and returns its
+// record with the package.
 func (s *Service) PutApproval(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, error) {
 	require.Present = true
 	r, wrote, err := s.approve(ctx, key, require, dryRun)
@@ -418,13 +419,13 @@ func (s *Service) PutApproval(ctx context.Context, key Key, require Requirement,
 		return Record{}, err
 	}
 	if wrote {
-		r = s.written(ctx, r)
+		r = s.reread(ctx, r)
 	}
 	return r, nil
 }
 
-// RemoveRecord deletes a record and what goes with it, and answers it as it
-// was; with dryRun it only counts what would go.
+// RemoveRecord deletes a record and its descendants, and returns it as it was;
+// with dryRun it only counts.
 func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, tko.Deleted, error) {
 	require.Present = true
 	var r Record
@@ -466,9 +467,9 @@ func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement
 	return r, done.deleted(1), nil
 }
 
-// RemoveRecords deletes records of one kind, and what goes with them, and
-// returns what went; with dryRun it only counts. Records that are not there are
-// passed over. If one isn't as required, that is an ErrConflict, and none is
+// RemoveRecords deletes records of one kind and their descendants, and returns
+// their number; with dryRun it only counts. It skips records that don't exist.
+// If one doesn't meet the requirement, that is an ErrConflict, and none is
 // deleted.
 func (s *Service) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require Requirement, dryRun bool) (tko.Deleted, error) {
 	var keys []Key
@@ -531,7 +532,7 @@ func (s *Service) countBelow(ctx context.Context, key Key) (tko.Deleted, error) 
 	return tko.Deleted{Count: 1 + len(below), Descendants: len(below)}, err
 }
 
-// pluginRecord is the record of a plugin that was checked.
+// pluginRecord checks a plugin and returns its record.
 func pluginRecord(p tko.Plugin) (Record, error) {
 	if err := p.Check(); err != nil {
 		return Record{}, err

@@ -25,7 +25,7 @@ func (w *world) put(p catalog.Put) catalog.Record {
 	return r
 }
 
-func TestPutRequires(t *testing.T) {
+func TestPutChecksItsRequirement(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
 	first := w.put(catalog.Put{Key: templateKey("t"), Require: catalog.Requirement{Absent: true}})
 	tests := map[string]struct {
@@ -58,7 +58,7 @@ func TestPutRequires(t *testing.T) {
 	}
 }
 
-func TestPutKeepsWhatOthersGive(t *testing.T) {
+func TestPutPassesOnlyChangedMetadata(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
 	w.template("base", facts("size: 1"), "from", "template")
 	site := func(metadata map[string]string) catalog.Record {
@@ -73,25 +73,25 @@ func TestPutKeepsWhatOthersGive(t *testing.T) {
 		t.Fatalf("metadata: %v", effective)
 	}
 	if again := site(effective); again.Position != first.Position {
-		t.Error("what is read may be written again, and changes nothing")
+		t.Error("writing the metadata that was read changed the record")
 	}
 	w.template("base", facts("size: 1"), "from", "changed")
 	if r := site(effective); r.Metadata.Effective["from"] != "changed" {
-		t.Errorf("what isn't said otherwise follows the template: %v", r.Metadata.Effective)
+		t.Errorf("metadata %v: want inherited metadata to follow the template", r.Metadata.Effective)
 	}
 	if r := site(map[string]string{"from": "mine"}); r.Metadata.Effective["from"] != "mine" || r.Metadata.Effective["mine"] != "" {
-		t.Errorf("what is said otherwise stays, and what isn't said goes: %v", r.Metadata.Effective)
+		t.Errorf("metadata %v: want changed metadata to stay, and passed metadata that is missing to be removed", r.Metadata.Effective)
 	}
 	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "s", Metadata: map[string]string{"other": "way"}}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := w.Record(w.ctx, catalog.Fields{}, catalog.Key{Kind: tko.KindSite, ID: "s"})
 	if err != nil || string(r.Attached()) != `{"a":1}` || r.Metadata.Effective["other"] != "way" {
-		t.Errorf("other transports leave what is attached alone: %q, %v, %v", r.Attached(), r.Metadata, err)
+		t.Errorf("attached %q, metadata %v, error %v: want the attached data unchanged by another transport", r.Attached(), r.Metadata, err)
 	}
 }
 
-func TestPermit(t *testing.T) {
+func TestPermitCanRefuseAPut(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
 	id := w.create(tko.NewDeployment{})
 	r, err := w.Record(w.ctx, catalog.Fields{Package: true}, catalog.Key{Kind: tko.KindDeployment, ID: string(id)})
@@ -119,9 +119,9 @@ func TestPermit(t *testing.T) {
 	}
 }
 
-// Whatever is written, records as of a position are what they were, and the
-// events since lead from there to what is.
-func TestThePastAndTheWayFromThere(t *testing.T) {
+// After random writes, the records as of a position are those that there were, and
+// the events since then lead from them to the current records.
+func TestRecordsAndEventsReconstructHistory(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
 	state := func(at int64, after string) map[string]string {
 		t.Helper()
@@ -171,7 +171,7 @@ func TestThePastAndTheWayFromThere(t *testing.T) {
 			for _, e := range events {
 				_, had := m.state[e.ID]
 				if e.New == had {
-					t.Fatalf("event %d of %q says new: %t", e.Position, e.ID, e.New)
+					t.Fatalf("event %d of %q has New %t", e.Position, e.ID, e.New)
 				}
 				if before, err := w.Before(w.ctx, e); err != nil || had != (before.Revision != 0) || had && before.UID+" "+before.Metadata.Effective["n"] != m.state[e.ID] {
 					t.Fatalf("before event %d of %q: %v, %v, want %q", e.Position, e.ID, before, err, m.state[e.ID])
@@ -190,8 +190,8 @@ func TestThePastAndTheWayFromThere(t *testing.T) {
 	}
 }
 
-// Conditions are put only if what is required is still so.
-func TestPutConditionsRequires(t *testing.T) {
+// Conditions are written only if the requirement is met.
+func TestPutConditionsChecksItsRequirement(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
 	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
 	made, _, err := w.PutRecord(t.Context(), catalog.Put{Key: key})
@@ -212,13 +212,13 @@ func TestPutConditionsRequires(t *testing.T) {
 		}
 	}
 	if r, err := w.Record(t.Context(), catalog.Fields{}, key); err != nil || r.Position != put.Position {
-		t.Errorf("what was refused was written: %v, %v", r, err)
+		t.Errorf("a refused change was written: %v, %v", r, err)
 	}
 }
 
-// Of conditions those are taken away that came from where they are taken away
-// from; what is attached goes with the next who writes a condition.
-func TestPutConditionsTakesAway(t *testing.T) {
+// PutConditions removes only conditions with attached data; another writer of a
+// condition removes its attached data.
+func TestPutConditionsRemovesOnlyConditionsWithAttachedData(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
 	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
 	if _, _, err := w.PutRecord(t.Context(), catalog.Put{Key: key}); err != nil {
@@ -253,6 +253,6 @@ func TestPutConditionsTakesAway(t *testing.T) {
 	put("B Own ", false, []string{"B"})
 	large := tko.Condition{Type: "A", Status: tko.ConditionTrue, Attached: strings.Repeat("x", 64<<10+1)}
 	if _, err := w.PutConditions(t.Context(), key, []tko.Condition{large}, nil, catalog.Requirement{}, false); !errors.Is(err, tko.ErrInvalid) {
-		t.Errorf("what is attached is bounded: %v", err)
+		t.Errorf("too much attached data: %v, want ErrInvalid", err)
 	}
 }

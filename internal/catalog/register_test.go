@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestRegisterTwice(t *testing.T) {
+func TestRegisteringTheSameTwiceWritesOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", thing("a", "x: 1"))
@@ -24,7 +24,7 @@ func TestRegisterTwice(t *testing.T) {
 	head := w.head()
 	w.template("t", thing("a", "x: 1"))
 	if got := w.head(); got != head {
-		t.Error("registering what is there wrote a change: a script that runs twice must be quiet")
+		t.Error("registering the same again wrote a change")
 	}
 
 	ctx := tko.WithAuthor(w.ctx, tko.Author{Who: "ada", Why: "new version"})
@@ -43,7 +43,7 @@ func TestRegisterTwice(t *testing.T) {
 		t.Error("UID and creation time changed: it is still the same template")
 	}
 	if second.Stamp.Author != (tko.Author{Who: "ada", Why: "new version"}) {
-		t.Errorf("author %v: want who wrote it", second.Stamp.Author)
+		t.Errorf("author %v: want the author of the write", second.Stamp.Author)
 	}
 	if diff := cmp.Diff([]tko.DeploymentID{id}, second.Deployments); diff != "" {
 		t.Errorf("deployments must stay its (-want +got):\n%s", diff)
@@ -62,7 +62,7 @@ func TestRegisterTwice(t *testing.T) {
 	wantError(t, err, tko.ErrNotFound, "t", "7")
 }
 
-func TestRegisterRefuses(t *testing.T) {
+func TestInvalidRegistrationsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	tests := map[string]struct {
@@ -130,7 +130,7 @@ func TestRegisterRefuses(t *testing.T) {
 			names: "key",
 		},
 		"a plugin of no type": {
-			why: "nobody would run it",
+			why: "no executor would run it",
 			do: func() error {
 				_, err := w.RegisterPlugin(w.ctx, tko.Plugin{Name: "p", Arguments: []string{"x"}})
 				return err
@@ -149,7 +149,7 @@ func TestRegisterRefuses(t *testing.T) {
 	}
 }
 
-func TestTemplatesMayLackWhatIsRequired(t *testing.T) {
+func TestTemplatesMayLackRequiredFields(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", thing("a", "picky: 1")+state("", "nephio.org/approve: Manual"))
@@ -158,7 +158,7 @@ func TestTemplatesMayLackWhatIsRequired(t *testing.T) {
 	}
 }
 
-func TestSiteBasedOnTemplate(t *testing.T) {
+func TestSiteIsMergedIntoItsTemplate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", thing("a", "x: 1")+thing("b", "picky: 1")+facts("tier: edge, vendor: t"), "region", "north", "power", "low")
@@ -182,18 +182,18 @@ func TestSiteBasedOnTemplate(t *testing.T) {
 	}
 	listed := all(t, w.Sites(w.ctx, tko.SiteSelect{Metadata: map[string]string{"NF.tier": "e*"}}, tko.ListOptions{}))
 	if len(listed) != 1 || !cmp.Equal(listed[0].Metadata, s.Metadata) {
-		t.Errorf("the list says %v: get and list agree", listed)
+		t.Errorf("the list returns %v: want the same as get", listed)
 	}
 
 	if _, err := w.DeleteTemplate(w.ctx, "t"); err != nil {
 		t.Fatal(err)
 	}
 	if s, err = w.Site(w.ctx, "s", 0); err != nil || s.Template != "" {
-		t.Errorf("the site is of template %q (%v): nothing names what isn't there", s.Template, err)
+		t.Errorf("the site has the template %q (%v), want none after its deletion", s.Template, err)
 	}
 }
 
-func TestProvisionSite(t *testing.T) {
+func TestSiteIsProvisionedOncePerOrigin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.template("t", thing("a", ""), "cloud", "G")
@@ -221,7 +221,7 @@ func TestProvisionSite(t *testing.T) {
 	wantError(t, err, tko.ErrInvalid, `"nowhere"`)
 }
 
-func TestPlugins(t *testing.T) {
+func TestPluginsAreRegisteredReadAndSelected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	trigger := krm.GVK{Group: "g", Version: "v1", Kind: "K"}
@@ -238,7 +238,7 @@ func TestPlugins(t *testing.T) {
 	}
 	got, err := w.Plugin(w.ctx, "validate", "free5gc/smf")
 	if err != nil || got.Executor != "command" || !got.Triggered(trigger) || got.Arguments[0] != "smf" {
-		t.Errorf("%v, %v: want what was registered, an empty executor being command", got, err)
+		t.Errorf("%v, %v: want the registered plugin, with the executor command for an empty one", got, err)
 	}
 
 	yes := func(s string) *string { return &s }
@@ -287,7 +287,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-func TestRulesFollowTheCatalog(t *testing.T) {
+func TestNewRulesApplyToLaterValidations(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	crd := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.example.com}\n---\n"
@@ -317,7 +317,7 @@ func TestRulesFollowTheCatalog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := last(); len(v.Plugins) != 1 || v.Plugins[0].Name != "p" || v.Key == before {
-		t.Errorf("plugins %v, key %q after %q: want the validate plugins, and no verdict from before them", v.Plugins, v.Key, before)
+		t.Errorf("plugins %v, key %q after %q: want the validate plugins, and no cached result from before them", v.Plugins, v.Key, before)
 	}
 	for _, id := range []tko.TemplateID{"crds", "same-crds"} {
 		if _, err := w.DeleteTemplate(w.ctx, id); err != nil {

@@ -10,31 +10,31 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A deployment that replaces siblings takes their place in the transaction that
-// makes it prepared and approved: before it, the site runs what it ran, and after
-// it, only what replaces that. Every way to write a deployment goes through
-// [Service.commit], so there is no other way to approve one.
+// The transaction that makes a deployment both prepared and approved also deletes
+// the siblings that it replaces: the site runs either those or the replacement.
+// All writes of deployments go through [Service.commit], so this holds for each
+// way to approve a deployment.
 
-// maxMoved is how many children of deployments that are replaced one
-// transaction hands over, at most.
-const maxMoved = 10_000
+// maxReparented is the maximum number of children of replaced deployments that
+// one transaction gives another parent.
+const maxReparented = 10_000
 
-// withReplaced returns writes with what those of them bring that take the place
-// of other deployments: the deletions of these, and their children, which get
-// the new deployment as their parent. The writes themselves come first.
+// withReplaced returns writes, followed by the writes that their replacements
+// require: deletions of replaced deployments, and new parents for the children
+// of those.
 func (s *Service) withReplaced(ctx context.Context, writes []Write) ([]Write, error) {
 	written := map[Key]bool{}
 	taking := false
 	for _, w := range writes {
 		written[w.Record.Key] = true
-		taking = taking || takesPlace(w)
+		taking = taking || replacesNow(w)
 	}
 	if !taking {
 		return writes, nil
 	}
 	all := slices.Clone(writes)
 	for i := range writes {
-		if !takesPlace(writes[i]) {
+		if !replacesNow(writes[i]) {
 			continue
 		}
 		replaced, err := s.replaced(ctx, writes[i].Record)
@@ -47,7 +47,7 @@ func (s *Service) withReplaced(ctx context.Context, writes []Write) ([]Write, er
 				continue
 			}
 			written[old.Key] = true
-			moves, err := s.moves(ctx, old, writes[i].Record.ID)
+			moves, err := s.reparentings(ctx, old, writes[i].Record.ID)
 			if err != nil {
 				return nil, err
 			}
@@ -55,7 +55,7 @@ func (s *Service) withReplaced(ctx context.Context, writes []Write) ([]Write, er
 				written[move.Record.Key] = true
 			}
 			deletion := deletion(ctx, old.Key)
-			deletion.Expect, deletion.Alone = old.Revision, true
+			deletion.Expect, deletion.SingleStep = old.Revision, true
 			deletion.Record.Author.Why = "replaced by deployment " + writes[i].Record.ID
 			all = append(append(all, moves...), deletion)
 		}
@@ -63,13 +63,14 @@ func (s *Service) withReplaced(ctx context.Context, writes []Write) ([]Write, er
 	return all, nil
 }
 
-// takesPlace says whether a write makes a deployment take the place of others.
-func takesPlace(w Write) bool {
+// replacesNow reports whether a write makes a deployment replace others.
+func replacesNow(w Write) bool {
 	return w.Op == tko.OpWritten && len(w.Record.Replaces) > 0 && w.Record.Prepared && w.Record.Approved
 }
 
-// replaced returns those that a deployment replaces and that are still its
-// siblings at the same site: what a user has moved elsewhere stays there.
+// replaced returns the deployments that a deployment replaces, if they are
+// still its siblings at the same site. A deployment that a user has moved
+// elsewhere stays.
 func (s *Service) replaced(ctx context.Context, r Record) ([]Record, error) {
 	keys := make([]Key, len(r.Replaces))
 	for i, id := range r.Replaces {
@@ -80,17 +81,18 @@ func (s *Service) replaced(ctx context.Context, r Record) ([]Record, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(records, func(old Record) bool {
-		return old.Revision == 0 || old.ID == r.ID || old.Parent != r.Parent || old.Site != r.Site || old.Leaving()
+		return old.Revision == 0 || old.ID == r.ID || old.Parent != r.Parent || old.Site != r.Site || old.Deleting()
 	}), nil
 }
 
-// reasonNotApproved is that of the Approved condition of what waits for an approval.
+// reasonNotApproved is the reason of the Approved condition of a deployment
+// that waits for an approval.
 const reasonNotApproved = "WaitsForApproval"
 
-// editedSince returns one of those whose place a deployment takes that another
-// writer than that of the deployment has changed since the deployment was made:
-// only an approval of the deployment by itself agrees to have that go. It has
-// Revision 0 if there is none.
+// editedSince returns a replaced deployment that another author than the
+// replacement's has changed after the replacement was created. Only an explicit
+// approval of the replacement may delete that change. Revision is 0 if there is
+// none.
 func (s *Service) editedSince(ctx context.Context, r Record) (Record, error) {
 	replaced, err := s.replaced(ctx, r)
 	if err != nil {
@@ -104,30 +106,31 @@ func (s *Service) editedSince(ctx context.Context, r Record) (Record, error) {
 	return Record{}, nil
 }
 
-// moves are the writes that give the children of a deployment another parent.
-func (s *Service) moves(ctx context.Context, from Record, to string) ([]Write, error) {
+// reparentings returns the writes that give the children of a deployment
+// another parent.
+func (s *Service) reparentings(ctx context.Context, from Record, to string) ([]Write, error) {
 	var moves []Write
-	for child, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Parent: from.ID, Limit: maxMoved + 1}) {
+	for child, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Parent: from.ID, Limit: maxReparented + 1}) {
 		if err != nil {
 			return nil, err
 		}
-		if len(moves) == maxMoved {
-			return nil, tko.Errorf(tko.ErrInvalid, "deployment %q can't take the place of deployment %q: that has more than %d children, and one transaction hands over no more; delete some of them first",
-				to, from.ID, maxMoved)
+		if len(moves) == maxReparented {
+			return nil, tko.Errorf(tko.ErrInvalid, "deployment %q can't replace deployment %q, which has more than %d children, the limit of one transaction: delete some of them first",
+				to, from.ID, maxReparented)
 		}
-		child.Parent = to // who wrote it last stays: nothing that it says changes
+		child.Parent = to // the author stays, because the content doesn't change
 		child.Author.Why = fmt.Sprintf("deployment %s was replaced by %s", from.ID, to)
 		moves = append(moves, Write{Op: tko.OpWritten, Record: child, Expect: child.Revision})
 	}
 	return moves, nil
 }
 
-// maxReplacing is how often a commit that replaces deployments is tried again
-// because these changed.
+// maxReplacing is the maximum number of attempts to commit a replacement while
+// the replaced deployments change.
 const maxReplacing = 5
 
-// commitReplacing commits writes with what they replace, all or none, and
-// returns the outcomes of the writes.
+// commitReplacing commits writes and the replacements that they require, all or
+// none, and returns the outcomes of the writes.
 func (s *Service) commitReplacing(ctx context.Context, writes []Write) ([]Outcome, error) {
 	for attempt := 1; ; attempt++ {
 		all, err := s.withReplaced(ctx, writes)
@@ -136,13 +139,13 @@ func (s *Service) commitReplacing(ctx context.Context, writes []Write) ([]Outcom
 		}
 		outcomes, err := s.store.Commit(ctx, all...)
 		if len(all) > len(writes) && attempt < maxReplacing && (errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrNotFound)) {
-			continue // what is replaced may have changed, or gone
+			continue // a replaced deployment may have changed, or been deleted
 		}
 		if err != nil {
 			return nil, err
 		}
 		if len(outcomes) != len(all) {
-			return nil, errors.New("the store returned another number of outcomes than it got writes")
+			return nil, errors.New("the number of outcomes that the store returned differs from the number of writes")
 		}
 		for i := len(writes); i < len(all); i++ {
 			if all[i].Op == tko.OpDeleted {
@@ -154,7 +157,7 @@ func (s *Service) commitReplacing(ctx context.Context, writes []Write) ([]Outcom
 }
 
 // DeleteDeploymentAt deletes a deployment and its descendants if it is at a
-// revision: ErrConflict otherwise.
+// revision; at any if that is 0. Otherwise it returns ErrConflict.
 func (s *Service) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error) {
 	if revision == 0 {
 		return s.DeleteDeployment(ctx, id)
@@ -186,7 +189,8 @@ func (s *Service) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, r
 	return done.deleted(1), nil
 }
 
-// replacesOf are the IDs of what a child replaces, each once.
+// replacesOf returns the IDs of the deployments that a child replaces, sorted,
+// without duplicates.
 func replacesOf(child tko.NewChild) ([]string, error) {
 	if len(child.Replaces) > maxReplaces {
 		return nil, tko.Errorf(tko.ErrInvalid, "the child %q replaces %d deployments: use at most %d", child.Origin, len(child.Replaces), maxReplaces)
@@ -194,12 +198,13 @@ func replacesOf(child tko.NewChild) ([]string, error) {
 	ids := map[string]bool{}
 	for _, id := range child.Replaces {
 		if !isDeploymentID(id) {
-			return nil, tko.Errorf(tko.ErrInvalid, "the child %q replaces %.40q, which is no ID of a deployment", child.Origin, id)
+			return nil, tko.Errorf(tko.ErrInvalid, "the child %q replaces %.40q, which is not the ID of a deployment", child.Origin, id)
 		}
 		ids[string(id)] = true
 	}
 	return slices.Sorted(maps.Keys(ids)), nil
 }
 
-// maxReplaces is how many deployments one replaces, at most.
+// maxReplaces is the maximum number of deployments that one deployment
+// replaces.
 const maxReplaces = 100

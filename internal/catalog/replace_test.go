@@ -15,8 +15,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A spy is a store that remembers what was committed together, and may do
-// something before a commit.
+// A spy is a store that records the writes of each commit, and may call a function
+// before it.
 type spy struct {
 	catalog.Store
 	mu      sync.Mutex
@@ -41,8 +41,8 @@ func (s *spy) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.Ou
 	return outcomes, err
 }
 
-// A succession is a child that runs at a site, with children of its own, and one
-// that will take its place.
+// A succession is a child that runs at a site, with children of its own, and its
+// replacement.
 type succession struct {
 	*world
 	spy                     *spy
@@ -63,7 +63,7 @@ func newSuccession(t *testing.T) succession {
 	return s
 }
 
-// child makes a child at the site that replaces others.
+// child creates a child at the site that replaces others.
 func (s succession) child(origin string, replaces ...tko.DeploymentID) tko.DeploymentID {
 	s.t.Helper()
 	ids, _, err := s.CreateChildren(s.ctx, tko.NewChildren{Parent: s.parent, Children: []tko.NewChild{{Origin: origin, Site: "lagos", Replaces: replaces}}})
@@ -82,7 +82,7 @@ func (s succession) finish(id tko.DeploymentID, approved bool) error {
 	return err
 }
 
-// placed are the children that their site should run.
+// placed returns the children that their site should run.
 func (s succession) placed() []tko.DeploymentID {
 	s.t.Helper()
 	yes := true
@@ -96,8 +96,8 @@ func (s succession) placed() []tko.DeploymentID {
 	return ids
 }
 
-// TestEveryApprovalReplacesInOneCommit approves a deployment that replaces another
-// one, in every way there is.
+// Each way to approve a deployment that replaces another one deletes that in the
+// same commit.
 func TestEveryApprovalReplacesInOneCommit(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(s succession) error{
@@ -141,7 +141,7 @@ func TestEveryApprovalReplacesInOneCommit(t *testing.T) {
 				t.Errorf("it still replaces %v", d.Replaces)
 			}
 			if d := s.deployment(s.below); d.Parent != s.new {
-				t.Errorf("what was below the old one is below %q", d.Parent)
+				t.Errorf("the parent of the replaced deployment's child is %q, want the replacement", d.Parent)
 			}
 		})
 	}
@@ -149,9 +149,9 @@ func TestEveryApprovalReplacesInOneCommit(t *testing.T) {
 
 func errOnly[T any](_ T, err error) error { return err }
 
-// TestReplacementLeavesOthersAlone has the old one go elsewhere, or go, or change,
-// before its place is taken, and while it is.
-func TestReplacementLeavesOthersAlone(t *testing.T) {
+// The replaced deployment is moved, deleted or changed before and during its
+// replacement.
+func TestReplacementDeletesOnlySiblingsAtTheSite(t *testing.T) {
 	t.Parallel()
 	t.Run("moved to another site", func(t *testing.T) {
 		t.Parallel()
@@ -222,9 +222,8 @@ func TestReplacementLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// TestOldOneEditedMeanwhileNeedsAnApproval has a user change what will be replaced,
-// when the one that replaces it is there already.
-func TestOldOneEditedMeanwhileNeedsAnApproval(t *testing.T) {
+// A user changes the replaced deployment after its replacement was created.
+func TestReplacementOfAnEditedDeploymentNeedsAnApproval(t *testing.T) {
 	t.Parallel()
 	s := newSuccession(t)
 	d := s.deployment(s.old)
@@ -240,7 +239,7 @@ func TestOldOneEditedMeanwhileNeedsAnApproval(t *testing.T) {
 		t.Errorf("ann's work went without asking: -want +got:\n%s", diff)
 	}
 	c := condition(s.deployment(s.new), tko.ConditionApproved)
-	if want := fmt.Sprintf(`deployment %s, whose place it takes, was changed by "ann" after this one was made: approve this one to have that go`, s.old); c.Status != tko.ConditionFalse || c.Message != want {
+	if want := fmt.Sprintf(`deployment %s, which this one replaces, was changed by "ann" after this one was created: approve this one to replace it nevertheless`, s.old); c.Status != tko.ConditionFalse || c.Message != want {
 		t.Errorf("%+v", c)
 	}
 	if n, err := s.ApproveDeployment(s.ctx, s.new); n != 1 || err != nil {
@@ -251,9 +250,9 @@ func TestOldOneEditedMeanwhileNeedsAnApproval(t *testing.T) {
 	}
 }
 
-// TestReplacementBeginsUnapproved creates children whose template says that they
-// are prepared and approved.
-func TestReplacementBeginsUnapproved(t *testing.T) {
+// A child that replaces others is created neither prepared nor approved, even if its
+// template sets both.
+func TestReplacementsAreCreatedUnapproved(t *testing.T) {
 	t.Parallel()
 	s := newSuccession(t)
 	s.template("ready", state("", isPrepared+", "+isApproved))
@@ -276,7 +275,7 @@ func TestReplacementBeginsUnapproved(t *testing.T) {
 	}
 }
 
-func TestDeleteDeploymentAt(t *testing.T) {
+func TestDeletionRequiresTheRevision(t *testing.T) {
 	t.Parallel()
 	s := newSuccession(t)
 	revision := s.deployment(s.new).Stamp.Revision
@@ -293,15 +292,15 @@ func TestDeleteDeploymentAt(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if _, err := s.DeleteDeploymentAt(s.ctx, s.new, revision+1); !errors.Is(err, tko.ErrNotFound) {
-		t.Errorf("what is gone: %v", err)
+		t.Errorf("deletion of a deleted deployment: %v", err)
 	}
 	if d, err := s.DeleteDeploymentAt(s.ctx, s.old, 1); err != nil || d != (tko.Deleted{Count: 2, Descendants: 1}) {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
 
-// TestTemplateRegisteredAgainLeavesDeploymentsOutdated finds who keeps an earlier
-// revision.
+// Deployments that were made from an earlier revision of their template are
+// outdated.
 func TestTemplateRegisteredAgainLeavesDeploymentsOutdated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})

@@ -20,18 +20,19 @@ type Options struct {
 	InstanceName        string
 	InstanceDescription string
 	Version             string
-	AddressPorts        func() []string // where the API is served; nowhere known if nil
-	DefaultFormat       krm.Format      // of packages, where a client doesn't ask for one; CBOR if empty
+	AddressPorts        func() []string // addresses of the API, for About; none if nil
+	DefaultFormat       krm.Format      // of packages, for clients that don't set one; CBOR if empty
 
-	ModificationTime time.Duration // how long modification tokens are good; 10 s if zero
-	MinBackoff       time.Duration // before failed work comes back for the first time; 1 s if zero
-	MaxBackoff       time.Duration // before failed work comes back at last; 60 s if zero
+	ModificationTime time.Duration // validity of modification tokens; 10 s if zero
+	MinBackoff       time.Duration // delay after the first failure of work; 1 s if zero
+	MaxBackoff       time.Duration // maximum delay after failures of work; 60 s if zero
 
-	// WithdrawApproval withdraws the approval of a deployment when its package or
-	// site changes, if a person has to approve it: if its annotation
-	// nephio.org/approve is Manual, or Default while ManualApprove is set.
+	// WithdrawApproval withdraws the approval of a deployment when its package
+	// or site changes, if a person must approve it: its annotation
+	// nephio.org/approve is Manual, or it is Default and ManualApprove is set.
 	WithdrawApproval bool
-	// ManualApprove says that preparers approve nothing by themselves.
+	// ManualApprove states that preparers don't approve deployments
+	// automatically.
 	ManualApprove bool
 
 	// A request that deletes or approves more than ConfirmAbove entities, and
@@ -41,16 +42,16 @@ type Options struct {
 	ConfirmAbove   int
 	ConfirmPercent int
 
-	Log *slog.Logger // where to report what was deleted and approved; nowhere if nil
+	Log *slog.Logger // for deletions and approvals; none if nil
 }
 
-// A Service is the catalog: the one way by which records are written. All of
-// its methods may be called at the same time, and several services may share a
-// store, or stores that share a database.
+// A Service is the catalog. All records are written through it. Its methods may
+// be called concurrently. Several services may share a store, or stores on one
+// database.
 //
-// What is given to a Service stays the caller's and isn't changed; what it
-// answers belongs to the caller. Who makes a change, and why, is said by the
-// context (see [tko.WithAuthor]).
+// The caller owns its arguments, which are not changed, and the results. The
+// context has the author of a change and the reason for it (see
+// [tko.WithAuthor]).
 //
 // Errors are of the kinds of package tko, and their texts are for users; any
 // other error is a fault of the store or of a validator.
@@ -60,14 +61,14 @@ type Service struct {
 	log       *slog.Logger
 	validator Validator
 	rules     ruleCache
-	bases     baseMemory
-	rewrites  atomic.Int32 // how many of the registrations to come look first whether there is something
+	bases     baseCache
+	rewrites  atomic.Int32 // number of further registrations that read before they write: see readFirst
 	ids       idSource
-	recent    *recent
-	lulls     map[string]*lull // by queue
+	changes   *changeCache
+	idle      map[string]*idleQueue // by queue
 }
 
-// New makes a catalog on a store. The store stays the caller's to close.
+// New makes a catalog on a store. The caller closes the store.
 func New(store Store, validator Validator, options Options) *Service {
 	setDefault(&options.DefaultFormat, krm.CBOR)
 	setDefault(&options.ModificationTime, 10*time.Second)
@@ -78,7 +79,7 @@ func New(store Store, validator Validator, options Options) *Service {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{store: store, options: options, log: options.Log, validator: validator, recent: newRecent(store), lulls: map[string]*lull{
+	return &Service{store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
 		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {},
 	}}
 }
@@ -90,7 +91,7 @@ func setDefault[T comparable](value *T, otherwise T) {
 	}
 }
 
-// About says what this server is.
+// About describes this server.
 func (s *Service) About(ctx context.Context) (tko.About, error) {
 	head, err := s.store.Head(ctx)
 	if err != nil {
@@ -110,20 +111,20 @@ func (s *Service) About(ctx context.Context) (tko.About, error) {
 	return about, nil
 }
 
-// get answers one record; Revision 0 if it isn't there.
+// get returns one record; Revision 0 if it doesn't exist.
 func (s *Service) get(ctx context.Context, fields Fields, key Key) (Record, error) {
 	records, err := s.store.Get(ctx, fields, key)
 	if err != nil {
 		return Record{}, err
 	}
 	if len(records) != 1 {
-		return Record{}, errors.New("the store answered another number of records than it was asked for")
+		return Record{}, errors.New("the number of records that the store returned differs from the number of keys")
 	}
 	return records[0], nil
 }
 
-// at answers a record as it is (revision 0), or as it was at a revision, with
-// its package. ErrNotFound if it isn't there.
+// at returns a record with its package, as of a revision; 0 is the current one.
+// It returns ErrNotFound if there is none.
 func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, error) {
 	if revision < 0 {
 		return Record{}, tko.Errorf(tko.ErrInvalid, "%s %q: the revision %d is negative: use 0 for the current one", key.Kind, key.ID, revision)
@@ -137,7 +138,7 @@ func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, erro
 			if err := checkNewID(key); err != nil {
 				return Record{}, err
 			}
-			return Record{}, tko.Errorf(tko.ErrNotFound, "%s %q has no revision %d, or it is no longer kept", key.Kind, key.ID, revision)
+			return Record{}, tko.Errorf(tko.ErrNotFound, "%s %q has no revision %d, or it is no longer retained", key.Kind, key.ID, revision)
 		}
 		return r, err
 	}
@@ -148,7 +149,8 @@ func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, erro
 	return r, err
 }
 
-// commit writes, and puts the store's refusals into the user's words.
+// commit commits writes under the claim of the context, and makes users' errors
+// of the store's errors.
 func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error) {
 	if claim, ok := tko.ClaimOf(ctx); ok {
 		for i := range writes {
@@ -162,17 +164,17 @@ func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error
 	return outcomes, nil
 }
 
-// explain puts a refusal of the store into the user's words.
+// explain makes a user's error of a store's error.
 func explain(err error) error {
 	if exceeded, ok := errors.AsType[*ExceededError](err); ok {
-		return tko.Errorf(tko.ErrInvalid, "more came in since this was counted, and no more than %d may be deleted: look again at what is selected: %w", exceeded.Most, err)
+		return tko.Errorf(tko.ErrInvalid, "entities were added since they were counted, and at most %d may be deleted: check the selection again: %w", exceeded.Limit, err)
 	}
 	missing, ok := errors.AsType[*MissingError](err)
 	if !ok {
 		return err
 	}
-	if missing.Leaving {
-		return tko.Errorf(tko.ErrInvalid, "%s %q is being deleted: wait until it is gone, or name another; delete it again if that was interrupted", missing.Key.Kind, missing.Key.ID)
+	if missing.Deleting {
+		return tko.Errorf(tko.ErrInvalid, "%s %q is being deleted: wait until it is deleted, or name another; if the deletion was interrupted, delete it again", missing.Key.Kind, missing.Key.ID)
 	}
 	if missing.Key.Kind == tko.KindDeployment {
 		return tko.Errorf(tko.ErrInvalid, "parent deployment %q does not exist: create it first, or leave the parent out", missing.Key.ID)
@@ -180,19 +182,19 @@ func explain(err error) error {
 	return tko.Errorf(tko.ErrInvalid, "%s %q does not exist: register it first, or name another", missing.Key.Kind, missing.Key.ID)
 }
 
-// maxAttempts bounds how often a change is derived again because the record
-// moved on under it.
+// maxAttempts is the maximum number of times that a change is derived because
+// its record has changed.
 const maxAttempts = 12
 
-// A finalError ends a [retry], whatever its kind.
+// A finalError ends [retry], whatever its kind is.
 type finalError struct{ err error }
 
 func (e *finalError) Error() string { return e.err.Error() }
 
 func final(err error) error { return &finalError{err} }
 
-// retry runs f until it ends in something else than a conflict, or in a final
-// error. Every conflict means that somebody else got through.
+// retry calls f until the result is not a conflict, or is a final error. With
+// each conflict, another writer has succeeded.
 func retry(ctx context.Context, f func() error) error {
 	var err error
 	for attempt := range maxAttempts {
@@ -222,14 +224,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// author is who makes the change, as far as it can be stored.
+// author returns the author of a change, in storable text.
 func author(ctx context.Context) tko.Author {
 	a := tko.AuthorOf(ctx)
 	return tko.Author{Who: plainText(a.Who, 256), Why: plainText(a.Why, 4096)}
 }
 
-// plainText makes a text storable in every database: valid UTF-8 without NUL,
-// of limited length.
+// plainText returns a text that every database can store: valid UTF-8 without
+// NUL, at most limit bytes.
 func plainText(text string, limit int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= limit {
@@ -242,10 +244,10 @@ func plainText(text string, limit int) string {
 	return text[:cut] + "…"
 }
 
-// storable says whether a text can be asked for in every database.
+// storable reports whether every database accepts a text as a parameter.
 func storable(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
 
-// stamp is what TKO keeps about an entity.
+// stamp returns the stamp of the entity of a record.
 func (r Record) stamp() tko.Stamp {
 	return tko.Stamp{
 		UID:        r.UID,
@@ -255,5 +257,6 @@ func (r Record) stamp() tko.Stamp {
 		Updated:    r.Updated.UTC(),
 		Author:     r.Author,
 		Conditions: slices.Clone(r.Conditions),
+		Steps:      r.Steps,
 	}
 }

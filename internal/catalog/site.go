@@ -7,32 +7,32 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// provisionedPrefix is the beginning of the IDs of provisioned sites.
+// provisionedPrefix is the prefix of the IDs of provisioned sites.
 const provisionedPrefix = "provisioned/"
 
-// RegisterSite writes or rewrites a site and answers its revision. A site with
-// a template starts from the template's package and metadata; the given ones
-// are merged in. The result is validated completely. Deployments at an existing
-// site stay there. A site that is already as given is left as it is.
+// RegisterSite creates or replaces a site and returns its revision. A site with
+// a template has the template's package and metadata, with the given ones
+// merged in. The result is validated completely. Deployments at an existing
+// site stay there. If nothing would change, nothing is written.
 func (s *Service) RegisterSite(ctx context.Context, site tko.Site) (int64, error) {
 	var outcome Outcome
-	err := onGrounds(ctx, func(on *grounds) error {
-		record, requires, err := s.siteRecord(ctx, on, site)
+	err := tryOptimistic(ctx, func(reads *readSet) error {
+		record, requires, err := s.siteRecord(ctx, reads, site)
 		if err != nil {
 			return err
 		}
-		outcome, err = s.register(ctx, on, record, len(site.Package), requires...)
+		outcome, err = s.register(ctx, reads, record, len(site.Package), requires...)
 		return err
 	})
 	return outcome.Revision, err
 }
 
 // siteRecord derives and validates a site.
-func (s *Service) siteRecord(ctx context.Context, on *grounds, site tko.Site) (Record, []Key, error) {
+func (s *Service) siteRecord(ctx context.Context, reads *readSet, site tko.Site) (Record, []Key, error) {
 	if err := checkNewID(Key{Kind: tko.KindSite, ID: string(site.ID)}); err != nil {
 		return Record{}, nil, err
 	}
-	base, err := s.base(ctx, on, string(site.Template))
+	base, err := s.base(ctx, reads, string(site.Template))
 	if err != nil {
 		return Record{}, nil, err
 	}
@@ -49,7 +49,7 @@ func (s *Service) siteRecord(ctx context.Context, on *grounds, site tko.Site) (R
 		return Record{}, nil, err
 	}
 	key := Key{Kind: tko.KindSite, ID: string(site.ID)}
-	if err := s.validate(ctx, on, c, true, "", s.earlierOf(key, true, string(site.Template))); err != nil {
+	if err := s.validate(ctx, reads, c, true, "", s.acceptedOf(key, true, string(site.Template))); err != nil {
 		return Record{}, nil, err
 	}
 	return Record{
@@ -61,7 +61,7 @@ func (s *Service) siteRecord(ctx context.Context, on *grounds, site tko.Site) (R
 	}, references(string(site.Template), ""), nil
 }
 
-// references are the keys of a template and a site, if there are any.
+// references returns the keys of a template and a site, without empty IDs.
 func references(template, site string) []Key {
 	var keys []Key
 	if template != "" {
@@ -73,10 +73,10 @@ func references(template, site string) []Key {
 	return keys
 }
 
-// ProvisionSite registers a new site under a generated ID
-// "provisioned/<KSUID>", with metadata type: provisioned unless it is given,
-// exactly once for an origin: when there is a site of the origin, that one is
-// answered, as it is.
+// ProvisionSite registers a site with a generated ID "provisioned/<KSUID>",
+// with the metadata type: provisioned unless it is given, exactly once for an
+// origin: if a site of the origin exists, its ID is returned, and it doesn't
+// change.
 func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tko.SiteID, created bool, err error) {
 	if err := checkOrigin(request.Origin); err != nil {
 		return "", false, err
@@ -87,7 +87,7 @@ func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tk
 	}
 	pkg := request.Package
 	if request.Template == "" {
-		if pkg, err = merge(nil, pkg); err != nil { // it comes from where it is merged from
+		if pkg, err = merge(nil, pkg); err != nil { // applies renames
 			return "", false, err
 		}
 	}
@@ -110,8 +110,8 @@ func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tk
 	return tko.SiteID(outcomes[0].Key.ID), !outcomes[0].Existed, nil
 }
 
-// Site answers a site, with its package and deployments; as it was at a
-// revision, without the deployments, if that is not 0.
+// Site returns a site with its package, as of a revision; 0 is the current one,
+// which has its deployments, too.
 func (s *Service) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
 	r, err := s.at(ctx, Key{Kind: tko.KindSite, ID: string(id)}, revision)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Service) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.
 	return siteOf(r)
 }
 
-// siteOf is the site of a record; with its package, if it was read.
+// siteOf returns the site of a record, with its package if the record has it.
 func siteOf(r Record) (tko.Site, error) {
 	pkg, err := packageOf(r)
 	return tko.Site{

@@ -9,16 +9,16 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// The bounds of what is kept of sources.
+// The limits of GitOps sources.
 const (
 	maxSourceName  = 253
 	maxSourceState = 64 << 20
-	maxSources     = 10_000 // of one call
+	maxSources     = 10_000 // in one call
 )
 
-// PutEntity writes the whole of an entity, as it shall be, unless it is so
-// already. A deployment is named by its ID, or by its origin: then it is
-// created, unless there is one.
+// PutEntity writes the whole of an entity, unless nothing would change. A
+// deployment without an ID is identified by its origin, and created if there is
+// none with it.
 func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
 	put := Put{
 		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
@@ -58,8 +58,8 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 	return tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed}, nil
 }
 
-// RemoveEntity deletes an entity and what goes with it; with dryRun it counts.
-// An unknown one is an ErrNotFound.
+// RemoveEntity deletes an entity and its descendants; with dryRun it only
+// counts. An unknown entity is an ErrNotFound.
 func (s *Service) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
 	_, deleted, err := s.RemoveRecord(ctx, Key{Kind: kind, ID: id}, Requirement{}, dryRun)
 	return deleted, err
@@ -72,9 +72,10 @@ func checkSourceName(name string) error {
 	return nil
 }
 
-// EnqueueSources calls for a look at sources; only at those that nobody has
-// called for yet, if missing is set. approve, if not empty, is of one source:
-// the digest of the removal that it asks about.
+// EnqueueSources requests a reconciliation of GitOps sources; if missing is
+// set, only of those for which none is requested yet. approve, if not empty,
+// approves a removal of the only source: it is the digest of the pending
+// removal.
 func (s *Service) EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error {
 	if len(names) > maxSources {
 		return tko.Errorf(tko.ErrInvalid, "%d sources are to be reconciled at once: give at most %d", len(names), maxSources)
@@ -93,7 +94,7 @@ func (s *Service) EnqueueSources(ctx context.Context, names []string, missing bo
 			return err
 		}
 		if source.Status.PendingRemoval != approve {
-			return tko.Errorf(tko.ErrConflict, "source %q doesn't ask about the removal %.40q: look at its status again", names[0], approve)
+			return tko.Errorf(tko.ErrConflict, "source %q has no pending removal %.40q: read its status again", names[0], approve)
 		}
 		if err := s.store.ApproveSource(ctx, names[0], approve); err != nil {
 			return err
@@ -103,7 +104,7 @@ func (s *Service) EnqueueSources(ctx context.Context, names []string, missing bo
 	return s.store.EnqueueWork(ctx, tko.QueueGitOps, names, missing)
 }
 
-// Source answers a source, with its state. An unknown one is an ErrNotFound.
+// Source returns a source with its state. An unknown source is an ErrNotFound.
 func (s *Service) Source(ctx context.Context, name string) (tko.Source, error) {
 	if err := checkSourceName(name); err != nil {
 		return tko.Source{}, err
@@ -111,13 +112,13 @@ func (s *Service) Source(ctx context.Context, name string) (tko.Source, error) {
 	return s.store.Source(ctx, name)
 }
 
-// Sources answers all sources of GitOps by name, without their state.
+// Sources returns all GitOps sources by name, without their state.
 func (s *Service) Sources(ctx context.Context) ([]tko.Source, error) {
 	return s.store.Sources(ctx)
 }
 
-// SaveSource writes a source, by whoever holds the claim of its work, and
-// answers its version. ErrConflict if that is somebody else by now.
+// SaveSource saves a source and returns its version. It returns ErrConflict if
+// the caller no longer holds the claim of the source's work.
 func (s *Service) SaveSource(ctx context.Context, source tko.Source, claim tko.WorkItem) (int64, error) {
 	if err := errors.Join(checkSourceName(source.Name), checkSourceClaim(source.Name, claim)); err != nil {
 		return 0, err
@@ -128,7 +129,7 @@ func (s *Service) SaveSource(ctx context.Context, source tko.Source, claim tko.W
 	return s.store.SaveSource(ctx, source, claim)
 }
 
-// ForgetSource removes a source and leaves what it owns. Errors as SaveSource.
+// ForgetSource removes a source; its entities stay. Errors as for SaveSource.
 func (s *Service) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
 	if err := errors.Join(checkSourceName(name), checkSourceClaim(name, claim)); err != nil {
 		return err

@@ -75,7 +75,7 @@ func TestSourcesAndTargetStatesAreSavedOnlyWithTheClaimOfTheirOwnWork(t *testing
 	}
 }
 
-func TestCallSites(t *testing.T) {
+func TestSitesAreEnqueued(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "lagos"}); err != nil {

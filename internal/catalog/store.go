@@ -12,15 +12,15 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Store keeps records and nothing more: no merging, no validation, no
-// decision about what a change means. All of its methods may be called at the
-// same time. Several stores may share a database (PostgreSQL), from several
-// processes: they behave as one. What is promised here is what storetest
-// checks.
+// A Store stores records. It doesn't merge, validate or interpret changes. Its
+// methods may be called concurrently. Several stores, also in different
+// processes, may share a database (PostgreSQL): they behave as one. Package
+// storetest tests the contract that these comments state.
 //
 // Errors: tko.ErrNotFound, tko.ErrConflict, tko.ErrBusy and tko.ErrGone as
-// said; context errors; anything else is a fault of the database, and nothing
-// was changed unless the error says that the outcome is unknown.
+// documented; errors of the context; any other error is a fault of the database.
+// After an error nothing has changed, unless the error states that the outcome
+// is unknown.
 type Store interface {
 	Reader
 	Writer
@@ -30,31 +30,31 @@ type Store interface {
 	Lifecycle
 }
 
-// A Lifecycle is what a store is, what it forgets, and when it ends.
+// A Lifecycle describes, cleans up and closes a store.
 type Lifecycle interface {
 	Collector
-	// Backend names the kind of database and its version for people, without
-	// secrets.
+	// Backend returns the kind of database and its version, for display. It
+	// contains no secrets.
 	Backend() string
-	// Close ends everything. Calls under way fail.
+	// Close closes the store. Calls in progress fail.
 	Close() error
 }
 
-// A Key names a record.
+// A Key identifies a record.
 type Key struct {
 	Kind tko.Kind
 	ID   string // "type|name" for plugins
 }
 
-// A Digest is the SHA-256 of an encoded package; zero for none.
+// A Digest is the SHA-256 of an encoded package; zero if there is no package.
 type Digest [32]byte
 
-// A Record is an entity as the store keeps it. What a read answers belongs to
-// the caller, except for Metadata and Package: those are shared and must not
-// be changed.
+// A Record is a stored entity. The caller owns a record that a read returns,
+// except for its Metadata and Package: these are shared and must not be
+// changed.
 type Record struct {
 	Key
-	UID      string // given by the catalog when the record is new; stays
+	UID      string // set by the catalog when the record is new; never changes
 	Revision int64  // assigned by the store: 1, 2, …
 	Position int64  // assigned by the store
 	Created  time.Time
@@ -67,76 +67,81 @@ type Record struct {
 	Prepared bool
 	Approved bool
 	Origin   string // unique within its kind, if not ""; never changes
-	// Replaces are deployments that this one replaces once it is prepared and
-	// approved. Not part of revisions.
+	// Replaces are the deployments that this one replaces when it is both
+	// prepared and approved. Revisions don't record them.
 	Replaces []string
-	// Base is the revision of the template that a deployment was made from; 0 if
-	// there is none, or it was not recorded. Not part of revisions.
+	// Base is the revision of the template that a deployment was made from; 0
+	// if it has no template, or if the revision was not recorded. Revisions
+	// don't record it.
 	Base int64
 
 	Metadata   *Metadata
 	Digest     Digest
-	Package    []byte          // the encoded package; read only if asked for
-	Plugin     []byte          // plugins: the encoded plugin
-	CRDs       bool            // templates: the package defines custom resources
-	Conditions []tko.Condition // sites, deployments
+	Package    []byte                // the encoded package; read only on request
+	Plugin     []byte                // plugins: the encoded plugin
+	CRDs       bool                  // templates: the package contains custom resource definitions
+	Conditions []tko.Condition       // sites, deployments, plugins
+	Steps      []tko.PreparationStep // of the revision: written with it, and read by Revision only
 
-	Deployments []string // templates, sites: sorted IDs of their deployments; read only if asked for
-	Count       int      // templates, sites: how many there are; read only if a list is asked for it
+	Deployments []string // templates, sites: sorted IDs of their deployments; read only on request
+	Count       int      // templates, sites: number of their deployments; only lists read it, on request
 }
 
-// Leaving says that a deletion of the record has begun and isn't at its end.
-func (r *Record) Leaving() bool {
+// Deleting reports whether a deletion of the record has begun and is not
+// complete.
+func (r *Record) Deleting() bool {
 	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
 		return c.Type == tko.ConditionDeleting && c.Status == tko.ConditionTrue
 	})
 }
 
-// Metadata is an entity's metadata and where it came from, and what transports
-// attach to it. The store indexes Effective and Labels; it keeps equal Metadata once.
+// Metadata is an entity's metadata and its origins, and the data that
+// transports attach to the entity. The store indexes Effective and Labels; it
+// stores equal Metadata once.
 type Metadata struct {
 	Effective map[string]string `json:"e,omitempty"`
-	Inherited map[string]string `json:"i,omitempty"` // from the template it is based on, at the time
+	Inherited map[string]string `json:"i,omitempty"` // from its template, when the record was written
 	Passed    map[string]string `json:"p,omitempty"` // by the caller
-	// Removed are the keys, sorted, of what the record would inherit or gather and
-	// what a caller took away.
+	// Removed are the sorted keys of inherited or gathered metadata that a
+	// caller removed.
 	Removed []string `json:"r,omitempty"`
-	// Labels are those of Kubernetes that are kept as they were written: those with
-	// a prefix ("app.kubernetes.io/name") are no metadata, the others spell metadata.
+	// Labels are stored as they were written. Labels with a prefix
+	// ("app.kubernetes.io/name") are not metadata; the others are other
+	// spellings of metadata.
 	Labels map[string]string `json:"l,omitempty"`
-	// Attached is what a transport keeps with the record, as compact JSON that
-	// nobody else reads.
+	// Attached is opaque data of a transport, as compact JSON. Only that
+	// transport reads it.
 	Attached json.RawMessage `json:"a,omitempty"`
 }
 
-// Fields says what a read answers beside what it must.
+// Fields are the optional parts of a record that a read returns.
 type Fields struct {
 	Package     bool
 	Deployments bool
 	Counts      bool // lists only
 }
 
-// A Reader reads. Every call sees one consistent snapshot: all of a change or
-// nothing of it.
+// A Reader reads. Each call sees one consistent snapshot: a change is visible
+// completely or not at all.
 type Reader interface {
-	// Get answers the records of keys, in their order. The record of a key that
-	// doesn't exist has Revision 0.
+	// Get returns the records of keys, in the order of keys. The record of a
+	// key that doesn't exist has Revision 0.
 	Get(ctx context.Context, fields Fields, keys ...Key) ([]Record, error)
-	// Revision answers a record as it was at a revision, with its package,
-	// without its conditions and deployments. ErrNotFound if the key never
-	// existed, or the revision never was or is no longer kept. Revisions of a
-	// deleted record are answered as long as they are kept.
+	// Revision returns a record as of a revision, with its package, without its
+	// conditions and deployments. It returns ErrNotFound if the key or the
+	// revision never existed, or if the revision is no longer retained.
+	// Revisions of a deleted record are returned as long as they are retained.
 	Revision(ctx context.Context, key Key, revision int64) (Record, error)
-	// List answers what matches, sorted by ID byte by byte, all from one
-	// snapshot, however long the caller takes and whatever is written
-	// meanwhile. It holds no more than a chunk of the result in memory.
+	// List returns the records that match query, sorted by ID byte by byte, all
+	// from one snapshot, however long the caller takes and whatever is written
+	// during that time. It holds at most a chunk of the result in memory.
 	List(ctx context.Context, query Query) iter.Seq2[Record, error]
-	// Descendants tells the IDs of all descendants of deployments, in no order,
-	// some perhaps more than once, and none that was asked for. tell must not
-	// use the store.
-	Descendants(ctx context.Context, ids []string, tell func(id string)) error
-	// Epoch is the position of the newest change to what packages are
-	// validated against: plugins, and templates with CRDs.
+	// Descendants calls visit with the ID of each descendant of the deployments
+	// ids, in no order, possibly more than once. It doesn't visit ids
+	// themselves. visit must not use the store.
+	Descendants(ctx context.Context, ids []string, visit func(id string)) error
+	// Epoch returns the position of the newest change to the entities that
+	// packages are validated against: plugins, and templates with CRDs.
 	Epoch(ctx context.Context) (int64, error)
 }
 
@@ -149,84 +154,93 @@ type Query struct {
 	Sites            []tko.Pattern
 	Metadata         map[string]tko.Pattern
 	Labels           map[string]tko.Pattern // see Metadata.Labels
-	Origin           string                 // "" is no filter
+	Origin           string                 // "": not filtered
 	TemplateMetadata map[string]tko.Pattern // of the record's template
 	SiteMetadata     map[string]tko.Pattern // of the record's site
-	Parent           string                 // "" is no filter
+	Parent           string                 // "": not filtered
 	Prepared         *bool
 	Approved         *bool
-	// Outdated, if not nil, selects deployments by whether Base is less than the
-	// revision of the template. If Base was not recorded, the time when the
-	// deployment was created is compared with that of the template's revision.
+	// Outdated, if not nil, selects deployments by whether Base is less than
+	// the revision of the template. If Base was not recorded, the creation time
+	// of the deployment is compared with the time of the template's revision.
 	Outdated *bool
-	CRDs     bool // only templates that define custom resources
+	CRDs     bool // only templates whose packages contain custom resource definitions
 
 	After  string // only IDs greater than this
-	Offset uint32 // of what matches, after After
-	Limit  int    // negative: none. 0: nothing
+	Offset uint32 // number of matching records to skip, counted after After
+	Limit  int    // maximum number of records; negative: no limit; 0: none
 
 	Fields Fields
 }
 
-// A Write is one change of one record.
+// A Write is a change of one record.
 type Write struct {
 	Op tko.Op
-	// Record is the whole new state (OpWritten: with Package, Metadata; Created
-	// of a new record and Updated are set by the store), or the key and
-	// Conditions (OpStatus), or the key (OpDeleted).
+	// Record is the complete new state for OpWritten (with Package and
+	// Metadata; the store sets Updated, and Created of a new record), the key
+	// and Conditions for OpStatus, or the key for OpDeleted.
 	Record Record
-	// Expect is the revision that the record must be at; Absent for a record that
-	// must not be there; Any for either (OpDeleted, OpStatus). ErrConflict
-	// otherwise, and ErrNotFound if it isn't there at all.
+	// Expect is the revision that the record must have: Absent for a record
+	// that must not exist, Any for OpDeleted and OpStatus of any revision. If
+	// the revision differs, the commit fails with ErrConflict; if the record
+	// doesn't exist, with ErrNotFound, except for a deletion with Any, which
+	// then does nothing.
 	Expect int64
-	// Position, if not 0, is the one that the record must be at: nobody wrote
-	// even its conditions since. ErrConflict otherwise.
+	// Position, if not 0, is the position that the record must have: not even
+	// its conditions have changed since. Otherwise the commit fails with
+	// ErrConflict.
 	Position int64
-	// Origin of a new record that exists already, on another ID: the write is
-	// left out and its Outcome answers the one that is there.
+	// If a new record has an Origin that another record of its kind has, the
+	// write is skipped, and its Outcome describes the existing record.
 
-	// Token is the modification token under which the record is written, and
-	// which ends with it: ErrNotFound if it isn't known, ErrBusy if its time
-	// has run out. Without one, OpWritten of a deployment that somebody holds a
-	// token of is ErrBusy.
+	// Token is the modification token under which the record is written. The
+	// commit ends it. It fails with ErrNotFound if the token is unknown, and
+	// with ErrBusy if it has expired. OpWritten without a token of a deployment
+	// for which a valid token exists fails with ErrBusy.
 	Token string
-	// Requires must exist, too, and not be leaving: their IDs are what the
-	// record refers to. A *MissingError names the first that doesn't, or is.
+	// Requires are the records that the record refers to. The commit fails with
+	// a *MissingError, which names the first one that doesn't exist or is being
+	// deleted.
 	Requires []Key
-	// Alone is of OpDeleted: the record goes in this commit, or nothing is
-	// written. ErrConflict if others depend on it that this call doesn't move or
-	// delete before.
-	Alone bool
-	// Parent's revision, if not 0: ErrConflict if the parent (Record.Parent)
-	// is at another one, or leaving.
+	// SingleStep, of OpDeleted, requires that this commit completes the
+	// deletion. Otherwise nothing is written, and the commit fails with
+	// ErrConflict: other records depend on the record, and earlier writes of
+	// this call neither move nor delete them.
+	SingleStep bool
+	// ParentRevision, if not 0, is the revision that the parent (Record.Parent)
+	// must have. Otherwise, or if the parent is being deleted, the commit fails
+	// with ErrConflict.
 	ParentRevision int64
-	// Epoch, if not nil, is the one as of which the record was validated, and
-	// MadeFrom are records that it was made from, as they were. A *StaleError
-	// says that one of them has moved on.
-	Epoch    *int64
-	MadeFrom []Version
-	// Claim, if not nil, is of work that must still be the caller's: ErrConflict
-	// if it isn't. As long as the commit goes on, nobody else claims it.
+	// Epoch, if not nil, is the epoch (see Reader.Epoch) with whose rules the
+	// record was validated. ReadSet are the versions of the records that it was
+	// derived from. If the epoch or one of the records has changed, the commit
+	// fails with a *StaleError.
+	Epoch   *int64
+	ReadSet []Version
+	// Claim, if not nil, is a claim of work that the caller must still hold;
+	// otherwise the commit fails with ErrConflict. While the commit is in
+	// progress, no other worker can claim the item.
 	Claim *tko.WorkItem
-	// Most, if not nil, is how many records this deletion and those before it in
-	// the same call of Commit may delete, at most, descendants included. An
-	// *ExceededError if they would delete more.
-	Most *int
+	// DeleteLimit, if not nil, is the maximum number of records, descendants
+	// included, that this deletion and the earlier ones of the same call may
+	// delete. If they would delete more, the commit fails with an
+	// *ExceededError.
+	DeleteLimit *int
 }
 
-// A Version is a record as it was.
+// A Version is a record as of a position.
 type Version struct {
 	Key      Key
 	Position int64
 }
 
-// A StaleError says that what a record was made from has moved on: make it
-// again from what is there now.
+// A StaleError reports a stale read: a record, or the rules, that a write was
+// derived from have changed. Derive it again from the current state.
 type StaleError struct{ What string }
 
 func (e *StaleError) Error() string { return e.What + " has changed meanwhile: try again" }
 
-// Is makes it an ErrConflict.
+// Is reports true for ErrConflict.
 func (e *StaleError) Is(target error) bool { return target == tko.ErrConflict }
 
 // Values of Write.Expect.
@@ -235,189 +249,200 @@ const (
 	Any    int64 = -1
 )
 
-// A MissingError says that a record that a write refers to doesn't exist, or
-// is about to go.
+// A MissingError reports that a record that a write refers to doesn't exist or
+// is being deleted.
 type MissingError struct {
-	Key     Key
-	Leaving bool // a deletion of it has begun
+	Key      Key
+	Deleting bool // a deletion of it has begun
 }
 
 func (e *MissingError) Error() string {
-	if e.Leaving {
+	if e.Deleting {
 		return string(e.Key.Kind) + " " + e.Key.ID + " is being deleted"
 	}
 	return string(e.Key.Kind) + " " + e.Key.ID + " does not exist"
 }
 
-// Is makes it an ErrInvalid.
+// Is reports true for ErrInvalid.
 func (e *MissingError) Is(target error) bool { return target == tko.ErrInvalid }
 
-// An Outcome is what a write came to.
+// An Outcome is the result of a write.
 type Outcome struct {
-	Key      Key   // of the record; with an origin that exists, of the one that is there
+	Key      Key   // of the record; if its origin existed, of the existing record
 	Revision int64 // the new one
 	Position int64
-	Existed  bool // OpWritten: a record of this origin existed, nothing was written
-	// OpDeleted: the records that went, this one included; 0 if it wasn't there.
+	Existed  bool // OpWritten: a record of this origin existed, and nothing was written
+	// Deleted, of OpDeleted, is the number of deleted records, this one included;
+	// 0 if it didn't exist.
 	Deleted     int
 	Descendants int
-	Dissociated int // OpDeleted: the records that referred to it and no longer do
-	// OpDeleted: this was a step, and the record is still there. Commit again.
+	Dissociated int // OpDeleted: number of records whose reference to it was removed
+	// More, of OpDeleted, reports that this was one step of the deletion and that
+	// the record still exists. Commit again.
 	More bool
 }
 
-// MaxStep is how many records one commit changes beside those of its writes,
-// at most: far fewer, if that takes long.
+// MaxStep is the maximum number of records that one commit changes in addition
+// to the records of its writes. A commit changes far fewer if they take long.
 const MaxStep = 2000
 
 // A Writer writes.
 type Writer interface {
-	// Commit applies writes in their order in one transaction, all or none,
-	// durably: when it answers, a crash loses nothing. Calls at the same time
-	// may share a transaction; one that fails doesn't fail the others. Keys of
-	// one call must differ.
+	// Commit applies writes in their order in one transaction, all or none, and
+	// durably: after it returns, a crash loses nothing. Concurrent calls may
+	// share a transaction; a call that fails doesn't fail the others. The keys
+	// of one call must differ.
 	//
-	// With each change it writes the record's revision, a change in the log and
-	// the work that [WorkFor] says. Tokens of what is deleted are no longer known.
+	// With each change, Commit writes the record's revision, a change in the
+	// log and the work items that [WorkFor] returns. It invalidates the tokens
+	// of deleted deployments.
 	//
-	// Deleting a template or site takes it from the sites and deployments that
-	// refer to it, each a change of its own. Deleting a deployment deletes its
-	// descendants, children before their parents. What that changes beside the
-	// writes themselves is bounded, so that others can write meanwhile: a
-	// deletion that is not at its end answers More, and is committed again
-	// until it is. The record goes last, in a commit that leaves nothing that
-	// refers to it. Between two commits of a deletion everything is as
-	// if less had referred to the record, and the record says that it is
-	// leaving ([Record.Leaving]): nothing new can refer to it. Whoever deletes it again
-	// goes on where the last one stopped.
+	// Deleting a template or site removes the references of sites and
+	// deployments to it, each as a change of its own. Deleting a deployment
+	// deletes its descendants, children before their parents. The number of
+	// these additional changes is limited, so that other writers aren't blocked
+	// for long: while a deletion is incomplete, its Outcome has More, and the
+	// caller commits it again. The last commit deletes the record itself, when
+	// no other record refers to it. Between two commits of a deletion, some
+	// references to the record are removed already, and the record is marked as
+	// being deleted ([Record.Deleting]): no new record can refer to it. Any
+	// later deletion of the record continues the interrupted one.
 	Commit(ctx context.Context, writes ...Write) ([]Outcome, error)
 }
 
-// Tokens are the rights to modify deployments.
+// Tokens are exclusive rights to modify deployments.
 type Tokens interface {
-	// StartModification gives a token for ttl. ErrNotFound without the
-	// deployment, ErrBusy, which says until when at the latest, while another
-	// token for it is good.
+	// StartModification stores a token that is valid for ttl, and returns the
+	// deployment with its package, and the token's expiry. It returns
+	// ErrNotFound if the deployment doesn't exist, and ErrBusy while another
+	// token for it is valid; the error states when that one expires.
 	StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (Record, time.Time, error)
-	// Modification answers what a token is for: the deployment as it was when
-	// the token was given, with its package. ErrNotFound if it isn't known, ErrBusy if its
-	// time has run out.
+	// Modification returns the deployment of a token, with its package, as it
+	// was when the token was issued. It returns ErrNotFound if the token is
+	// unknown, and ErrBusy if it has expired.
 	Modification(ctx context.Context, token string) (Record, error)
-	// CancelModification ends a token. Errors as Modification.
+	// CancelModification ends a token. Errors as for Modification.
 	CancelModification(ctx context.Context, token string) error
-	// Modifications returns the tokens that are good, sorted by deployment, and
-	// with the author of the context in which each was given.
+	// Modifications returns the valid tokens, sorted by deployment, each with
+	// the author of the context in which it was issued.
 	Modifications(ctx context.Context) ([]tko.OpenModification, error)
-	// BreakModification ends the token of a deployment, and returns what it was.
-	// ErrNotFound if none is good.
+	// BreakModification ends the token of a deployment, and returns its
+	// description. It returns ErrNotFound if no token of the deployment is
+	// valid.
 	BreakModification(ctx context.Context, deployment string) (tko.OpenModification, error)
 }
 
-// A Queue keeps work, and what is known of the sources that are worked on.
-// Items of the same queue and key fall together.
+// A Queue stores work items and the GitOps sources that controllers work on.
+// There is at most one item for each queue and key.
 type Queue interface {
 	Sources
 	TargetStates
-	// ClaimWork answers up to Max items that are due and that nobody holds a
-	// lease of, oldest first, without waiting, and if there are none, when the
-	// next will be due (zero: not known).
+	// ClaimWork returns up to Max items that are due and not leased, oldest
+	// first, without waiting. If there are none, it returns when the next one
+	// will be due (zero: unknown).
 	ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, time.Time, error)
-	// RenewWork extends the leases that still are the caller's, and answers
-	// those items.
+	// RenewWork extends the leases that the caller still holds, and returns
+	// their items.
 	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
-	// FinishWork ends claims. Claims that are no longer the caller's are passed
-	// over. An item that got new work since it was claimed stays, and is due at
-	// once, or within [WakeDelay] if it failed. backoff says when a failed one
-	// comes back that got none.
+	// FinishWork ends claims. It ignores claims that the caller no longer
+	// holds. An item that was enqueued again after it was claimed stays, and is
+	// due at once, or within [WakeDelay] if it failed. backoff returns the
+	// delay of failed items that were not enqueued again.
 	FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error
-	// EnqueueWork calls for work of a queue, due at once; only for keys that have
-	// no item, if missing is set.
+	// EnqueueWork enqueues an item for each key of a queue, due at once; if
+	// missing is set, only for keys that have no item.
 	EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error
 }
 
-// Sources keep what is known of the sources of GitOps.
+// Sources store GitOps sources.
 type Sources interface {
-	// Source answers one. ErrNotFound if it isn't there. It is Called unless its
-	// work was finished since it was called for last, and isn't due again.
+	// Source returns a source. It returns ErrNotFound if there is none. The
+	// source is Enqueued unless its work was finished after it was enqueued
+	// last, and isn't due again.
 	Source(ctx context.Context, name string) (tko.Source, error)
-	// Sources answers all, sorted by name, without their State.
+	// Sources returns all sources, sorted by name, without their State.
 	Sources(ctx context.Context) ([]tko.Source, error)
-	// SaveSource writes a source but for Approved, whether or not it is there,
-	// and answers its new version. ErrConflict if the claim isn't the caller's
-	// any more.
+	// SaveSource creates or replaces a source, except for Approved, and returns
+	// its new version. It returns ErrConflict if the caller no longer holds the
+	// claim.
 	SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error)
-	// ApproveSource sets Approved. ErrNotFound if the source isn't there.
+	// ApproveSource sets Approved. It returns ErrNotFound if the source doesn't
+	// exist.
 	ApproveSource(ctx context.Context, name, digest string) error
-	// ForgetSource removes a source, if it is there. Errors as SaveSource.
+	// ForgetSource removes a source, if it exists. Errors as for SaveSource.
 	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
 }
 
 // TargetStates hold the states that targets of the meta-scheduler save for
 // sites.
 type TargetStates interface {
-	// TargetState returns one, which belongs to the caller. ErrNotFound if there
-	// is none.
+	// TargetState returns one, which belongs to the caller. It returns ErrNotFound
+	// if there is none.
 	TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error)
 	// SaveTargetState writes one, whether or not there is one, and returns its
-	// new version, from 1. ErrConflict if the claim isn't the caller's any more.
+	// new version, from 1. It returns ErrConflict if the caller no longer holds
+	// the claim.
 	SaveTargetState(ctx context.Context, s tko.TargetState, claim tko.WorkItem) (version int64, err error)
 }
 
-// A Feed tells what changed.
+// A Feed reads the change log.
 type Feed interface {
-	// Changes answers up to limit changes after a position, in their order.
-	// All servers see the same order, and nothing ever appears before what was
-	// answered. ErrGone if changes after the position are no longer kept.
+	// Changes returns up to limit changes after a position, in their order. All
+	// servers see the same order, and no change ever appears before one that
+	// was returned. It returns ErrGone if changes after the position are no
+	// longer retained.
 	Changes(ctx context.Context, after int64, limit int) ([]tko.Change, error)
-	// Head is the position of the newest change.
+	// Head returns the position of the newest change.
 	Head(ctx context.Context) (int64, error)
-	// Signal answers a channel that is closed once something may have been
-	// committed, or work come in, since the call: at once when it was done through this store,
-	// soon when through another, and now and then for nothing. Take it before
-	// you look, look, then wait for it.
+	// Signal returns a channel that is closed once something may have been
+	// committed, or work enqueued, since the call: at once if through this
+	// store, soon if through another one, and sometimes without a reason. Call
+	// it first, then read, then wait for the channel.
 	Signal() <-chan struct{}
 }
 
-// Retention is what is kept of the past.
+// Retention sets how much history is retained.
 type Retention struct {
-	// Changes is how long all of the past is kept: every change in the log, and
-	// every revision. 0: for ever.
+	// Changes is how long the complete history is retained: each change in the
+	// log, and each revision. 0: for ever.
 	Changes time.Duration
-	// Revisions is how many of a record's newest revisions are kept longer, for as
-	// long as the record is there. 0: all.
+	// Revisions is the number of a record's newest revisions that are retained
+	// longer than that, as long as the record exists. 0: all.
 	Revisions int
 }
 
-// Collected is what a collection removed.
+// Collected counts the data that a collection removed.
 type Collected struct {
 	Changes   int  // entries of the log: revisions, conditions and deletions
-	Packages  int  // that no revision has any more
-	Metadata  int  // the same
-	Pairs     int  // entries of the metadata index that no record has any more
-	Tokens    int  // whose time ran out long ago
-	Elsewhere bool // nothing was done, because another store on the database is collecting
+	Packages  int  // that no revision uses
+	Metadata  int  // that no revision uses
+	Pairs     int  // entries of the metadata index that no record uses
+	Tokens    int  // that expired long ago
+	Elsewhere bool // nothing was removed, because another store on the database is collecting
 }
 
-// A Collector forgets the past.
+// A Collector removes history.
 type Collector interface {
-	// Collect removes what need not be kept, in small transactions with pauses
-	// between them, so that others hardly notice. The log stays complete after
-	// some position: Changes after an older one is ErrGone. What a revision that
-	// is kept needs stays: its package and metadata, whoever writes them at the
-	// same time, through whatever store. So does what a good token is for. It
-	// may be ended at any time: the next one goes on. Only one of the stores on a database does it at a time.
+	// Collect removes data that keep doesn't retain, in small transactions with
+	// pauses between them, so that it hardly slows other writers. The log stays
+	// complete after some position: Changes after an older one returns ErrGone.
+	// The package and metadata of a retained revision stay, also if a
+	// concurrent writer on any store uses them again. So does the deployment of
+	// a valid token. A collection may be interrupted at any time: the next one
+	// continues it. Only one of the stores on a database collects at a time.
 	Collect(ctx context.Context, keep Retention) (Collected, error)
 }
 
-// Work is an item that a change calls for.
+// Work is a work item that a change requires.
 type Work struct {
 	Queue string
 	Key   string
 }
 
-// Orphaned are the conditions of a deployment whose site is deleted, at a time
-// and as of a revision: what ran there is left as it is, and nobody knows any
-// more how it does. It answers the same conditions if nothing ran there.
+// Orphaned returns the conditions of a deployment whose site was deleted at a
+// time, as of a revision of the deployment: its objects were not removed, and
+// their state is unknown from then on. It returns the same conditions if
+// nothing was scheduled.
 func Orphaned(conditions []tko.Condition, site string, now time.Time, revision int64) []tko.Condition {
 	scheduled := slices.IndexFunc(conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionScheduled })
 	if scheduled < 0 || conditions[scheduled].Reason == tko.ReasonUnscheduled {
@@ -432,14 +457,15 @@ func Orphaned(conditions []tko.Condition, site string, now time.Time, revision i
 			after[i].LastTransition = now
 		}
 		after[i].Status, after[i].Reason, after[i].ObservedRevision = tko.ConditionUnknown, tko.ReasonSiteDeleted, revision
-		after[i].Message = fmt.Sprintf("site %q was deleted: what ran there was left as it was, and nobody looks after it", site)
+		after[i].Message = fmt.Sprintf("site %q was deleted: its objects stay where they are, and TKO no longer manages them", site)
 	}
 	return after
 }
 
-// WorkFor says what work a change of a record calls for: before is the record
-// as it was (Revision 0: new), after as it is (Revision 0: deleted). It is a
-// pure function, called by stores in the transaction of the change.
+// WorkFor returns the work that a change of a record requires. before is the
+// record before the change (Revision 0: new), after the record after it
+// (Revision 0: deleted). It is a pure function, which stores call in the
+// transaction of the change.
 func WorkFor(before, after Record) []Work {
 	switch kind := max(before.Kind, after.Kind); kind {
 	case tko.KindSite:
@@ -455,8 +481,8 @@ func WorkFor(before, after Record) []Work {
 
 func workForDeployment(before, after Record) []Work {
 	var work []Work
-	// Placements that are evaluated again are looked at when somebody approves
-	// what they propose, and when they are changed.
+	// Placements that are evaluated repeatedly are reconciled when a user approves
+	// the change that they propose, and when they change.
 	if after.Revision != 0 && (!after.Prepared || hasCondition(after, tko.ConditionPlaced)) {
 		work = append(work, Work{Queue: tko.QueuePrepare, Key: after.ID})
 	}
@@ -474,7 +500,7 @@ func hasCondition(r Record, typ string) bool {
 	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 }
 
-// placed is the site at which a deployment should run, or "".
+// placed returns the site at which a deployment should run, or "".
 func placed(r Record) string {
 	if r.Revision != 0 && r.Prepared && r.Approved {
 		return r.Site
@@ -482,14 +508,14 @@ func placed(r Record) string {
 	return ""
 }
 
-// Wakes says what queues a change stirs up as a whole, because items that
-// failed or wait in it may go better now: stores make the items of these
-// queues due within [WakeDelay]. A schedule plugin also calls for a look at
-// every site, which is the second result.
-func Wakes(before, after Record) (queues []string, allSites bool) {
+// QueuesToWake returns the queues whose items a change may affect as a whole,
+// because items that failed or wait in it may succeed now: stores make the
+// items of these queues due within [WakeDelay]. allSites reports that each site
+// needs a reconciliation, because a schedule plugin has changed.
+func QueuesToWake(before, after Record) (queues []string, allSites bool) {
 	switch max(before.Kind, after.Kind) {
 	case tko.KindSite:
-		return []string{tko.QueuePrepare}, false // by its metadata it may match now, or no longer
+		return []string{tko.QueuePrepare}, false // selectors may match its new metadata, or no longer match it
 	case tko.KindTemplate:
 		if before.Revision == 0 {
 			return []string{tko.QueuePrepare}, false
@@ -507,8 +533,8 @@ func Wakes(before, after Record) (queues []string, allSites bool) {
 	return nil, false
 }
 
-// WakeDelay is how soon work is due that was stirred up (see [Wakes]): late
-// enough for many changes in a row to be one stir.
+// WakeDelay is the maximum delay after which the items of a woken queue are due
+// (see [QueuesToWake]): long enough to combine many successive changes.
 const WakeDelay = time.Second
 
 // StoredFormat is the encoding of packages in stores.

@@ -10,10 +10,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// RegisterTemplate writes or rewrites a template and answers its revision. The
-// package is validated partially. Deployments of an existing template stay
-// its, and keep the packages that they were made with. A template that is
-// already as given is left as it is.
+// RegisterTemplate creates or replaces a template and returns its revision. The
+// package is validated partially. Deployments of an existing template keep it,
+// and the packages that they were made with. If nothing would change, nothing
+// is written.
 func (s *Service) RegisterTemplate(ctx context.Context, t tko.Template) (int64, error) {
 	record, err := s.templateRecord(ctx, t)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Service) templateRecord(ctx context.Context, t tko.Template) (Record, e
 		return Record{}, err
 	}
 	key := Key{Kind: tko.KindTemplate, ID: string(t.ID)}
-	if err := s.validate(ctx, nil, c, false, "", s.earlierOf(key, false, "")); err != nil {
+	if err := s.validate(ctx, nil, c, false, "", s.acceptedOf(key, false, "")); err != nil {
 		return Record{}, err
 	}
 	if err := s.checkDefinitions(ctx, t.ID, t.Package); err != nil {
@@ -58,18 +58,18 @@ func (s *Service) templateRecord(ctx context.Context, t tko.Template) (Record, e
 	}, nil
 }
 
-// register writes a record whose content is complete, whether or not it is
-// there, unless it is there just like that. What the record keeps for ever is
-// taken from the one that is there. Most that are registered from memory are
-// new: they are written without a look. given is how many resources the caller
-// gave: none may be refused (see [tko.WithPackageRequired]).
-func (s *Service) register(ctx context.Context, on *grounds, record Record, given int, requires ...Key) (Outcome, error) {
+// register writes a complete record, whether or not it exists, unless nothing
+// would change. Permanent properties are taken from the existing record. Most
+// records that are registered from cached entities are new: they are written
+// without reading first (see readFirst). given is the number of resources that
+// the caller gave: none may be refused (see [tko.WithPackageRequired]).
+func (s *Service) register(ctx context.Context, reads *readSet, record Record, given int, requires ...Key) (Outcome, error) {
 	var outcome Outcome
 	record.Author = author(ctx)
-	if on != nil && s.rewrites.Load() <= 0 {
+	if reads != nil && s.rewrites.Load() <= 0 {
 		written := record
 		written.UID = newUID()
-		outcomes, err := s.commit(ctx, on.write(Write{Op: tko.OpWritten, Record: written, Expect: Absent, Requires: requires}))
+		outcomes, err := s.commit(ctx, reads.write(Write{Op: tko.OpWritten, Record: written, Expect: Absent, Requires: requires}))
 		if err == nil {
 			return outcomes[0], nil
 		}
@@ -85,19 +85,19 @@ func (s *Service) register(ctx context.Context, on *grounds, record Record, give
 		written := record
 		written.UID = newUID()
 		if s.rewrites.Add(-1); current.Revision != 0 {
-			s.rewrites.Store(lookFirst)
-			written.keepAttached(current)
+			s.rewrites.Store(readFirst)
+			written.retainAttached(current)
 			if sameContent(current, written) {
 				outcome = Outcome{Key: record.Key, Revision: current.Revision, Position: current.Position}
 				return nil
 			}
 			if given == 0 && tko.PackageRequired(ctx) && current.Digest != written.Digest && current.Digest != emptyDigest() {
-				return final(tko.Errorf(tko.ErrInvalid, "%s %q has a package, and this registration brings none: nothing was changed; give the package (--url, --stdin), or say that it is to be empty (--empty)",
+				return final(tko.Errorf(tko.ErrInvalid, "%s %q has a package, and this registration has none: nothing was changed; give the package (--url, --stdin), or confirm an empty one (--empty)",
 					record.Kind, record.ID))
 			}
 			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, current.Conditions
 		}
-		outcomes, err := s.commit(ctx, on.write(Write{
+		outcomes, err := s.commit(ctx, reads.write(Write{
 			Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires,
 		}))
 		if isStale(err) {
@@ -113,7 +113,7 @@ func (s *Service) register(ctx context.Context, on *grounds, record Record, give
 		return nil
 	})
 	if errors.Is(err, tko.ErrConflict) && !isStale(err) {
-		return Outcome{}, tko.Errorf(tko.ErrConflict, "%s %q is being written by too many others at the same time: try again", record.Kind, record.ID)
+		return Outcome{}, tko.Errorf(tko.ErrConflict, "%s %q is being written by too many clients at the same time: try again", record.Kind, record.ID)
 	}
 	return outcome, err
 }
@@ -124,12 +124,12 @@ var emptyDigest = sync.OnceValue(func() Digest {
 	return c.digest
 })
 
-// lookFirst is how many registrations look first after one that found
-// something.
-const lookFirst = 64
+// readFirst is the number of registrations that read before they write, after
+// one that found an existing record.
+const readFirst = 64
 
-// Template answers a template, with its package and deployments; as it was at
-// a revision, without the deployments, if that is not 0.
+// Template returns a template with its package, as of a revision; 0 is the
+// current one, which has its deployments, too.
 func (s *Service) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
 	r, err := s.at(ctx, Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
 	if err != nil {
@@ -138,7 +138,8 @@ func (s *Service) Template(ctx context.Context, id tko.TemplateID, revision int6
 	return templateOf(r)
 }
 
-// templateOf is the template of a record; with its package, if it was read.
+// templateOf returns the template of a record, with its package if the record
+// has it.
 func templateOf(r Record) (tko.Template, error) {
 	pkg, err := packageOf(r)
 	return tko.Template{
@@ -150,7 +151,7 @@ func templateOf(r Record) (tko.Template, error) {
 	}, err
 }
 
-// packageOf is the package of a record as it is stored, if it was read.
+// packageOf returns the stored package of a record; nil if it was not read.
 func packageOf(r Record) (krm.Package, error) {
 	if r.Package == nil {
 		return nil, nil
@@ -162,8 +163,8 @@ func packageOf(r Record) (krm.Package, error) {
 	return pkg, nil
 }
 
-// An unreadableError says that what is stored can't be read. It is a fault of
-// ours, of whatever kind its cause is.
+// An unreadableError reports that a stored package can't be decoded. It is a
+// fault of TKO, of whatever kind its cause is.
 type unreadableError struct {
 	key Key
 	err error
@@ -184,19 +185,20 @@ func deploymentIDs(ids []string) []tko.DeploymentID {
 	return typed
 }
 
-// base is a template as something to start from: no template is an empty
-// package without metadata. A template that isn't there is an ErrInvalid.
+// A base is the part of a template that entities start from. Without a template
+// it is an empty package without metadata. A template that doesn't exist is an
+// ErrInvalid.
 type base struct {
 	revision int64
 	pkg      krm.Package
 	metadata map[string]string
 }
 
-func (s *Service) base(ctx context.Context, on *grounds, id string) (base, error) {
+func (s *Service) base(ctx context.Context, reads *readSet, id string) (base, error) {
 	if id == "" {
 		return base{}, nil
 	}
-	if b, ok := s.bases.get(id, on); ok {
+	if b, ok := s.bases.get(id, reads); ok {
 		return b, nil
 	}
 	key := Key{Kind: tko.KindTemplate, ID: id}

@@ -12,23 +12,23 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Validator says whether packages are valid.
+// A Validator validates packages.
 type Validator interface {
-	// Validate answers nil for a valid package, and an error that is an
-	// ErrInvalid for an invalid one: a *tko.InvalidPackageError with all that is
-	// wrong. It doesn't change the package and may be called at the same time.
+	// Validate returns nil for a valid package. For an invalid one it returns
+	// an ErrInvalid: a *tko.InvalidPackageError with all findings. It doesn't
+	// change the package and may be called concurrently.
 	Validate(ctx context.Context, v tko.Validation) error
 }
 
-// ruleSet is what packages are validated against beyond what the validator
-// knows by itself, as of an epoch.
+// A ruleSet is the set of rules that packages are validated against in addition
+// to the validator's own, as of an epoch.
 type ruleSet struct {
 	epoch   int64
 	crds    []tko.CRD
 	plugins []tko.Plugin // of type validate
 }
 
-// A ruleCache keeps the newest ruleSet, and the CRDs of templates: equal ones
+// A ruleCache caches the newest ruleSet and the CRDs of templates, equal ones
 // once.
 type ruleCache struct {
 	lock      lock
@@ -53,22 +53,22 @@ func crdsOf(pkg krm.Package) []krm.Resource {
 	return crds
 }
 
-// An earlier reads packages that were accepted before, and that a package
-// follows. It is called only if CRDs of templates refuse the package.
-type earlier func(ctx context.Context) ([]tko.AcceptedPackage, error)
+// An acceptedPackages function reads packages that were accepted earlier and
+// that a package replaces or derives from. It is called only if CRDs of
+// templates refuse the package.
+type acceptedPackages func(ctx context.Context) ([]tko.AcceptedPackage, error)
 
-// validate has a package validated. digest is the one under which it is
-// stored, and seal what tells packages of the same digest apart. What CRDs of
-// templates find wrong with the earlier packages, too, is no fault of this one:
-// so registering a template doesn't invalidate what is there already.
-func (s *Service) validate(ctx context.Context, on *grounds, c content, complete bool, seal string, before earlier) error {
-	rules, err := s.rulesFor(ctx, on)
+// validate validates a package. seal distinguishes packages with the same
+// digest. Findings of templates' CRDs that earlier packages have, too, are no
+// errors: registering a template doesn't invalidate existing packages.
+func (s *Service) validate(ctx context.Context, reads *readSet, c content, complete bool, seal string, earlier acceptedPackages) error {
+	rules, err := s.rulesFor(ctx, reads)
 	if err != nil {
 		return err
 	}
 	key := fmt.Sprintf("%x/%d/%t", c.digest, rules.epoch, complete)
 	if slices.ContainsFunc(rules.plugins, func(p tko.Plugin) bool { return p.Triggered(krm.DeploymentGVK) }) {
-		key += "/" + seal // plugins see what is not in the digest
+		key += "/" + seal // plugins see the state, which is not part of the digest
 	}
 	v := tko.Validation{
 		Package:  c.pkg,
@@ -81,7 +81,7 @@ func (s *Service) validate(ctx context.Context, on *grounds, c content, complete
 	if invalid, ok := errors.AsType[*tko.InvalidPackageError](err); !ok || !invalid.ByTemplates {
 		return err
 	}
-	accepted, readErr := before(ctx)
+	accepted, readErr := earlier(ctx)
 	if readErr != nil {
 		return readErr
 	}
@@ -92,17 +92,17 @@ func (s *Service) validate(ctx context.Context, on *grounds, c content, complete
 	return s.validator.Validate(ctx, v)
 }
 
-// rulesFor answers the rules that are remembered, if they may be the grounds of
-// something, or else the current ones.
-func (s *Service) rulesFor(ctx context.Context, on *grounds) (*ruleSet, error) {
-	if rules := s.rules.current.Load(); on != nil && rules != nil {
-		on.epoch = &rules.epoch
+// rulesFor returns the cached rules and adds their epoch to the read set; the
+// current rules if reads is nil or nothing is cached.
+func (s *Service) rulesFor(ctx context.Context, reads *readSet) (*ruleSet, error) {
+	if rules := s.rules.current.Load(); reads != nil && rules != nil {
+		reads.epoch = &rules.epoch
 		return rules, nil
 	}
 	return s.currentRules(ctx)
 }
 
-// currentRules answers the rules of the store's epoch or a later one.
+// currentRules returns the rules of the store's epoch or a later one.
 func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
 	epoch, err := s.store.Epoch(ctx)
 	if err != nil {
@@ -128,8 +128,8 @@ func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
 }
 
 // loadCRDs returns the CRDs of all templates, equal ones once, in the order of
-// the templates' IDs. It reads the packages of those templates only that
-// changed since the last time.
+// the templates' IDs. It reads only the packages of templates that have changed
+// since the last time.
 func (s *Service) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 	known := s.rules.templates
 	now := map[string]templateCRDs{}
@@ -162,8 +162,8 @@ func (s *Service) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 	return distinct(order, now), nil
 }
 
-// readCRDs reads the CRDs of a template, none if it was deleted meanwhile.
-// Contents that are known are not kept again.
+// readCRDs reads the CRDs of a template; none if it was deleted concurrently.
+// Known contents are shared.
 func (s *Service) readCRDs(ctx context.Context, id string, contents map[Digest][]byte) (templateCRDs, error) {
 	r, err := s.get(ctx, Fields{Package: true}, Key{Kind: tko.KindTemplate, ID: id})
 	if err != nil || r.Revision == 0 {
@@ -207,12 +207,12 @@ func distinct(order []string, templates map[string]templateCRDs) []tko.CRD {
 	return crds
 }
 
-// maxDefinitions is how many different definitions of one kind templates may
-// bring together. Each resource of the kind may have to be checked against all.
+// maxDefinitions is the maximum number of different definitions of one kind in
+// all templates. Each resource of the kind may have to be checked against all
+// of them.
 const maxDefinitions = 500
 
-// checkDefinitions refuses a template's CRDs if there would be too many
-// different ones of a kind.
+// checkDefinitions refuses a template whose CRDs would exceed maxDefinitions.
 func (s *Service) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg krm.Package) error {
 	brought := crdsOf(pkg)
 	if len(brought) == 0 {
@@ -243,7 +243,7 @@ func (s *Service) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg k
 	}
 	for kind, digests := range different {
 		if len(digests) > maxDefinitions {
-			return tko.Errorf(tko.ErrInvalid, "template %q: with its CRD there would be %d different definitions of %s in %s among the templates: keep at most %d, and delete templates that are no longer used",
+			return tko.Errorf(tko.ErrInvalid, "template %q: with its CRD there would be %d different definitions of %s in %s among the templates: use at most %d, and delete unused templates",
 				id, len(digests), kind.kind, kind.group, maxDefinitions)
 		}
 	}
@@ -269,8 +269,8 @@ func (s *Service) loadValidatePlugins(ctx context.Context) ([]tko.Plugin, error)
 	return plugins, nil
 }
 
-// A storedPlugin is how plugins are encoded in records. What it says of JSON
-// names is for ever.
+// A storedPlugin is the encoding of plugins in records. Its JSON names are
+// stored and must not change.
 type storedPlugin struct {
 	Executor   string            `json:"executor"`
 	Arguments  []string          `json:"arguments,omitempty"`
@@ -292,7 +292,7 @@ func encodePlugin(p tko.Plugin) ([]byte, error) {
 	return json.Marshal(stored)
 }
 
-// pluginOf is the plugin of a record.
+// pluginOf returns the plugin of a record.
 func pluginOf(r Record) (tko.Plugin, error) {
 	var stored storedPlugin
 	if err := json.Unmarshal(r.Plugin, &stored); err != nil {

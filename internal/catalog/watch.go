@@ -8,15 +8,15 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// watchBatch is how many changes are read at once.
+// watchBatch is the number of changes that are read at once.
 const watchBatch = 1000
 
-// Watch answers the changes after a position, of the given kinds or of all, in
-// their total order, and then those to come, until the context ends, whose
-// error is the last thing answered. A negative position is the newest change
-// at the time of the first step. Positions that are no longer kept are an
-// ErrGone, and so are those beyond the newest change: they are of another
-// database, or of this one before it was restored from a backup.
+// Watch streams the changes after a position, of the given kinds or of all, in
+// their total order, and then new ones, until the context ends; the context's
+// error comes last. A negative position is that of the newest change at the
+// first iteration. A position whose changes are no longer retained is an
+// ErrGone. So is a position beyond the newest change: it belongs to another
+// database, or to this one before it was restored from a backup.
 func (s *Service) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
 	return func(yield func(tko.Change, error) bool) {
 		if err := s.watch(ctx, after, kinds, yield); err != nil {
@@ -25,7 +25,7 @@ func (s *Service) Watch(ctx context.Context, after int64, kinds ...tko.Kind) ite
 	}
 }
 
-// watch answers nil when yield wants no more.
+// watch returns nil when yield returns false.
 func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yield func(tko.Change, error) bool) error {
 	for _, k := range kinds {
 		if !slices.Contains([]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}, k) {
@@ -42,7 +42,7 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 		after = head
 	}
 	for {
-		changes, wait, err := s.recent.after(ctx, after)
+		changes, wait, err := s.changes.after(ctx, after)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func watchWorld(t *testing.T) (*world, *countingStore) {
 	return &world{Service: catalog.New(store, &validator{}, catalog.Options{}), t: t, ctx: t.Context(), store: store}, store
 }
 
-// inOrder fails unless changes are the next of the log, none left out.
+// inOrder fails unless changes are the next ones of the log, without gaps.
 func inOrder(changes iter.Seq2[tko.Change, error], after, until int64) error {
 	for c, err := range changes {
 		switch {
@@ -82,8 +82,8 @@ func TestManyWatchersShareReads(t *testing.T) {
 		w.site(fmt.Sprintf("site-%d", i), "")
 	}
 	done.Wait()
-	// A read that finds a change, one that finds no more, and as much again for
-	// watchers that were on their way when the next change came.
+	// One read that finds a change, one that finds no more, and the same again for
+	// watchers that had not waited yet when the next change was written.
 	if reads := store.reads.Load() - before; reads > 4*writes {
 		t.Errorf("%d watchers of %d changes read the log %d times", watchers, writes, reads)
 	}
@@ -93,13 +93,13 @@ func TestWatcherFarBehindMissesNothing(t *testing.T) {
 	t.Parallel()
 	w, store := watchWorld(t)
 	w.site("first", "")
-	const writes = 12_000 // more than is kept for all
+	const writes = 12_000 // more than the cache holds
 	next, stop := iter.Pull2(w.Watch(w.ctx, 0))
 	defer stop()
 	if c, err, _ := next(); err != nil || c.Position != 1 {
 		t.Fatal(c, err)
 	}
-	// One watcher keeps up, so that what the slow one needs is let go.
+	// One watcher keeps up, so that the cache drops the changes that the slow one needs.
 	var quick sync.WaitGroup
 	quick.Go(func() {
 		if err := inOrder(w.Watch(w.ctx, 1), 1, 1+writes); err != nil {
@@ -123,17 +123,17 @@ func TestWatcherFarBehindMissesNothing(t *testing.T) {
 	}
 }
 
-func TestWatchAfterNobodyWatched(t *testing.T) {
+func TestWatchContinuesAfterAPauseOfAllWatchers(t *testing.T) {
 	t.Parallel()
 	const head = 3001
 	for name, test := range map[string]struct {
 		why   string
 		after int64
 	}{
-		"just behind what is kept": {"it must not wait for what is there", 999},
-		"one full read behind":     {"the read ends at its position, but the log doesn't", 1001},
-		"far beyond what is kept":  {"what is kept starts anew", 2500},
-		"the newest":               {"it has something to wait for", head - 1},
+		"just behind the cache": {"it must not wait for existing changes", 999},
+		"one full read behind":  {"the read ends at its position, but the log doesn't", 1001},
+		"far beyond the cache":  {"the cache is reset", 2500},
+		"the newest":            {"it has something to wait for", head - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,7 +168,7 @@ func commitSites(t *testing.T, store catalog.Store, series, count int) {
 	}
 }
 
-func TestWatcherThatLeavesDisturbsNobody(t *testing.T) {
+func TestWatcherThatStopsDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	w, _ := watchWorld(t)
 	w.site("first", "")
@@ -192,8 +192,8 @@ func TestWatcherThatLeavesDisturbsNobody(t *testing.T) {
 	}
 }
 
-// A caller that is sent cached changes of other kinds must not wait for a signal
-// that is newer than the changes it has seen.
+// A caller that gets cached changes of other kinds must not wait for a signal that
+// is newer than the changes that it has seen.
 func TestEventsOfOneKindArriveAfterCachedChangesOfAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})

@@ -8,15 +8,15 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// topologyGroup is the group whose statuses preparers write. Nothing of it is
-// handed to sites.
+// topologyGroup is the group whose statuses preparers write. Its resources
+// never reach a site.
 const topologyGroup = "topology.nephio.org"
 
-// unapproves says whether a change leaves a deployment without an approval,
-// although its new package says that it is approved: a user must approve what
-// runs at its site, and that changes. A package that changes nothing but the
-// approval approves. before is the deployment's package.
-func (s *Service) unapproves(current Record, before krm.Package, d draft) (bool, error) {
+// withdrawsApproval reports whether a change leaves a deployment without an
+// approval although its new package sets it: a user must approve the content
+// that runs at its site, and that content changes. A package that changes only
+// the approval approves. before is the deployment's package.
+func (s *Service) withdrawsApproval(current Record, before krm.Package, d draft) (bool, error) {
 	if !s.options.WithdrawApproval || !d.approved || d.site == "" {
 		return false, nil
 	}
@@ -46,8 +46,8 @@ func (s *Service) unapproves(current Record, before krm.Package, d draft) (bool,
 	return was.digest != is.digest, err
 }
 
-// approvable is what of a package is approved: all but the state of the
-// deployment, and the statuses of topologies.
+// approvable returns the content that a user approves: all of a package except
+// the state of the deployment and the statuses of topologies.
 func approvable(pkg krm.Package) krm.Package {
 	pkg = slices.Clone(pkg.WithoutDeploymentState())
 	for i, r := range pkg {
@@ -60,8 +60,8 @@ func approvable(pkg krm.Package) krm.Package {
 	return pkg
 }
 
-// withdrawal is the condition of a deployment that was approved, and is not any
-// more because it was changed; nil if it never was.
+// withdrawal returns the Approved condition of a deployment whose approval was
+// withdrawn because of a change; nil if it was never approved.
 func withdrawal(current Record) *tko.Condition {
 	for _, c := range current.Conditions {
 		if c.Type == tko.ConditionApproved && c.Reason == tko.ReasonApprovalWithdrawn && !current.Approved {
@@ -73,12 +73,11 @@ func withdrawal(current Record) *tko.Condition {
 	}
 	return &tko.Condition{
 		Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: tko.ReasonApprovalWithdrawn,
-		Message: fmt.Sprintf("the deployment has changed since revision %d, which was approved: approve it again; until then its site keeps what was approved", current.Revision),
+		Message: fmt.Sprintf("the deployment has changed since revision %d, which was approved: approve it again; until then its site keeps the approved revision", current.Revision),
 	}
 }
 
-// flags are the conditions that say what a change makes of a deployment that has
-// some conditions.
+// flags returns the conditions that must change with the flags of a deployment.
 func (c change) flags(conditions []tko.Condition) []tko.Condition {
 	flags := flagConditions(conditions, c.record.Prepared, c.record.Approved)
 	if c.withdrawn == nil {

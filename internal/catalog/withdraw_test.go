@@ -8,8 +8,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// An approved deployment that a person must approve doesn't go live unapproved
-// once it is changed.
+// A change of an approved deployment that a person must approve is not deployed
+// without a new approval.
 func TestEditingAnApprovedDeploymentWithdrawsItsApproval(t *testing.T) {
 	t.Parallel()
 	const manual, auto = ", nephio.org/approve: Manual", ", nephio.org/approve: Auto"
@@ -21,7 +21,7 @@ func TestEditingAnApprovedDeploymentWithdrawsItsApproval(t *testing.T) {
 		why     string
 		options catalog.Options
 		site    string
-		before  string // annotations beside prepared and approved
+		before  string // annotations in addition to prepared and approved
 		change  func(p krm.Package) krm.Package
 		stays   bool
 	}{
@@ -100,7 +100,7 @@ func TestEditingAnApprovedDeploymentWithdrawsItsApproval(t *testing.T) {
 }
 
 // A writer whose package was read before the approval was withdrawn, such as a
-// preparer, doesn't approve by that. A package that changes nothing but the
+// preparer, doesn't approve the deployment. A package that changes only the
 // approval does.
 func TestStalePackagesDontApprove(t *testing.T) {
 	t.Parallel()

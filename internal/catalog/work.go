@@ -9,17 +9,17 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// The bounds of work.
+// The limits of work.
 const (
 	maxClaim     = 10_000
 	maxLease     = time.Hour
 	maxWorkError = 4096
-	minWorkWait  = 10 * time.Millisecond // between two looks, whatever clocks say
+	minWorkWait  = 10 * time.Millisecond // between two queries of the store, even if clocks differ
 )
 
-// ClaimWork answers up to Max items of work that are now the caller's for the
-// time of the lease. When there are none, it waits for the first, up to Wait,
-// and then answers none.
+// ClaimWork returns up to Max items of work, which are the caller's for the
+// duration of the lease. If there are none, it waits for the first one, up to
+// Wait, and then returns none.
 func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, error) {
 	if err := checkClaim(&claim); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Wor
 		signal := s.store.Signal()
 		items, due, err := s.claim(ctx, claim, signal, waited)
 		if ctx.Err() != nil {
-			return nil, errors.Join(ctx.Err(), s.giveBack(context.WithoutCancel(ctx), items))
+			return nil, errors.Join(ctx.Err(), s.release(context.WithoutCancel(ctx), items))
 		}
 		if err != nil || len(items) > 0 {
 			return items, err
@@ -47,25 +47,25 @@ func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Wor
 	}
 }
 
-// A lull is what was found of a queue by one that waits for work: nothing is due
-// before a time, as long as a signal of the store is not given. Without, each of
-// a thousand that wait would ask the database at every change.
-type lull struct {
+// An idleQueue records that a waiting worker found nothing due in a queue
+// before a time, as of a signal of the store. With it, not each of a thousand
+// waiting workers queries the database at each change.
+type idleQueue struct {
 	lock   lock
 	signal <-chan struct{}
-	due    time.Time // zero: not known
+	due    time.Time // zero: unknown
 }
 
-// claim claims once. One that has waited asks the store only if no other has
-// since the signal was given: they take turns.
+// claim claims once. After waiting, a worker queries the store only if no other
+// worker has since the signal was given; they take a lock.
 func (s *Service) claim(ctx context.Context, claim tko.ClaimWork, signal <-chan struct{}, waited bool) ([]tko.WorkItem, time.Time, error) {
-	// Not cut off half way: a claim whose response is lost would keep its
-	// items from all workers until the lease runs out.
+	// Don't cancel a claim in progress: if its response is lost, no worker can
+	// claim the items until the lease expires.
 	uncut := context.WithoutCancel(ctx)
 	if !waited {
 		return s.store.ClaimWork(uncut, claim)
 	}
-	l := s.lulls[claim.Queue]
+	l := s.idle[claim.Queue]
 	unlock, err := l.lock.lock(ctx)
 	if err != nil {
 		return nil, time.Time{}, err
@@ -81,8 +81,8 @@ func (s *Service) claim(ctx context.Context, claim tko.ClaimWork, signal <-chan 
 	return items, due, err
 }
 
-// giveBack ends the claims of items that nobody will work on.
-func (s *Service) giveBack(ctx context.Context, items []tko.WorkItem) error {
+// release ends the claims of items that no worker will process.
+func (s *Service) release(ctx context.Context, items []tko.WorkItem) error {
 	if len(items) == 0 {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (s *Service) giveBack(ctx context.Context, items []tko.WorkItem) error {
 	return s.store.FinishWork(ctx, finished, s.backoff)
 }
 
-// waitFor waits for a signal or for the time to pass.
+// waitFor waits for a signal, at most for a time.
 func waitFor(ctx context.Context, signal <-chan struct{}, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -127,12 +127,12 @@ func checkQueue(queue string) error {
 
 func checkLease(lease time.Duration) error {
 	if lease <= 0 || lease > maxLease {
-		return tko.Errorf(tko.ErrInvalid, "the lease is %s: use more than nothing and at most %s, and renew it", lease, maxLease)
+		return tko.Errorf(tko.ErrInvalid, "the lease is %s: use more than 0 and at most %s, and renew it", lease, maxLease)
 	}
 	return nil
 }
 
-// checkItemCount bounds how many items one call is about: no claim has more.
+// checkItemCount limits the number of items in one call: no claim has more.
 func checkItemCount(n int) error {
 	if n > maxClaim {
 		return tko.Errorf(tko.ErrInvalid, "there are %d items of work: give at most %d at a time", n, maxClaim)
@@ -150,7 +150,7 @@ func checkItem(item tko.WorkItem) error {
 	return nil
 }
 
-// RenewWork extends the leases that still are the caller's, and answers those
+// RenewWork extends the leases that the caller still holds, and returns their
 // items.
 func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
 	if err := checkLease(lease); err != nil {
@@ -170,8 +170,7 @@ func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease tim
 	return s.store.RenewWork(ctx, items, lease)
 }
 
-// FinishWork ends claims; those that are no longer the caller's are passed
-// over.
+// FinishWork ends claims. It ignores those that the caller no longer holds.
 func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
 	if err := checkItemCount(len(items)); err != nil {
 		return err
@@ -187,7 +186,7 @@ func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) erro
 			return tko.Errorf(tko.ErrInvalid, "work on %q ended with %.40q: use done, failed, later or released", f.Item.Key, string(f.Outcome))
 		}
 		if f.Retry < 0 {
-			return tko.Errorf(tko.ErrInvalid, "work on %q shall come back after %s: the time can't be negative", f.Item.Key, f.Retry)
+			return tko.Errorf(tko.ErrInvalid, "work on %q has the retry delay %s: use 0 or more", f.Item.Key, f.Retry)
 		}
 		f.Error = plainText(f.Error, maxWorkError)
 		finished[i] = f
@@ -198,8 +197,8 @@ func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) erro
 	return s.store.FinishWork(ctx, finished, s.backoff)
 }
 
-// backoff is how long failed work waits: twice as long with every failure,
-// with jitter, so that what failed together doesn't come back together.
+// backoff returns the delay of failed work. It doubles with each failure, with
+// jitter, so that items that failed together are not due together.
 func (s *Service) backoff(attempt int) time.Duration {
 	d := s.options.MinBackoff
 	for range attempt - 1 {
@@ -211,20 +210,20 @@ func (s *Service) backoff(attempt int) time.Duration {
 	return d - rand.N(d/4+1) //nolint:gosec // spreads load, hides nothing
 }
 
-// EnqueueEvents calls for a recorder of Kubernetes Events, unless one is called for
-// already.
+// EnqueueEvents enqueues the work of posting Kubernetes Events, unless it is
+// enqueued.
 func (s *Service) EnqueueEvents(ctx context.Context) error {
 	return s.store.EnqueueWork(ctx, tko.QueueEvents, []string{"recorder"}, true)
 }
 
-// maxSites is how many sites are called at once, at most.
+// maxSites is the maximum number of sites in one call.
 const maxSites = 10_000
 
-// EnqueueSites calls for a look at sites, due at once, because of what was
-// noticed there. It changes nothing else.
+// EnqueueSites requests a reconciliation of sites, due at once, because of a
+// change that was observed there. It changes nothing else.
 func (s *Service) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	if len(ids) > maxSites {
-		return tko.Errorf(tko.ErrInvalid, "a look at %d sites is called for at once: call for at most %d", len(ids), maxSites)
+		return tko.Errorf(tko.ErrInvalid, "%d sites are to be reconciled at once: give at most %d", len(ids), maxSites)
 	}
 	keys := make([]string, len(ids))
 	for i, id := range ids {

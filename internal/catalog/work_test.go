@@ -16,7 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestClaimWorkIsWoken(t *testing.T) {
+func TestWaitingClaimWakesForNewWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	claim := tko.ClaimWork{Queue: tko.QueuePrepare, Worker: "me", Max: 10, Lease: time.Minute}
@@ -65,7 +65,7 @@ func TestClaimWorkIsWoken(t *testing.T) {
 	}
 }
 
-func TestClaimWorkOfWhoIsGone(t *testing.T) {
+func TestCancelledClaimReleasesItsItems(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	id := w.create(tko.NewDeployment{})
@@ -77,11 +77,11 @@ func TestClaimWorkOfWhoIsGone(t *testing.T) {
 	}
 	items, err := w.ClaimWork(w.ctx, claim)
 	if err != nil || len(items) != 1 || items[0].Key != string(id) || items[0].Attempt != 0 {
-		t.Errorf("%v, %v: want the item that nobody got", items, err)
+		t.Errorf("%v, %v: want the item of the cancelled claim", items, err)
 	}
 }
 
-func TestWorkRefuses(t *testing.T) {
+func TestInvalidWorkRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	good := tko.ClaimWork{Queue: tko.QueuePrepare, Max: 1, Lease: time.Minute}
@@ -103,7 +103,7 @@ func TestWorkRefuses(t *testing.T) {
 		"a binary key": func() error {
 			return w.FinishWork(w.ctx, []tko.FinishedWork{{Item: tko.WorkItem{Queue: tko.QueuePrepare, Key: "\xff"}, Outcome: tko.WorkDone}})
 		},
-		"the past": func() error {
+		"negative retry": func() error {
 			return w.FinishWork(w.ctx, []tko.FinishedWork{{Item: item, Outcome: tko.WorkLater, Retry: -1}})
 		},
 	}
@@ -111,11 +111,11 @@ func TestWorkRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) { wantError(t, do(), tko.ErrInvalid) })
 	}
 	if err := w.FinishWork(w.ctx, []tko.FinishedWork{{Item: item, Outcome: tko.WorkDone}}); err != nil {
-		t.Errorf("%v: a claim that is no longer the caller's is passed over", err)
+		t.Errorf("%v: want a claim that has ended to be ignored", err)
 	}
 }
 
-func TestWatch(t *testing.T) {
+func TestWatchStreamsChangesInOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	w.site("before", "")
@@ -140,7 +140,7 @@ func TestWatch(t *testing.T) {
 			break
 		}
 		if c.Author != (tko.Author{Who: "ada", Why: "because"}) || c.Time.IsZero() {
-			t.Errorf("%+v: want who wrote it, why, and when", c)
+			t.Errorf("%+v: want author, reason and time", c)
 		}
 		if seen = append(seen, c.ID); len(seen) == 3 {
 			cancel()
@@ -155,7 +155,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-func TestAbout(t *testing.T) {
+func TestAboutDescribesTheServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{InstanceName: "n", Version: "v1", AddressPorts: func() []string { return []string{"[::1]:50050"} }})
 	w.site("s", "")
@@ -172,9 +172,9 @@ func TestAbout(t *testing.T) {
 	}
 }
 
-// Two services on one store, as two servers on one database: what one of them
-// writes, the other doesn't lose.
-func TestServicesRace(t *testing.T) {
+// Two services on one store, like two servers on one database, don't overwrite each
+// other's changes.
+func TestServicesOnOneStoreLoseNoWrites(t *testing.T) {
 	t.Parallel()
 	one := newWorld(t, catalog.Options{ModificationTime: time.Minute})
 	services := []*catalog.Service{one.Service, catalog.New(one.store, &validator{}, catalog.Options{ModificationTime: time.Minute})}
@@ -257,8 +257,8 @@ func TestServicesRace(t *testing.T) {
 	}
 }
 
-// Who waits for work of any queue gets it, and waits more than once.
-func TestEveryQueueIsWaitedFor(t *testing.T) {
+// A worker that waits for work of any queue gets it, also when it waits again.
+func TestWorkersCanWaitForEachQueue(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
 	for _, queue := range []string{tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.QueueEvents} {
 		items, err := w.ClaimWork(w.ctx, tko.ClaimWork{Queue: queue, Worker: "me", Max: 1, Lease: time.Minute, Wait: 30 * time.Millisecond})

@@ -30,9 +30,8 @@ func newWorld(t *testing.T, options catalog.Options) *world {
 	return &world{Service: catalog.New(store, v, options), t: t, ctx: t.Context(), store: store, validator: v}
 }
 
-// A validator wants resources to have no spec.invalid, and to have a
-// spec.required if they have a spec.picky and validation is complete. It
-// remembers what it was asked.
+// A validator refuses resources with spec.invalid and, if validation is complete,
+// resources with spec.picky and without spec.required. It records its requests.
 type validator struct {
 	mu    sync.Mutex
 	asked []tko.Validation
@@ -58,7 +57,7 @@ func (v *validator) Validate(_ context.Context, validation tko.Validation) error
 	return nil
 }
 
-// take answers what was asked since the last time.
+// take returns the requests since the last call.
 func (v *validator) take() []tko.Validation {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -77,7 +76,7 @@ func pkg(t *testing.T, yaml string) krm.Package {
 	return p
 }
 
-// thing is a resource with a spec.
+// thing returns a resource with a spec.
 func thing(name, spec string) string {
 	return "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: " + name + "}\nspec: {" + spec + "}\n---\n"
 }
@@ -169,8 +168,8 @@ func all[T any](t *testing.T, list iter.Seq2[T, error]) []T {
 	return items
 }
 
-// wantError checks the kind of an error, and that its text names what a user
-// needs to know.
+// wantError checks the kind of an error, and that its text contains the given
+// texts.
 func wantError(t *testing.T, err, kind error, names ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {

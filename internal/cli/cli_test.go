@@ -213,7 +213,7 @@ func TestCommands(t *testing.T) {
 		"kube from":     {args: []string{"kube", "from", "demo-002fhello-002dworld-003av1.0.0"}, out: "demo/hello-world:v1.0.0\n"},
 		"kube from what is none": {
 			args: []string{"kube", "from", "a_b"},
-			err:  "tko: the Kubernetes name \"a_b\" is no ID's: the character at 1 must be written as - and four hexadecimal digits\n", code: 2,
+			err:  "tko: the Kubernetes name \"a_b\" stands for no ID: write the character at 1 as - and four hexadecimal digits\n", code: 2,
 		},
 		"about": {
 			args: []string{"about"}, asked: "about",

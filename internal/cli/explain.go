@@ -81,7 +81,16 @@ func tell(ctx context.Context, s *session, id tko.DeploymentID) (story, error) {
 		}
 		told.revisions = append(told.revisions, was.Stamp)
 	}
-	told.revisions = append(told.revisions, d.Stamp)
+	newest := d.Stamp
+	if newest.Revision > 1 { // only answers to a request for a revision have its steps
+		switch was, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, newest.Revision) }); {
+		case err == nil:
+			newest = was.Stamp
+		case !errors.Is(err, tko.ErrNotFound):
+			return story{}, err
+		}
+	}
+	told.revisions = append(told.revisions, newest)
 	children := func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
 		return s.Deployments(ctx, tko.DeploymentSelect{Parent: id}, tko.ListOptions{})
 	}
@@ -146,7 +155,7 @@ func (t story) value() map[string]any {
 	for i, r := range t.revisions {
 		entry := map[string]any{"revision": r.Revision, "time": r.Updated.UTC().Format(time.RFC3339Nano), "who": r.Who, "why": r.Why}
 		var steps []any
-		for _, s := range tko.ParseSteps(r.Why) {
+		for _, s := range r.Steps {
 			step := map[string]any{
 				"resource": s.Resource, "plugin": s.Plugin, "iteration": int64(s.Iteration), "seconds": s.Took.Seconds(),
 			}
@@ -156,6 +165,9 @@ func (t story) value() map[string]any {
 					notes[i] = note
 				}
 				step["notes"] = notes
+			}
+			if s.NotesLeftOut > 0 {
+				step["notesLeftOut"] = int64(s.NotesLeftOut)
 			}
 			steps = append(steps, step)
 		}
@@ -179,17 +191,11 @@ func (t story) value() map[string]any {
 }
 
 func waitValue(c tko.Condition, child string) map[string]any {
-	message, attempt, next := tko.SplitAttempt(c.Message)
-	wait := map[string]any{"type": c.Type, "reason": c.Reason, "message": message}
+	wait := map[string]any{"type": c.Type, "reason": c.Reason, "message": c.Message}
 	if child != "" {
 		wait["deployment"] = child
 	}
-	if attempt > 0 {
-		wait["attempt"] = int64(attempt)
-	}
-	if !next.IsZero() {
-		wait["nextTry"] = next.Format(time.RFC3339)
-	}
+	addAttempt(wait, c)
 	return wait
 }
 
@@ -281,17 +287,14 @@ func (t story) printRevision(a *app, r tko.Stamp) {
 		who = "somebody"
 	}
 	what := r.Why
-	steps := tko.ParseSteps(r.Why)
 	switch {
-	case len(steps) > 0:
-		what = "prepared " + count(len(steps), "resource", "resources")
 	case what == "" && r.Revision == 1:
 		what = "created it"
 	case what == "":
 		what = "changed it"
 	}
 	fmt.Fprintf(a.out, "  %-4d %-20s %s: %s\n", r.Revision, when, printable(who), printable(what))
-	for _, s := range steps {
+	for _, s := range r.Steps {
 		by := "TKO"
 		if s.Plugin != "" {
 			by = "plugin " + s.Plugin
@@ -299,6 +302,9 @@ func (t story) printRevision(a *app, r tko.Stamp) {
 		fmt.Fprintf(a.out, "       %s by %s, iteration %d, took %s\n", printable(s.Resource), printable(by), s.Iteration, s.Took)
 		for _, note := range s.Notes {
 			fmt.Fprintf(a.out, "         %s\n", printable(note))
+		}
+		if s.NotesLeftOut > 0 {
+			fmt.Fprintf(a.out, "         and %d more\n", s.NotesLeftOut)
 		}
 	}
 }
@@ -327,12 +333,11 @@ func (t story) lines(now time.Time) []string {
 }
 
 func waitText(c tko.Condition, now time.Time) string {
-	message, attempt, next := tko.SplitAttempt(c.Message)
-	text := strings.Trim(fmt.Sprintf("%s: %s: %s", c.Type, c.Reason, message), ": ")
-	if attempt > 0 {
-		text += " (tried " + count(attempt, "time", "times")
-		switch wait := next.Sub(now).Round(time.Second); {
-		case next.IsZero():
+	text := strings.Trim(fmt.Sprintf("%s: %s: %s", c.Type, c.Reason, c.Message), ": ")
+	if c.Attempt > 0 {
+		text += " (tried " + count(c.Attempt, "time", "times")
+		switch wait := c.NextTry.Sub(now).Round(time.Second); {
+		case c.NextTry.IsZero():
 		case wait > 0:
 			text += fmt.Sprintf(", again in %s at the latest", wait)
 		default:

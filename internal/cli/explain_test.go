@@ -15,10 +15,10 @@ import (
 // child that fails and one that nobody has looked at.
 func told() *fake {
 	created := noon.Add(-time.Hour)
-	step := tko.Step{Resource: `a/v1 Addresses "core"`, Plugin: "network/addresses", Iteration: 1, Took: 312 * time.Millisecond, Notes: []string{"warning: old (v1 X \"y\", spec.z)"}}
-	site := tko.Step{Resource: `topology.nephio.org/v1alpha1 Site "new"`, Iteration: 2, Took: 4 * time.Millisecond}
+	step := tko.PreparationStep{Resource: `a/v1 Addresses "core"`, Plugin: "network/addresses", Iteration: 1, Took: 312 * time.Millisecond, Notes: []string{"warning: old (v1 X \"y\", spec.z)"}, NotesLeftOut: 2}
+	site := tko.PreparationStep{Resource: `topology.nephio.org/v1alpha1 Site "new"`, Iteration: 2, Took: 4 * time.Millisecond}
 	stamp := tko.Stamp{
-		Revision: 4, Created: created, Updated: created.Add(900 * time.Millisecond), Author: tko.Author{Who: "preparer", Why: tko.StepsText([]tko.Step{site})},
+		Revision: 4, Created: created, Updated: created.Add(900 * time.Millisecond), Author: tko.Author{Who: "preparer", Why: "prepared 1 resource"},
 		Conditions: []tko.Condition{
 			{Type: tko.ConditionApproved, Status: tko.ConditionTrue},
 			{Type: tko.ConditionPlaced, Status: tko.ConditionFalse, Reason: tko.ReasonChangeProposed, Message: "would create 1"},
@@ -26,7 +26,7 @@ func told() *fake {
 		},
 	}
 	failing := tko.Stamp{Conditions: []tko.Condition{{
-		Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: "boom" + tko.Attempt(3, noon.Add(12*time.Second)),
+		Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: "boom", Attempt: 3, NextTry: noon.Add(12 * time.Second),
 	}}}
 	return &fake{
 		deployments: func() []tko.Deployment {
@@ -38,13 +38,19 @@ func told() *fake {
 			}
 		},
 		revisions: map[int64]tko.Stamp{
+			4: withSteps(stamp, site),
 			1: {Revision: 1, Updated: created, Author: tko.Author{Who: "ada@desk"}},
-			3: {Revision: 3, Updated: created.Add(400 * time.Millisecond), Author: tko.Author{Who: "preparer", Why: tko.StepsText([]tko.Step{step})}},
+			3: {Revision: 3, Updated: created.Add(400 * time.Millisecond), Author: tko.Author{Who: "preparer", Why: "prepared 1 resource"}, Steps: []tko.PreparationStep{step}},
 		},
 	}
 }
 
-func TestExplain(t *testing.T) {
+func withSteps(s tko.Stamp, steps ...tko.PreparationStep) tko.Stamp {
+	s.Steps = steps
+	return s
+}
+
+func TestExplainPrintsHistoryAndWaits(t *testing.T) {
 	t.Parallel()
 	r := run(t, told(), "", "deployment", "explain", "D1", "-o", "table")
 	want := `Deployment:  D1
@@ -58,6 +64,7 @@ What happened:
   3    +400ms               preparer: prepared 1 resource
        a/v1 Addresses "core" by plugin network/addresses, iteration 1, took 312ms
          warning: old (v1 X "y", spec.z)
+         and 2 more
   4    +900ms               preparer: prepared 1 resource
        topology.nephio.org/v1alpha1 Site "new" by TKO, iteration 2, took 4ms
 
@@ -72,7 +79,7 @@ What it waits for:
 	}
 }
 
-func TestExplainForPrograms(t *testing.T) {
+func TestExplainAsJSONHasStepsAndAttempts(t *testing.T) {
 	t.Parallel()
 	r := run(t, told(), "", "deployment", "explain", "D1", "-o", "json")
 	var got map[string]any
@@ -84,7 +91,7 @@ func TestExplainForPrograms(t *testing.T) {
 		t.Fatalf("history: %v", history)
 	}
 	entry, _ := history[1].(map[string]any)
-	want := []any{map[string]any{"resource": `a/v1 Addresses "core"`, "plugin": "network/addresses", "iteration": 1.0, "seconds": 0.312, "notes": []any{`warning: old (v1 X "y", spec.z)`}}}
+	want := []any{map[string]any{"resource": `a/v1 Addresses "core"`, "plugin": "network/addresses", "iteration": 1.0, "seconds": 0.312, "notes": []any{`warning: old (v1 X "y", spec.z)`}, "notesLeftOut": 2.0}}
 	if diff := cmp.Diff(want, entry["steps"]); diff != "" {
 		t.Error(diff)
 	}
@@ -98,6 +105,41 @@ func TestExplainForPrograms(t *testing.T) {
 	}
 	if got["preparedSeconds"] != 0.9 || got["historyMissing"] != 1.0 || got["templateId"] != "topology/cu:v1" {
 		t.Errorf("%v", got)
+	}
+}
+
+// Revisions and conditions that an earlier TKO wrote have prose where the steps
+// and the attempt are fields now. It is text like any other.
+func TestExplainShowsProseOfEarlierVersionsAsItIs(t *testing.T) {
+	t.Parallel()
+	why := `prepared v1 ConfigMap "a" by plugin "network/addresses" (iteration 1, 312ms), saying "warning: old"`
+	created := noon.Add(-time.Hour)
+	f := &fake{
+		deployments: func() []tko.Deployment {
+			return []tko.Deployment{{ID: "D1", Stamp: tko.Stamp{Revision: 2, Created: created, Conditions: []tko.Condition{{
+				Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: "boom (attempt 3, next try 2026-03-04T12:00:12Z)",
+			}}}}}
+		},
+		revisions: map[int64]tko.Stamp{
+			0: {Revision: 2, Created: created, Conditions: []tko.Condition{{
+				Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: "boom (attempt 3, next try 2026-03-04T12:00:12Z)",
+			}}},
+			1: {Revision: 1, Updated: created, Author: tko.Author{Who: "ada@desk"}},
+			2: {Revision: 2, Updated: created.Add(time.Second), Author: tko.Author{Who: "preparer", Why: why}},
+		},
+	}
+	r := run(t, f, "", "deployment", "explain", "D1", "-o", "table")
+	for _, want := range []string{
+		"  2    +1s                  preparer: " + why + "\n",
+		"  Prepared: PluginFailed: boom (attempt 3, next try 2026-03-04T12:00:12Z)\n",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("%q is missing in:\n%s%s", want, r.out, r.err)
+		}
+	}
+	r = run(t, f, "", "deployment", "explain", "D1", "-o", "json")
+	if strings.Contains(r.out, `"steps"`) || strings.Contains(r.out, `"attempt"`) {
+		t.Errorf("prose was parsed:\n%s", r.out)
 	}
 }
 

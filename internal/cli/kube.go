@@ -3,7 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/kubename"
 )
 
 func (a *app) kubeCommand() *cobra.Command {
@@ -23,7 +23,7 @@ func (a *app) kubeCommand() *cobra.Command {
 	}
 	return group("kube", "Names of TKO's entities in Kubernetes",
 		convert("to ID", "The Kubernetes name of an ID",
-			"  kubectl get template.tko.nephio.org \"$(tko kube to demo/hello-world:v1.0.0)\"", tko.KubeName),
+			"  kubectl get template.tko.nephio.org \"$(tko kube to demo/hello-world:v1.0.0)\"", kubename.Escape),
 		convert("from NAME", "The ID of a Kubernetes name",
-			"  tko kube from demo-002fhello-002dworld-003av1.0.0", tko.FromKubeName))
+			"  tko kube from demo-002fhello-002dworld-003av1.0.0", kubename.Unescape))
 }

@@ -230,12 +230,25 @@ func stampRow(row map[string]any, s tko.Stamp) {
 	}
 	conditions := make([]any, len(s.Conditions))
 	for i, c := range s.Conditions {
-		conditions[i] = map[string]any{
+		value := map[string]any{
 			"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
 			"observedRevision": c.ObservedRevision, "lastTransitionTime": c.LastTransition.UTC().Format(time.RFC3339Nano),
 		}
+		addAttempt(value, c)
+		conditions[i] = value
 	}
 	row["conditions"] = conditions
+}
+
+// addAttempt adds the attempt and the next try of a condition to its value for
+// programs, if it has them.
+func addAttempt(value map[string]any, c tko.Condition) {
+	if c.Attempt > 0 {
+		value["attempt"] = int64(c.Attempt)
+	}
+	if !c.NextTry.IsZero() {
+		value["nextTry"] = c.NextTry.UTC().Format(time.RFC3339)
+	}
 }
 
 func metadataValue(m map[string]string) map[string]any {
@@ -270,7 +283,7 @@ func conditionsText(conditions []tko.Condition) string {
 		text := c.Type + "=" + c.Status
 		switch {
 		case c.Status == tko.ConditionFalse && c.Message != "":
-			text += "(" + cut(strings.TrimPrefix(c.Reason+": "+c.Message, ": "), most) + ")"
+			text += "(" + cut(strings.TrimPrefix(c.Reason+": "+c.Text(), ": "), most) + ")"
 		case c.Reason != "":
 			text += "(" + c.Reason + ")"
 		}

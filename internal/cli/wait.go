@@ -163,7 +163,7 @@ func (w *waiter) show(seen sight) {
 func trouble(d tko.Deployment) string {
 	for _, c := range d.Stamp.Conditions {
 		if c.Type == tko.ConditionPrepared && c.Status != tko.ConditionTrue && (c.Reason != "" || c.Message != "") {
-			return fmt.Sprintf("deployment %q is not prepared: %s", d.ID, strings.Trim(c.Reason+": "+c.Message, ": "))
+			return fmt.Sprintf("deployment %q is not prepared: %s", d.ID, strings.Trim(c.Reason+": "+c.Text(), ": "))
 		}
 	}
 	return ""

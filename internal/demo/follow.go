@@ -103,7 +103,7 @@ func (p *Progress) problem(kind, id string, conditions []tko.Condition) {
 		// if its plugin was left out: Register reports that.
 		expected := c.Type == tko.ConditionApproved || c.Type == tko.ConditionHandled
 		if c.Status == tko.ConditionFalse && !expected {
-			p.Problems = append(p.Problems, fmt.Sprintf("%s %s is not %s: %s: %s", kind, id, c.Type, c.Reason, c.Message))
+			p.Problems = append(p.Problems, fmt.Sprintf("%s %s is not %s: %s: %s", kind, id, c.Type, c.Reason, c.Text()))
 		}
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Backend is what the server serves: *catalog.Service in production. Its
-// methods may be called at the same time. They return errors of the kinds of
-// package tko; the text of any other error is logged and not told.
+// A Backend implements the methods of the server: *catalog.Service in
+// production. Its methods may be called concurrently. They return errors of the
+// kinds of package tko; the text of any other error is logged and not sent to
+// the client.
 type Backend interface {
 	Entities
 	Deployments
@@ -21,7 +22,7 @@ type Backend interface {
 	TargetStates
 }
 
-// Entities are what can be registered, read, selected and removed.
+// Entities are registered, read, listed and deleted.
 type Entities interface {
 	Registrar
 	Getter
@@ -30,7 +31,7 @@ type Entities interface {
 	Purger
 }
 
-// A Registrar writes entities, new or known.
+// A Registrar creates and replaces entities.
 type Registrar interface {
 	About(ctx context.Context) (tko.About, error)
 	RegisterTemplate(ctx context.Context, t tko.Template) (revision int64, err error)
@@ -38,7 +39,7 @@ type Registrar interface {
 	RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error)
 }
 
-// A Getter answers one entity, with its package; revision 0 is the current one.
+// A Getter returns one entity with its package; revision 0 is the current one.
 type Getter interface {
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
 	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
@@ -46,7 +47,7 @@ type Getter interface {
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
 }
 
-// A Lister answers what matches, sorted by ID.
+// A Lister streams the entities that match, sorted by ID.
 type Lister interface {
 	Templates(ctx context.Context, s tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error]
 	Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error]
@@ -54,17 +55,17 @@ type Lister interface {
 	Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error]
 }
 
-// A Deleter removes one entity. An unknown one is an ErrNotFound.
+// A Deleter deletes one entity. An unknown entity is an ErrNotFound.
 type Deleter interface {
 	DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error)
 	DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error)
 	// DeleteDeploymentAt deletes a deployment and its descendants if it is at a
-	// revision; at any, if that is 0. ErrConflict otherwise.
+	// revision; at any if that is 0. Otherwise it returns ErrConflict.
 	DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error)
 	DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error)
 }
 
-// A Purger removes what matches, or counts it.
+// A Purger deletes the entities that match, or only counts them.
 type Purger interface {
 	PurgeTemplates(ctx context.Context, s tko.TemplateSelect, dryRun bool) (tko.Deleted, error)
 	PurgeSites(ctx context.Context, s tko.SiteSelect, dryRun bool) (tko.Deleted, error)
@@ -72,14 +73,14 @@ type Purger interface {
 	PurgePlugins(ctx context.Context, s tko.PluginSelect, dryRun bool) (tko.Deleted, error)
 }
 
-// Deployments are made, modified and approved.
+// Deployments are created, modified and approved.
 type Deployments interface {
 	Creator
 	Modifier
 	Approver
 }
 
-// A Creator makes deployments, and sites under generated IDs.
+// A Creator creates deployments, and sites with generated IDs.
 type Creator interface {
 	CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.DeploymentID, error)
 	CreateChildren(ctx context.Context, c tko.NewChildren) (ids []tko.DeploymentID, created int, err error)
@@ -96,14 +97,13 @@ type Modifier interface {
 	CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (revision int64, err error)
 }
 
-// An Approver approves prepared deployments, and says how many it did.
+// An Approver approves prepared deployments, and returns their number.
 type Approver interface {
 	ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
 	ApproveDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (approved int, err error)
 }
 
-// Work is what controllers need: the work itself, what they say about
-// entities, and the change log.
+// Work serves controllers: claims of work, conditions, and the change log.
 type Work interface {
 	ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkItem, error)
 	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
@@ -113,14 +113,14 @@ type Work interface {
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 }
 
-// A Putter writes whole entities, as they shall be, and removes them. What it
-// does depends on the claim in the context, if there is one.
+// A Putter writes and deletes whole entities. Its changes depend on the claim
+// in the context, if there is one.
 type Putter interface {
 	PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
 	RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
 }
 
-// Sources are what is known of the sources of GitOps.
+// Sources store GitOps sources.
 type Sources interface {
 	EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error
 	Source(ctx context.Context, name string) (tko.Source, error)

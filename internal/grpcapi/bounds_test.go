@@ -25,7 +25,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// Messages that take little on the wire can take very much in memory.
+// Messages that are small on the wire can need very much memory.
 func TestMessagesOfVeryManyPartsAreRefused(t *testing.T) {
 	t.Parallel()
 	conn, _ := serve(t, &fake{}, grpcapi.Options{})
@@ -77,8 +77,8 @@ func TestMessagesOfVeryManyPartsAreRefused(t *testing.T) {
 	}
 }
 
-// Rows that an earlier version let become large don't end the lists of clients
-// that take what gRPC's clients take by default.
+// Large rows, which an earlier version accepted, don't end the lists of clients
+// with gRPC's default limit.
 func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -91,7 +91,7 @@ func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	large := &catalog.Metadata{Effective: map[string]string{"small": "kept"}}
+	large := &catalog.Metadata{Effective: map[string]string{"small": "uncut"}}
 	for i := range 84 { // 5 MB
 		large.Effective[fmt.Sprintf("large-%02d", i)] = strings.Repeat("v", 60_000)
 	}
@@ -130,7 +130,7 @@ func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 			t.Fatalf("the list ended: %v", err)
 		}
 		leftOut[row.GetSiteId()] = row.GetStamp().GetLeftOut()
-		if row.GetSiteId() == "large" && (row.GetMetadata()["small"] != "kept" || len(row.GetMetadata()) < 50) {
+		if row.GetSiteId() == "large" && (row.GetMetadata()["small"] != "uncut" || len(row.GetMetadata()) < 50) {
 			t.Errorf("the large site has %d metadata keys left, want as many as fit, and the small ones", len(row.GetMetadata()))
 		}
 	}
@@ -152,7 +152,7 @@ func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 		t.Errorf("deployment: left out %v, %v", row.GetStamp().GetLeftOut(), err)
 	}
 
-	// Who takes more gets all of it.
+	// A client that accepts larger rows gets complete ones.
 	more := metadata.AppendToOutgoingContext(ctx, wire.RowSizeKey, "100000000")
 	sites, err = data.ListSites(more, &tkopb.ListSites{Select: &tkopb.SelectSites{SiteIdPatterns: []string{"large"}}}, largeMessages)
 	if err != nil {
@@ -163,8 +163,8 @@ func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 	}
 }
 
-// Templates of very many deployments: their count is whole, and as many IDs are
-// there as fit.
+// Templates of very many deployments have the complete count, and as many IDs as
+// fit into a message.
 func TestIDsOfVeryManyDeploymentsDontBreakLists(t *testing.T) {
 	t.Parallel()
 	ids := make([]tko.DeploymentID, 500_000)

@@ -14,13 +14,13 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// data is tko.Data on a backend. The refusals of the backend are errors; the
-// fields for refusals that are no error stay empty.
+// data implements tko.Data on a backend. The backend's refusals become errors;
+// the response fields for refusals stay empty.
 type data struct {
 	tkopb.UnimplementedDataServer
 
 	backend   Backend
-	format    krm.Format // for clients that don't prefer one
+	format    krm.Format // for clients that don't set one
 	stopping  <-chan struct{}
 	limiter   *limiter
 	slowWatch time.Duration
@@ -211,8 +211,8 @@ func (d *data) PurgePlugins(ctx context.Context, m *tkopb.SelectPlugins) (*tkopb
 	return deleted(d.backend.PurgePlugins(ctx, wire.PluginSelect(m), m.GetDryRun()))
 }
 
-// listFormat is the format of the packages of a list, empty if it is without.
-// An unknown one is refused even then.
+// listFormat returns the format of the packages of a list; empty if the list
+// has none. An unknown format is refused in any case.
 func (d *data) listFormat(preferred string, withPackages bool) (krm.Format, error) {
 	format, err := wire.Format(preferred, d.format)
 	if err != nil || !withPackages {
@@ -221,7 +221,7 @@ func (d *data) listFormat(preferred string, withPackages bool) (krm.Format, erro
 	return format, nil
 }
 
-// send answers a list.
+// send sends the rows of a list.
 func send[Entity, Row any](
 	s grpc.ServerStreamingServer[Row], entities iter.Seq2[Entity, error], format krm.Format, write func(Entity, krm.Format) (*Row, error),
 ) error {
@@ -240,8 +240,8 @@ func send[Entity, Row any](
 	return nil
 }
 
-// sendRows answers a list of deployments without packages, which may be very
-// long.
+// sendRows sends the rows of a list of deployments without packages, which may
+// be very long.
 func sendRows(s grpc.ServerStream, deployments iter.Seq2[tko.Deployment, error]) error {
 	var row wire.DeploymentRow
 	size := rowSize(s.Context())
@@ -258,7 +258,7 @@ func sendRows(s grpc.ServerStream, deployments iter.Seq2[tko.Deployment, error])
 	return nil
 }
 
-// registered answers a registration.
+// registered returns the response to a registration.
 func registered(revision int64, err error) (*tkopb.RegisterResponse, error) {
 	if err != nil {
 		return nil, err
@@ -266,7 +266,8 @@ func registered(revision int64, err error) (*tkopb.RegisterResponse, error) {
 	return &tkopb.RegisterResponse{Registered: true, Revision: revision}, nil
 }
 
-// deleted answers a deletion. A purge that matched nothing is done, too.
+// deleted returns the response to a deletion. A purge that matched nothing has
+// succeeded, too.
 func deleted(d tko.Deleted, err error) (*tkopb.DeleteResponse, error) {
 	if err != nil {
 		return nil, err

@@ -10,30 +10,30 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// The bounds of requests that have no package, and of how many messages there
-// may be in a message: far more than any request needs that is taken.
+// The limits of requests without a package, in bytes, and of the number of
+// messages in a message: far more than any accepted request needs.
 const (
 	maxSmallMessage = 8 << 20
 	maxParts        = 50_000
 	maxSourceParts  = 2_000_000
 )
 
-// bounded is a request with its bounds.
+// bounded returns a request with its limits.
 func bounded(m proto.Message, maxMessage int) *wire.Bounded {
 	b := &wire.Bounded{Message: m, MaxBytes: min(maxMessage, maxSmallMessage), MaxParts: maxParts}
 	switch m.(type) {
 	case *tkopb.Template, *tkopb.Site, *tkopb.CreateDeployment, *tkopb.EndDeploymentModification, *tkopb.CommitDeployment,
-		*tkopb.CreateChildren, *tkopb.ProvisionSite, *tkopb.PutEntity, // with packages
+		*tkopb.CreateChildren, *tkopb.ProvisionSite, *tkopb.PutEntity, // have packages
 		*tkopb.SaveTargetState,
-		*tkopb.RenewWork, *tkopb.FinishWork: // with errors
+		*tkopb.RenewWork, *tkopb.FinishWork: // have errors
 		b.MaxBytes = maxMessage
-	case *tkopb.SaveSource: // of a controller
+	case *tkopb.SaveSource: // has the state of a controller
 		b.MaxBytes, b.MaxParts = maxMessage, maxSourceParts
 	}
 	return b
 }
 
-// decodeBounded decodes a request, or refuses it.
+// decodeBounded decodes a request within its limits, or refuses it.
 func decodeBounded(ctx context.Context, decode func(any) error, m any, maxMessage int) error {
 	message, ok := m.(proto.Message)
 	if !ok {
@@ -47,8 +47,8 @@ func decodeBounded(ctx context.Context, decode func(any) error, m any, maxMessag
 	return err
 }
 
-// withBounds is a service whose requests are bounded as they are decoded. Those
-// of streams are in [authoredStream.RecvMsg].
+// withBounds returns a service that limits its requests while they are decoded.
+// [authoredStream.RecvMsg] limits those of streams.
 func withBounds(service grpc.ServiceDesc, maxMessage int) *grpc.ServiceDesc {
 	methods := make([]grpc.MethodDesc, len(service.Methods))
 	for i, m := range service.Methods {

@@ -118,7 +118,8 @@ func (d *data) ApproveDeployments(ctx context.Context, m *tkopb.ApproveDeploymen
 	return &tkopb.ApproveDeploymentsResponse{Approved: uint64(max(approved, 0))}, nil
 }
 
-// approve wants to be told what: an empty message must not approve everything.
+// approve refuses a message with neither an ID nor a selection: an empty
+// message must not approve everything.
 func (d *data) approve(ctx context.Context, m *tkopb.ApproveDeployments) (int, error) {
 	id := tko.DeploymentID(m.GetDeploymentId())
 	switch {

@@ -1,5 +1,4 @@
-// Package grpcapi serves tko.Data over gRPC. It translates: messages to the
-// vocabulary of package tko and back (by internal/wire), errors to statuses.
-// What anything means is decided by its [Backend], the catalog. Start reading
-// at [NewServer].
+// Package grpcapi serves tko.Data over gRPC. It converts messages to the types of
+// package tko and back (with internal/wire), and errors to statuses. The rules
+// are in its [Backend], the catalog. Start reading at [NewServer].
 package grpcapi

@@ -23,11 +23,12 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// maxErrorSize bounds the errors that clients may ask for.
+// maxErrorSize is the maximum size of errors that clients may request, in
+// bytes.
 const maxErrorSize = 1 << 20
 
-// edge is what all calls pass through: the author goes in, a status comes out,
-// whatever happens in between.
+// An edge intercepts all calls: it adds the author to the context, limits
+// streams, and converts errors and panics to statuses.
 type edge struct {
 	limiter    *limiter
 	log        *slog.Logger
@@ -35,9 +36,9 @@ type edge struct {
 	maxMessage int // bytes
 }
 
-func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (response any, err error) {
 	ctx, cancel := e.withDeadline(ctx, m)
-	defer cancel() // after done, to which a cancelled context would say something
+	defer cancel() // after done, which evaluates the context's error
 	start := time.Now()
 	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
 
@@ -48,8 +49,8 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 	return handle(withConfirmation(authored, m), m)
 }
 
-// withConfirmation puts the count that a message confirms into the context, and
-// that a registration is to keep the package that is there.
+// withConfirmation adds to the context the count that a message confirms, and
+// that a registration must not replace a package by an empty one.
 func withConfirmation(ctx context.Context, m any) context.Context {
 	if c, ok := m.(interface{ GetConfirm() uint64 }); ok && c.GetConfirm() > 0 {
 		ctx = tko.WithConfirmation(ctx, int(min(c.GetConfirm(), math.MaxInt32)))
@@ -60,8 +61,8 @@ func withConfirmation(ctx context.Context, m any) context.Context {
 	return ctx
 }
 
-// withDeadline gives a call a deadline, if it has none. Deletions and approvals
-// take as long as there is something to do: they end when the client goes.
+// withDeadline adds a deadline to a call that has none, except for deletions
+// and approvals: they end when they are complete or the client cancels.
 func (e *edge) withDeadline(ctx context.Context, m any) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -105,15 +106,15 @@ type authoredStream struct {
 	maxMessage int
 }
 
-// RecvMsg bounds requests as [withBounds] does.
+// RecvMsg limits requests as [withBounds] does.
 func (s *authoredStream) RecvMsg(m any) error {
 	return decodeBounded(s.ctx, s.ServerStream.RecvMsg, m, s.maxMessage)
 }
 
 func (s *authoredStream) Context() context.Context { return s.ctx }
 
-// done ends a call: it turns what came out of it into what the client gets to
-// know, and logs it.
+// done ends a call: it converts its error or panic to the client's error, and
+// logs it.
 func (e *edge) done(ctx context.Context, method string, start time.Time, panicked any, err *error) {
 	if panicked != nil {
 		id := uuid.NewString()
@@ -134,21 +135,21 @@ func (e *edge) status(ctx context.Context, method string, err error) error {
 		}
 		return st.Err()
 	}
-	if own, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // gRPC's own, never one that the backend wrapped
+	if own, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // gRPC's own, not one that the backend wrapped
 		return own.GRPCStatus().Err()
 	}
-	if ctx.Err() != nil { // a store may say it in its own words
+	if ctx.Err() != nil { // a store may wrap it in an error of its own
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	id := uuid.NewString()
 	e.log.ErrorContext(ctx, "call failed", "method", method, "id", id, "err", err)
 	if unreachable := net.Error(nil); errors.As(err, &unreachable) {
-		return status.Errorf(codes.Unavailable, "the server can't reach its store now, see the server's log (id %s)", id)
+		return status.Errorf(codes.Unavailable, "the server can't reach its store, see the server's log (id %s)", id)
 	}
 	return internal(id)
 }
 
-// innermost is what an error came from.
+// innermost returns the cause of an error.
 func innermost(err error) error {
 	for {
 		inner := errors.Unwrap(err)
@@ -163,7 +164,7 @@ func internal(id string) error {
 	return status.Errorf(codes.Internal, "internal error, see the server's log (id %s)", id)
 }
 
-// errorSize is how many bytes of error the client takes.
+// errorSize returns the size of errors that the client accepts, in bytes.
 func errorSize(ctx context.Context) int {
 	for _, text := range metadata.ValueFromIncomingContext(ctx, wire.ErrorSizeKey) {
 		if size, err := strconv.Atoi(text); err == nil && size > wire.DefaultErrorSize {
@@ -173,7 +174,8 @@ func errorSize(ctx context.Context) int {
 	return wire.DefaultErrorSize
 }
 
-// rowSize is how many bytes of a row the client takes, without its package.
+// rowSize returns the size of rows, without their packages, that the client
+// accepts, in bytes.
 func rowSize(ctx context.Context) int {
 	for _, text := range metadata.ValueFromIncomingContext(ctx, wire.RowSizeKey) {
 		if size, err := strconv.Atoi(text); err == nil && size > wire.DefaultRowSize {
@@ -183,7 +185,7 @@ func rowSize(ctx context.Context) int {
 	return wire.DefaultRowSize
 }
 
-// withAuthor puts who makes the call, and why, into its context.
+// withAuthor adds the author of a call, and the reason for it, to its context.
 func withAuthor(ctx context.Context) (context.Context, error) {
 	who, err := authorText(ctx, wire.WhoKey)
 	if err != nil {
@@ -207,7 +209,8 @@ func authorText(ctx context.Context, key string) (string, error) {
 	return wire.AuthorText(key, values[0])
 }
 
-// peerHost is the address of the client, without the port, which says nothing.
+// peerHost returns the address of the client, without the port, which is
+// arbitrary.
 func peerHost(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 )
 
-// health is gRPC's health service: everything serves until the server stops.
-// It has no state to shut down, unlike grpc's own.
+// A health implements gRPC's health service: all services are serving until the
+// server stops. Unlike grpc's own, it has no state to shut down.
 type health struct {
 	healthpb.UnimplementedHealthServer
 
@@ -23,13 +23,13 @@ func (h *health) Check(_ context.Context, m *healthpb.HealthCheckRequest) (*heal
 	if !known(m.GetService()) {
 		return nil, status.Errorf(codes.NotFound, "unknown service %q", m.GetService())
 	}
-	return h.now(), nil
+	return h.status(), nil
 }
 
 func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
 	return &healthpb.HealthListResponse{Statuses: map[string]*healthpb.HealthCheckResponse{
-		"":                                 h.now(),
-		tkopb.Data_ServiceDesc.ServiceName: h.now(),
+		"":                                 h.status(),
+		tkopb.Data_ServiceDesc.ServiceName: h.status(),
 	}}, nil
 }
 
@@ -38,7 +38,7 @@ func (h *health) Watch(m *healthpb.HealthCheckRequest, s grpc.ServerStreamingSer
 		if err := s.Send(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVICE_UNKNOWN}); err != nil {
 			return err
 		}
-	} else if err := s.Send(h.now()); err != nil {
+	} else if err := s.Send(h.status()); err != nil {
 		return err
 	}
 	select {
@@ -47,12 +47,12 @@ func (h *health) Watch(m *healthpb.HealthCheckRequest, s grpc.ServerStreamingSer
 	case <-h.stopping:
 	}
 	if known(m.GetService()) {
-		return s.Send(h.now())
+		return s.Send(h.status())
 	}
 	return nil
 }
 
-func (h *health) now() *healthpb.HealthCheckResponse {
+func (h *health) status() *healthpb.HealthCheckResponse {
 	select {
 	case <-h.stopping:
 		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Limits are how many calls that last may be under way at once: watches, lists
-// and waits for work. Each costs memory for as long as its client likes. 0 is
-// the default, and a negative number no limit.
+// Limits limit the number of concurrent long-lived calls: watches, lists and
+// waits for work. Each uses memory as long as its client likes. 0 is the
+// default; a negative number is no limit.
 type Limits struct {
-	Connection int // of one connection
-	Client     int // of one address of clients
+	Connection int // for each connection
+	Client     int // for each client address
 	Total      int
 }
 
@@ -41,7 +41,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// A limiter counts calls that last.
+// A limiter counts long-lived calls.
 type limiter struct {
 	limits Limits
 
@@ -54,22 +54,22 @@ func newLimiter(limits Limits) *limiter {
 	return &limiter{limits: limits, clients: map[string]int{}}
 }
 
-// A slot is that of one call that lasts. It is released when the call has ended
-// and its client has taken what it was sent, or is gone.
+// A slot counts one long-lived call. It is released when the call has ended and
+// its client has read all messages, or is disconnected.
 type slot struct {
 	limiter *limiter
 	client  string
-	conn    *connection // nil if it is not known when it ends
+	conn    *connection // nil if its end can't be observed
 	uses    atomic.Int32
 	once    sync.Once
 }
 
-// take takes a slot for a call, which its caller releases. It is nil for calls
-// from within the process: the server's own controllers.
+// take returns a slot for a call, which the caller releases. It is nil for
+// calls from the server's own process.
 func (l *limiter) take(ctx context.Context) (*slot, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil || p.Addr.Network() == "bufconn" {
-		return nil, nil //nolint:nilnil // there is none, which is no error
+		return nil, nil //nolint:nilnil // no slot is needed
 	}
 	s := &slot{limiter: l, client: peerHost(ctx)}
 	s.uses.Store(1)
@@ -96,17 +96,17 @@ func (l *limiter) take(ctx context.Context) (*slot, error) {
 
 func exhausted(format string, n int) error { return status.Errorf(codes.ResourceExhausted, format, n) }
 
-// keep keeps a slot until another drop.
-func (s *slot) keep() { s.uses.Add(1) }
+// retain adds a use of a slot, which drop ends.
+func (s *slot) retain() { s.uses.Add(1) }
 
-// drop releases a slot if nothing else keeps it.
+// drop ends a use of a slot, and releases it if that was the last one.
 func (s *slot) drop() {
 	if s.uses.Add(-1) <= 0 {
 		s.release()
 	}
 }
 
-// release gives a slot back. Only the first time counts.
+// release releases a slot. Only the first call has an effect.
 func (s *slot) release() {
 	if s == nil {
 		return
@@ -126,14 +126,14 @@ func (s *slot) release() {
 
 type slotKey struct{}
 
-// slotOf is the slot of a call, or nil.
+// slotOf returns the slot of a call, or nil.
 func slotOf(ctx context.Context) *slot {
 	s, _ := ctx.Value(slotKey{}).(*slot)
 	return s
 }
 
-// Listen makes a listener whose connections the server tells apart, so that it
-// can limit what one of them does, and knows when it ends.
+// Listen returns a listener whose connections the server can distinguish, so
+// that it can limit the calls of each of them, and observes their end.
 func Listen(l net.Listener) net.Listener { return countingListener{l} }
 
 type countingListener struct{ net.Listener }
@@ -146,26 +146,26 @@ func (l countingListener) Accept() (net.Conn, error) {
 	return &connection{Conn: conn}, nil
 }
 
-// A connection knows the slots of its calls.
+// A connection has the slots of its calls.
 type connection struct {
 	net.Conn
 
 	closed  atomic.Bool
-	limiter atomic.Pointer[limiter] // nil before the first slot; its mutex is for what follows
+	limiter atomic.Pointer[limiter] // nil before the first slot; its mutex guards the fields below
 	held    map[*slot]struct{}
 }
 
-// A connectionAddr is the address of a client that leads to its connection.
+// A connectionAddr is the address of a client, with its connection.
 type connectionAddr struct {
 	net.Addr
 
 	connection *connection
 }
 
-// RemoteAddr is the client's.
+// RemoteAddr returns the client's address, a connectionAddr.
 func (c *connection) RemoteAddr() net.Addr { return connectionAddr{c.Conn.RemoteAddr(), c} }
 
-// add takes a slot, with the limiter locked.
+// add adds a slot. The caller has locked the limiter.
 func (c *connection) add(s *slot) {
 	if c.held == nil {
 		c.held = map[*slot]struct{}{}
@@ -174,7 +174,7 @@ func (c *connection) add(s *slot) {
 	c.held[s] = struct{}{}
 }
 
-// Close releases the slots of the connection, too: its client is gone.
+// Close also releases the slots of the connection.
 func (c *connection) Close() error {
 	err := c.Conn.Close()
 	c.closed.Store(true)
@@ -191,6 +191,6 @@ func (c *connection) Close() error {
 	return err
 }
 
-// ends says whether it is known when the client of a slot is gone, and it isn't
-// yet.
+// ends reports whether the end of the slot's client can be observed, and it is
+// still connected.
 func (s *slot) ends() bool { return s.conn != nil && !s.conn.closed.Load() }

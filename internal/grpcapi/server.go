@@ -17,29 +17,30 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultMaxMessage leaves room for the largest package that krm decodes,
-	// and what comes with it.
+	// DefaultMaxMessage fits the largest package that krm decodes, with the other
+	// fields of its message.
 	DefaultMaxMessage = 72 << 20
 	DefaultTimeout    = 5 * time.Minute
 )
 
-// streamWorkers are goroutines that serve one call after the other, and so need
-// not grow their stacks for each. Calls that find them all busy get their own.
+// streamWorkers is the number of goroutines that serve calls one after the
+// other, so that their stacks don't grow for each call. If all are busy, a call
+// gets a goroutine of its own.
 const streamWorkers = 64
 
-// maxConcurrentCalls is how many calls of one connection are served at once: more
-// wait in the client.
+// maxConcurrentCalls is the maximum number of concurrent calls of one
+// connection: further calls wait in the client.
 const maxConcurrentCalls = 2000
 
 // Options are the settings of a server. The zero value works.
 type Options struct {
-	Log           *slog.Logger    // where to report; nowhere if nil
-	DefaultFormat krm.Format      // of packages for clients that don't prefer one; krm.CBOR if empty
-	MaxMessage    int             // bytes of a message that is received; DefaultMaxMessage if 0
-	Timeout       time.Duration   // of calls without a deadline that aren't streams; DefaultTimeout if 0
-	Stopping      <-chan struct{} // once closed, health says so, and watches and waits for work end: they would keep GracefulStop waiting
-	Limits        Limits          // of calls that last; the server must serve listeners made by Listen to know connections
-	SlowWatch     time.Duration   // how long a watcher may take nothing of what it was sent; DefaultSlowWatch if 0
+	Log           *slog.Logger    // none if nil
+	DefaultFormat krm.Format      // of packages, for clients that don't set one; krm.CBOR if empty
+	MaxMessage    int             // maximum size of a received message, in bytes; DefaultMaxMessage if 0
+	Timeout       time.Duration   // for calls without a deadline that are not streams; DefaultTimeout if 0
+	Stopping      <-chan struct{} // once it is closed, the health service reports it, and watches and waits for work end, because GracefulStop would wait for them
+	Limits        Limits          // of long-lived calls; for limits per connection, the server must serve listeners made by Listen
+	SlowWatch     time.Duration   // maximum time that a watcher may read nothing; DefaultSlowWatch if 0
 	ServerOptions []grpc.ServerOption
 }
 
@@ -78,7 +79,7 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxConcurrentStreams(maxConcurrentCalls),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
-		// Existing clients may ping as they like, within reason.
+		// Existing clients ping at various intervals.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}
 	s := grpc.NewServer(append(options, o.ServerOptions...)...)

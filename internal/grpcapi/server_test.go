@@ -1,7 +1,6 @@
 package grpcapi_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,18 +29,16 @@ import (
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/wire"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// The catalog is what is served, and the client has the same methods.
+// The catalog is the backend in production, and the client has the same methods.
 var (
 	_ grpcapi.Backend = (*catalog.Service)(nil)
 	_ grpcapi.Backend = (*client.Client)(nil)
 )
 
-// patience is how long a test waits for what should happen at once.
-const patience = 30 * time.Second
-
-// fake is a backend of which a test needs a few methods.
+// fake is a backend with the few methods that a test needs.
 type fake struct {
 	grpcapi.Backend
 
@@ -101,24 +97,6 @@ func (f *fake) ApproveDeployments(_ context.Context, s tko.DeploymentSelect, dry
 	return 3, nil
 }
 
-// log is a log that a test reads while it is written.
-type log struct {
-	lock   sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	return l.buffer.Write(p)
-}
-
-func (l *log) String() string {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	return l.buffer.String()
-}
-
 // serve serves a backend in memory.
 func serve(t *testing.T, backend grpcapi.Backend, o grpcapi.Options) (*grpc.ClientConn, *grpc.Server) {
 	t.Helper()
@@ -154,14 +132,14 @@ func TestFaultsDontLeak(t *testing.T) {
 		"a store that is away": {func(context.Context) (tko.About, error) {
 			return tko.About{}, fmt.Errorf("%s: %w", secret, &net.OpError{Op: "dial", Err: errors.New("refused")})
 		}, codes.Unavailable},
-		"somebody else's status": {func(context.Context) (tko.About, error) {
+		"status of another server": {func(context.Context) (tko.About, error) {
 			return tko.About{}, fmt.Errorf("elsewhere: %w", status.Error(codes.NotFound, secret))
 		}, codes.Internal},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			logged := &log{}
+			logged := &eventually.Buffer{}
 			conn, _ := serve(t, &fake{about: test.about}, grpcapi.Options{Log: slog.New(slog.NewJSONHandler(logged, nil))})
 			_, err := tkopb.NewDataClient(conn).About(t.Context(), &emptypb.Empty{})
 			if status.Code(err) != test.code || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "goroutine") {
@@ -169,7 +147,7 @@ func TestFaultsDontLeak(t *testing.T) {
 			}
 			_, id, _ := strings.Cut(status.Convert(err).Message(), "(id ")
 			if id = strings.TrimSuffix(id, ")"); len(id) != 36 || !strings.Contains(logged.String(), id) || !strings.Contains(logged.String(), secret) {
-				t.Errorf("the log doesn't say what happened to %q:\n%s", id, logged)
+				t.Errorf("the log doesn't have the cause of %q:\n%s", id, logged)
 			}
 			if _, err := tkopb.NewDataClient(conn).PurgeTemplates(t.Context(), &tkopb.SelectTemplates{}); err != nil {
 				t.Errorf("the server doesn't go on: %v", err)
@@ -178,7 +156,7 @@ func TestFaultsDontLeak(t *testing.T) {
 	}
 }
 
-func TestFaultsInStreams(t *testing.T) {
+func TestFaultsInStreamsDontLeak(t *testing.T) {
 	t.Parallel()
 	conn, _ := serve(t, &fake{
 		templates: func(context.Context, tko.TemplateSelect, tko.ListOptions) iter.Seq2[tko.Template, error] {
@@ -197,7 +175,7 @@ func TestFaultsInStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	if row, err := list.Recv(); err != nil || row.GetTemplateId() != "a" {
-		t.Errorf("what came before the panic: %v, %v", row, err)
+		t.Errorf("the row before the panic: %v, %v", row, err)
 	}
 	if _, err := list.Recv(); status.Code(err) != codes.Internal {
 		t.Errorf("got %v", err)
@@ -218,7 +196,7 @@ func TestFaultsInStreams(t *testing.T) {
 	}
 }
 
-func TestAuthor(t *testing.T) {
+func TestAuthorComesFromTheMetadata(t *testing.T) {
 	t.Parallel()
 	var got tko.Author
 	conn, _ := serve(t, &fake{about: func(ctx context.Context) (tko.About, error) {
@@ -230,12 +208,12 @@ func TestAuthor(t *testing.T) {
 		want  tko.Author
 		code  codes.Code
 	}{
-		"nobody":    {nil, tko.Author{Who: "anonymous@bufconn"}, codes.OK},
-		"somebody":  {[]string{"tko-who", "ann", "tko-why", "because"}, tko.Author{Who: "ann", Why: "because"}, codes.OK},
-		"only why":  {[]string{"tko-why", "because"}, tko.Author{Who: "anonymous@bufconn", Why: "because"}, codes.OK},
-		"escaped":   {[]string{"tko-who", "Zo%C3%AB"}, tko.Author{Who: "Zoë"}, codes.OK},
-		"too long":  {[]string{"tko-who", strings.Repeat("x", 2000)}, tko.Author{}, codes.InvalidArgument},
-		"not UTF-8": {[]string{"tko-why", "%FF"}, tko.Author{}, codes.InvalidArgument},
+		"no author":         {nil, tko.Author{Who: "anonymous@bufconn"}, codes.OK},
+		"author and reason": {[]string{"tko-who", "ann", "tko-why", "because"}, tko.Author{Who: "ann", Why: "because"}, codes.OK},
+		"only why":          {[]string{"tko-why", "because"}, tko.Author{Who: "anonymous@bufconn", Why: "because"}, codes.OK},
+		"escaped":           {[]string{"tko-who", "Zo%C3%AB"}, tko.Author{Who: "Zoë"}, codes.OK},
+		"too long":          {[]string{"tko-who", strings.Repeat("x", 2000)}, tko.Author{}, codes.InvalidArgument},
+		"not UTF-8":         {[]string{"tko-why", "%FF"}, tko.Author{}, codes.InvalidArgument},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +227,7 @@ func TestAuthor(t *testing.T) {
 	}
 }
 
-func TestDeadlines(t *testing.T) {
+func TestCallsGetADeadlineExceptDeletions(t *testing.T) {
 	t.Parallel()
 	var left time.Duration
 	remember := func(ctx context.Context) {
@@ -295,7 +273,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-func TestFormats(t *testing.T) {
+func TestPackagesAreSentInThePreferredFormat(t *testing.T) {
 	t.Parallel()
 	calls := 0
 	p := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}}}
@@ -324,7 +302,7 @@ func TestFormats(t *testing.T) {
 
 	about, err := data.About(t.Context(), &emptypb.Empty{})
 	if err != nil || about.GetDefaultPackageFormat() != "yaml" {
-		t.Errorf("about says %v, %v", about, err)
+		t.Errorf("about returns %v, %v", about, err)
 	}
 	for preferred, want := range map[string]string{"": "yaml", "yaml": "yaml", "cbor": "cbor"} {
 		got, err := data.GetTemplate(t.Context(), &tkopb.GetTemplate{PreferredPackageFormat: preferred})
@@ -367,7 +345,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-func TestGzip(t *testing.T) {
+func TestCompressedRequestsAreAccepted(t *testing.T) {
 	t.Parallel()
 	f := &fake{about: func(context.Context) (tko.About, error) { return tko.About{InstanceName: "zipped"}, nil }}
 	connection, _ := serve(t, f, grpcapi.Options{})
@@ -377,7 +355,7 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-func TestAnswers(t *testing.T) {
+func TestResponsesReportTheResult(t *testing.T) {
 	t.Parallel()
 	var registered tko.Template
 	conn, _ := serve(t, &fake{register: func(_ context.Context, tmpl tko.Template) (int64, error) {
@@ -386,24 +364,24 @@ func TestAnswers(t *testing.T) {
 	}}, grpcapi.Options{})
 	data := tkopb.NewDataClient(conn)
 
-	answer, err := data.RegisterTemplate(t.Context(), &tkopb.Template{TemplateId: "a", DeploymentIds: []string{"x"}, Stamp: &tkopb.Stamp{Uid: "forged"}})
-	if err != nil || !answer.GetRegistered() || answer.GetRevision() != 4 {
-		t.Errorf("register answers %v, %v", answer, err)
+	response, err := data.RegisterTemplate(t.Context(), &tkopb.Template{TemplateId: "a", DeploymentIds: []string{"x"}, Stamp: &tkopb.Stamp{Uid: "forged"}})
+	if err != nil || !response.GetRegistered() || response.GetRevision() != 4 {
+		t.Errorf("registration returns %v, %v; want revision 4", response, err)
 	}
 	if diff := cmp.Diff(tko.Template{ID: "a"}, registered); diff != "" {
-		t.Errorf("what is the server's own is not ignored (-want +got):\n%s", diff)
+		t.Errorf("want read-only fields to be ignored (-want +got):\n%s", diff)
 	}
 	deleted, err := data.PurgeTemplates(t.Context(), &tkopb.SelectTemplates{TemplateIdPatterns: []string{"a"}, DryRun: true})
 	if err != nil || !deleted.GetDeleted() || deleted.GetCount() != 5 || deleted.GetDescendants() != 2 {
-		t.Errorf("purge answers %v, %v", deleted, err)
+		t.Errorf("purge returns %v, %v", deleted, err)
 	}
 	deleted, err = data.PurgeTemplates(t.Context(), &tkopb.SelectTemplates{})
 	if err != nil || !deleted.GetDeleted() || deleted.GetNotDeletedReason() != "" {
-		t.Errorf("a purge that matches nothing answers %v, %v", deleted, err)
+		t.Errorf("a purge that matches nothing returns %v, %v", deleted, err)
 	}
 }
 
-func TestApprove(t *testing.T) {
+func TestApprovalNeedsAnIDOrASelection(t *testing.T) {
 	t.Parallel()
 	conn, _ := serve(t, &fake{}, grpcapi.Options{})
 	tests := map[string]struct {
@@ -428,8 +406,8 @@ func TestApprove(t *testing.T) {
 	}
 }
 
-// What never ends by itself doesn't keep a server from stopping.
-func TestStopping(t *testing.T) {
+// Calls that never end by themselves don't delay a graceful stop.
+func TestStoppingServerEndsWatchesAndWaits(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 3)
 	stopping := make(chan struct{})
@@ -485,12 +463,12 @@ func TestStopping(t *testing.T) {
 	}()
 	select {
 	case <-stopped:
-	case <-time.After(patience):
-		t.Error("the server doesn't stop")
+	case <-time.After(eventually.Limit):
+		t.Error("the server has not stopped")
 	}
 }
 
-func TestHealth(t *testing.T) {
+func TestHealthIsServingUntilTheServerStops(t *testing.T) {
 	t.Parallel()
 	conn, _ := serve(t, &fake{}, grpcapi.Options{})
 	health := healthpb.NewHealthClient(conn)
@@ -507,8 +485,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A list that nobody reads any more ends.
-func TestLeavingAList(t *testing.T) {
+// The server ends a list when the client cancels its call.
+func TestServerClosesAListThatTheClientStopsReading(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	conn, _ := serve(t, &fake{
@@ -534,13 +512,13 @@ func TestLeavingAList(t *testing.T) {
 	cancel()
 	select {
 	case <-ended:
-	case <-time.After(patience):
-		t.Error("the list goes on")
+	case <-time.After(eventually.Limit):
+		t.Error("the list has not ended")
 	}
 }
 
-// A client says how much error it takes; others get what all take.
-func TestErrorSize(t *testing.T) {
+// A client can set the size of the errors that it accepts; other clients get errors that all clients accept.
+func TestErrorsFitTheSizeThatClientsAccept(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", 100_000)
 	conn, _ := serve(t, &fake{about: func(context.Context) (tko.About, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// claimed makes what is done depend on a claim, if there is one.
+// claimed returns a context whose changes depend on a claim, if there is one.
 func claimed(ctx context.Context, m *tkopb.WorkItem) context.Context {
 	if m == nil {
 		return ctx

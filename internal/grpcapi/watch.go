@@ -16,49 +16,48 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// DefaultSlowWatch is how long a watcher may take nothing of what it was sent.
+// DefaultSlowWatch is the default maximum time that a watcher may read nothing.
 const DefaultSlowWatch = 30 * time.Second
 
-// What a watcher is sent before it has taken what came before: enough to keep a
-// connection busy, and little enough for thousands of watchers that take
-// nothing.
+// The limit of unread data of a watcher: enough to keep a connection busy, and
+// little enough for thousands of watchers that don't read.
 const (
-	maxUntaken   = 32 << 10 // bytes
-	untakenBytes = 256      // what gRPC needs for each message, roughly
+	maxUnread   = 32 << 10 // bytes
+	unreadBytes = 256      // approximate overhead of gRPC for each message
 )
 
-// A flow is what a watcher was sent and its connection has not taken yet,
-// because the client doesn't read.
+// A flow counts the messages that were sent to a watcher and not written to its
+// connection yet, because the client doesn't read.
 type flow struct {
-	mutex sync.Mutex
-	bytes int
-	taken chan struct{} // holds one: some was taken
-	drawn func()        // called once all is taken; nil while the watch goes on
+	mutex   sync.Mutex
+	bytes   int
+	written chan struct{} // has a capacity of one: some was written
+	drained func()        // called when all is written; nil during the watch
 }
 
-func newFlow() *flow { return &flow{taken: make(chan struct{}, 1)} }
+func newFlow() *flow { return &flow{written: make(chan struct{}, 1)} }
 
-// Get and Put implement mem.BufferPool: gRPC puts back what it has written to
-// the connection.
+// Get and Put implement mem.BufferPool: gRPC returns buffers that it has
+// written to the connection.
 func (f *flow) Get(n int) *[]byte {
 	b := make([]byte, n)
 	return &b
 }
 
-// Put takes back a message.
+// Put accepts the buffer of a written message.
 func (f *flow) Put(data *[]byte) {
 	f.mutex.Lock()
-	f.bytes -= len(*data) + untakenBytes
-	drawn := f.drawn
+	f.bytes -= len(*data) + unreadBytes
+	drained := f.drained
 	if f.bytes > 0 {
-		drawn = nil
+		drained = nil
 	}
 	f.mutex.Unlock()
-	if drawn != nil {
-		drawn()
+	if drained != nil {
+		drained()
 	}
 	select {
-	case f.taken <- struct{}{}:
+	case f.written <- struct{}{}:
 	default:
 	}
 }
@@ -67,17 +66,17 @@ func (f *flow) Put(data *[]byte) {
 func (f *flow) add(data []byte) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	f.bytes += len(data) + untakenBytes
+	f.bytes += len(data) + unreadBytes
 }
 
 func (f *flow) full() bool {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	return f.bytes >= maxUntaken
+	return f.bytes >= maxUnread
 }
 
-// wait waits until there is room. It returns false if nothing was taken for as
-// long as slow says.
+// wait waits until there is room. ok is false if nothing was written for the
+// time slow.
 func (f *flow) wait(ctx context.Context, slow time.Duration) (ok bool, err error) {
 	if !f.full() {
 		return true, nil
@@ -86,7 +85,7 @@ func (f *flow) wait(ctx context.Context, slow time.Duration) (ok bool, err error
 	defer timer.Stop()
 	for f.full() {
 		select {
-		case <-f.taken:
+		case <-f.written:
 			timer.Reset(slow)
 		case <-timer.C:
 			return false, nil
@@ -97,10 +96,10 @@ func (f *flow) wait(ctx context.Context, slow time.Duration) (ok bool, err error
 	return true, nil
 }
 
-// whenDrawn calls fn once all that was sent is taken.
-func (f *flow) whenDrawn(fn func()) {
+// whenDrained calls fn once all messages are written.
+func (f *flow) whenDrained(fn func()) {
 	f.mutex.Lock()
-	f.drawn = fn
+	f.drained = fn
 	empty := f.bytes <= 0
 	f.mutex.Unlock()
 	if empty {
@@ -108,8 +107,8 @@ func (f *flow) whenDrawn(fn func()) {
 	}
 }
 
-// changes encodes each change once for all watchers, who mostly want the same
-// ones at the same time.
+// changes caches the encoding of each change for all watchers, most of which
+// send the same changes at the same time.
 type changes [1024]atomic.Pointer[encodedChange]
 
 type encodedChange struct {
@@ -129,8 +128,8 @@ func (c *changes) encode(change tko.Change) ([]byte, error) {
 	return data, err
 }
 
-// watchAfterKey is the key of the trailer that says where a watch can be
-// resumed.
+// watchAfterKey is the key of the trailer with the position after which to
+// watch again.
 const watchAfterKey = "tko-watch-after"
 
 func (d *data) WatchChanges(m *tkopb.WatchChanges, s grpc.ServerStreamingServer[tkopb.Change]) error {
@@ -140,12 +139,12 @@ func (d *data) WatchChanges(m *tkopb.WatchChanges, s grpc.ServerStreamingServer[
 	}
 	ctx, stop := d.untilStopping(s.Context())
 	defer stop()
-	// What is compressed is not given back, and changes are small.
+	// gRPC doesn't return compressed buffers, and changes are small.
 	if err := grpc.SetSendCompressor(s.Context(), encoding.Identity); err != nil {
 		return err
 	}
 	flow := newFlow()
-	defer keepUntilDrawn(s.Context(), flow)
+	defer retainUntilDrained(s.Context(), flow)
 	message := wire.Encoded{Taken: flow}
 	last := m.GetAfter()
 	for change, err := range d.backend.Watch(ctx, m.GetAfter(), kinds...) {
@@ -161,7 +160,7 @@ func (d *data) WatchChanges(m *tkopb.WatchChanges, s grpc.ServerStreamingServer[
 		}
 		if !ok {
 			s.SetTrailer(metadata.Pairs(watchAfterKey, strconv.FormatInt(last, 10)))
-			return tko.Errorf(wire.ErrUnavailable, "the client took no change for %s, so the watch was ended (--slow-watch): watch again after the position %d", d.slowWatch, last)
+			return tko.Errorf(wire.ErrUnavailable, "the client read no change for %s, so the server closed the watch (--slow-watch): watch again after the position %d", d.slowWatch, last)
 		}
 		flow.add(message.Data)
 		if err := s.SendMsg(&message); err != nil {
@@ -172,15 +171,15 @@ func (d *data) WatchChanges(m *tkopb.WatchChanges, s grpc.ServerStreamingServer[
 	return stopped(ctx, ctx.Err())
 }
 
-// keepUntilDrawn keeps the slot of a watch that ends until its client has taken
-// all that it was sent: until then it costs memory.
-func keepUntilDrawn(ctx context.Context, f *flow) {
+// retainUntilDrained retains the slot of a watch that ends until its client has
+// read all messages: until then they use memory.
+func retainUntilDrained(ctx context.Context, f *flow) {
 	s := slotOf(ctx)
 	if s == nil {
 		return
 	}
-	s.keep()
-	f.whenDrawn(s.drop)
+	s.retain()
+	f.whenDrained(s.drop)
 	if !s.ends() {
 		s.drop()
 	}

@@ -21,9 +21,11 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/wire"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// overTCP serves a backend on loopback, and returns what connects to it.
+// overTCP serves a backend on loopback, and returns a function that connects to
+// it.
 func overTCP(t *testing.T, backend grpcapi.Backend, o grpcapi.Options) (dial func() *grpc.ClientConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,11 +53,12 @@ func overTCP(t *testing.T, backend grpcapi.Backend, o grpcapi.Options) (dial fun
 	}
 }
 
-// endless is a backend that has changes without end, and counts those that were
-// taken.
-func endless(told *atomic.Int64) *fake {
+// endless is a backend with an endless stream of changes. It counts the changes
+// that were read, and the streams that have ended.
+func endless(told, ended *atomic.Int64) *fake {
 	return &fake{watch: func(ctx context.Context, after int64, _ ...tko.Kind) iter.Seq2[tko.Change, error] {
 		return func(yield func(tko.Change, error) bool) {
+			defer ended.Add(1)
 			for ctx.Err() == nil {
 				after++
 				told.Add(1)
@@ -69,8 +72,7 @@ func endless(told *atomic.Int64) *fake {
 	}}
 }
 
-// quiet is a backend on which nothing ever happens. It tells of each watch that
-// begins.
+// quiet is a backend without changes. It reports the beginning of each watch.
 func quiet(begun chan<- struct{}) *fake {
 	return &fake{
 		watch: func(ctx context.Context, _ int64, _ ...tko.Kind) iter.Seq2[tko.Change, error] {
@@ -90,19 +92,10 @@ func quiet(begun chan<- struct{}) *fake {
 	}
 }
 
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * patience); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", 2*patience, what)
-		}
-	}
-}
-
-func TestWatcherThatNeverReadsLosesItsStreamAndGoesOnWhereItWas(t *testing.T) {
+func TestWatchThatIsNeverReadIsClosedAndCanBeResumed(t *testing.T) {
 	t.Parallel()
-	var told atomic.Int64
-	dial := overTCP(t, endless(&told), grpcapi.Options{SlowWatch: 300 * time.Millisecond, Limits: grpcapi.Limits{Client: 1}})
+	var told, ended atomic.Int64
+	dial := overTCP(t, endless(&told, &ended), grpcapi.Options{SlowWatch: 300 * time.Millisecond, Limits: grpcapi.Limits{Client: 1}})
 	data := tkopb.NewDataClient(dial())
 	watch, err := data.WatchChanges(t.Context(), &tkopb.WatchChanges{After: 5})
 	if err != nil {
@@ -115,42 +108,36 @@ func TestWatcherThatNeverReadsLosesItsStreamAndGoesOnWhereItWas(t *testing.T) {
 		}
 		return err
 	}
-	// It ends while it reads nothing, and is held little for until it does.
-	before := int64(-1)
-	until(t, "no more is sent", func() bool {
-		time.Sleep(time.Second)
-		now := told.Load()
-		same := now == before
-		before = now
-		return same
-	})
-	if n := told.Load(); n > 8000 { // 64 KiB on the client's side, and 32 KiB on ours
-		t.Errorf("%d changes were taken for a watcher that reads none", n)
+	// The server closes the watch while the client reads nothing. Until the client
+	// reads, the server holds few changes for it.
+	eventually.True(t, "the server has closed the watch", func() bool { return ended.Load() == 1 })
+	if n := told.Load(); n > 8000 { // 64 KiB on the client's side, and 32 KiB on the server's
+		t.Errorf("%d changes were read for a watcher that reads none, want at most 8000", n)
 	}
 	if err := another(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("another watch while the first one's changes are held: %v, want ResourceExhausted", err)
+		t.Errorf("another watch while the server holds the first one's changes: %v, want ResourceExhausted", err)
 	}
 	last := int64(5)
 	for {
 		m, err := watch.Recv()
 		if err != nil {
 			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "watch again after the position "+strconv.FormatInt(last, 10)) {
-				t.Errorf("after %d it ended with %v, want Unavailable and where to go on", last, err)
+				t.Errorf("after %d the watch ended with %v, want Unavailable and the position to resume from", last, err)
 			}
 			if !errors.Is(wire.Error(err), tko.ErrUnavailable) {
-				t.Errorf("%v is no ErrUnavailable", err)
+				t.Errorf("the error of the watch is %v, want ErrUnavailable", err)
 			}
 			break
 		}
 		if last++; m.GetPosition() != last {
-			t.Fatalf("the position %d came, want %d", m.GetPosition(), last)
+			t.Fatalf("received the position %d, want %d", m.GetPosition(), last)
 		}
 	}
 	if after := watch.Trailer().Get("tko-watch-after"); len(after) != 1 || after[0] != strconv.FormatInt(last, 10) {
-		t.Errorf("the trailer says %v, want %d", after, last)
+		t.Errorf("the trailer is %v, want %d", after, last)
 	}
 	var again tkopb.Data_WatchChangesClient
-	until(t, "the watch can be resumed", func() bool {
+	eventually.True(t, "the watch can be resumed", func() bool {
 		again, err = data.WatchChanges(t.Context(), &tkopb.WatchChanges{After: last})
 		if err != nil {
 			t.Fatal(err)
@@ -160,10 +147,10 @@ func TestWatcherThatNeverReadsLosesItsStreamAndGoesOnWhereItWas(t *testing.T) {
 	})
 }
 
-func TestWatcherThatReadsIsNotCutOff(t *testing.T) {
+func TestWatchThatIsReadStaysOpen(t *testing.T) {
 	t.Parallel()
-	var told atomic.Int64
-	dial := overTCP(t, endless(&told), grpcapi.Options{SlowWatch: time.Minute})
+	var told, ended atomic.Int64
+	dial := overTCP(t, endless(&told, &ended), grpcapi.Options{SlowWatch: time.Minute})
 	watch, err := tkopb.NewDataClient(dial()).WatchChanges(t.Context(), &tkopb.WatchChanges{}, grpc.UseCompressor("gzip"))
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +161,7 @@ func TestWatcherThatReadsIsNotCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.GetPosition() != position || m.GetId() != "site/"+strconv.FormatInt(position, 10) {
-			t.Fatalf("%v came, want the position %d", m, position)
+			t.Fatalf("received %v, want the position %d", m, position)
 		}
 	}
 }
@@ -184,20 +171,20 @@ func TestStreamsAreLimited(t *testing.T) {
 	begun := make(chan struct{}, 100)
 	dial := overTCP(t, quiet(begun), grpcapi.Options{Limits: grpcapi.Limits{Connection: 2, Client: 3, Total: -1}})
 	first, second := dial(), dial()
-	// opened says how a watch begins: it is refused at once, or goes on.
+	// opened begins a watch, and returns whether the server refuses it or serves it.
 	opened := func(conn *grpc.ClientConn) (end context.CancelFunc, refused error) {
 		ctx, cancel := context.WithCancel(t.Context())
 		watch, err := tkopb.NewDataClient(conn).WatchChanges(ctx, &tkopb.WatchChanges{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		came := make(chan error, 1)
+		received := make(chan error, 1)
 		go func() {
 			_, err := watch.Recv()
-			came <- err
+			received <- err
 		}()
 		select {
-		case err := <-came:
+		case err := <-received:
 			cancel()
 			return nil, err
 		case <-begun:
@@ -213,7 +200,7 @@ func TestStreamsAreLimited(t *testing.T) {
 	wantOpened := func(conn *grpc.ClientConn) context.CancelFunc {
 		t.Helper()
 		var end context.CancelFunc
-		until(t, "a watch is let in", func() bool {
+		eventually.True(t, "the server accepts a watch", func() bool {
 			var err error
 			end, err = opened(conn)
 			return err == nil
@@ -252,19 +239,19 @@ func TestStreamsAreLimitedInTotal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		came := make(chan error, 1)
+		received := make(chan error, 1)
 		go func() {
 			_, err := watch.Recv()
-			came <- err
+			received <- err
 		}()
 		select {
-		case err := <-came:
+		case err := <-received:
 			if n < 20 || status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "(--streams)") {
 				t.Errorf("watch %d: %v, want 20 of them, then ResourceExhausted", n, err)
 			}
 		case <-begun:
 			if n >= 20 {
-				t.Errorf("watch %d is let in, where 20 are the limit", n)
+				t.Errorf("watch %d is accepted, want the limit 20", n)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// errStopping ends what would keep a stopping server waiting.
+// errStopping is the error of calls that would delay a graceful stop.
 var errStopping = tko.Errorf(wire.ErrUnavailable, "the server is stopping")
 
 func (d *data) SetConditions(ctx context.Context, m *tkopb.SetConditions) (*emptypb.Empty, error) {
@@ -65,8 +65,8 @@ func (d *data) FinishWork(ctx context.Context, m *tkopb.FinishWork) (*emptypb.Em
 	return &emptypb.Empty{}, nil
 }
 
-// untilStopping answers a context that ends when the server is about to stop,
-// for that cause.
+// untilStopping returns a context that ends with errStopping as its cause when
+// the server begins to stop.
 func (d *data) untilStopping(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -84,9 +84,10 @@ func (d *data) untilStopping(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// stopped is errStopping if that is why the context ended, else err.
+// stopped returns errStopping if that is the cause of the end of the context,
+// otherwise err.
 func stopped(ctx context.Context, err error) error {
-	if context.Cause(ctx) == errStopping { //nolint:errorlint // this very error
+	if context.Cause(ctx) == errStopping { //nolint:errorlint // the same variable
 		return errStopping
 	}
 	return err

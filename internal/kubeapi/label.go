@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/kubename"
 )
 
 // Metadata is shown as labels, escaped as names are. A label whose key or value
@@ -30,7 +31,7 @@ func labelsOf(r catalog.Record) map[string]string {
 		}
 	}
 	for label, value := range r.Metadata.Labels {
-		if r.Kind == tko.KindPlugin || tko.HasLabelPrefix(label) || spelled(r, label) {
+		if r.Kind == tko.KindPlugin || kubename.HasPrefix(label) || spelled(r, label) {
 			labels[label] = value
 		}
 	}
@@ -42,13 +43,13 @@ func labelsOf(r catalog.Record) map[string]string {
 func spelled(r catalog.Record, key string) bool {
 	label, ok := r.Metadata.Labels[key]
 	value, there := r.Metadata.Effective[key]
-	return ok && there && label == value && !tko.HasLabelPrefix(key)
+	return ok && there && label == value && !kubename.HasPrefix(key)
 }
 
 func labelOf(key, value string) (k, v string, ok bool) {
-	k, err := tko.KubeName(key)
+	k, err := kubename.Escape(key)
 	if err == nil && value != "" {
-		v, err = tko.KubeName(value)
+		v, err = kubename.Escape(value)
 	}
 	return k, v, err == nil
 }
@@ -75,7 +76,7 @@ func (k *kind) fromLabels(labels map[string]string, before catalog.Record) (give
 	from := map[string]string{} // metadata key: label
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
 		text := labels[label]
-		key, value, escaped := tko.FromLabel(label, text)
+		key, value, escaped := kubename.Metadata(label, text)
 		if k.kind == tko.KindPlugin || !escaped {
 			if err := checkLabel(label, text); len(err) > 0 {
 				wrong = append(wrong, err...)

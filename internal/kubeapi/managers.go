@@ -147,8 +147,12 @@ func changedConditions(are []tko.Condition, shown, list []metav1.Condition, mana
 				attached = before
 			}
 		}
-		if at >= 0 && attached == before && sameCondition(shown[at], list[i]) {
+		same := at >= 0 && sameCondition(shown[at], list[i])
+		if same && attached == before {
 			continue
+		}
+		if same { // only its managers differ: the message that is shown has the attempt
+			c.Message, c.Attempt, c.NextTry = are[at].Message, are[at].Attempt, are[at].NextTry
 		}
 		if c.Attached = attached; attached == "" {
 			c.Attached = unmanaged

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -145,6 +146,46 @@ func TestConditionsBelongToManagers(t *testing.T) {
 	w.must("PATCH", "sites/s/status?fieldManager=a", status(), "Content-Type", apply)
 	if got := w.must("GET", "sites/s", nil); got.conditions() != "Own=TKO" || len(got.managers()) != 2 {
 		t.Errorf("%s, by %v", got.conditions(), got.managers())
+	}
+}
+
+// Conditions in Kubernetes' form have no fields for attempts: the message has them,
+// and a client that writes back what it read doesn't make them part of the stored
+// message.
+func TestMessagesReportAttempts(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	failing := tko.Condition{
+		Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: "Failed", Message: "boom", Attempt: 3, NextTry: time.Date(2026, 3, 4, 12, 0, 1, 0, time.UTC),
+	}
+	if err := w.SetConditions(t.Context(), tko.KindSite, "s", []tko.Condition{failing}); err != nil {
+		t.Fatal(err)
+	}
+	current := w.must("GET", "sites/s", nil)
+	conditions, _ := current.at("status.conditions").([]any)
+	for _, c := range conditions { // Ready, too, has the message of what is in the way
+		m, _ := c.(map[string]any)
+		if got := obj(m).text("message"); got != "boom (attempt 3, next try 2026-03-04T12:00:01Z)" {
+			t.Errorf("message of %v: %q", m["type"], got)
+		}
+	}
+	other := obj{"type": "C", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+	w.must("PUT", "sites/s/status?fieldManager=c", current.set("status.conditions", append([]any{other}, conditions...)))
+	same := fmt.Sprintf("{type: Scheduled, status: 'False', reason: Failed, message: '%s', lastTransitionTime: '%s', observedGeneration: 1}",
+		"boom (attempt 3, next try 2026-03-04T12:00:01Z)", lastTransition(current, tko.ConditionScheduled))
+	if got := w.must("PATCH", "sites/s/status?fieldManager=a", status(same), "Content-Type", apply); !slices.Contains(got.managers(), "a Apply status") {
+		t.Errorf("managers: %q, want a", got.managers())
+	}
+	s, err := w.Site(t.Context(), "s", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(s.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionScheduled })
+	got := s.Stamp.Conditions[at]
+	if got.Message != "boom" || got.Attempt != 3 || !got.NextTry.Equal(failing.NextTry) {
+		t.Errorf("stored: %q, attempt %d, next try %s: want them as they were", got.Message, got.Attempt, got.NextTry)
 	}
 }
 

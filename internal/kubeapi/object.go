@@ -19,6 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/kubename"
 )
 
 // attached is what Kubernetes keeps with an object and TKO has no word for.
@@ -42,7 +43,7 @@ func nameOf(r catalog.Record) (string, error) {
 	if name := r.KubernetesName(); name != "" {
 		return name, nil
 	}
-	return tko.KubeName(r.ID)
+	return kubename.Escape(r.ID)
 }
 
 // object is a record as Kubernetes sees it. An error that is tko.ErrInvalid says
@@ -290,13 +291,13 @@ func (k *kind) newKey(o object, generate func(base string) string) (catalog.Key,
 		if id == "" {
 			return key, &fieldsError{field.ErrorList{field.Required(field.NewPath("metadata", "name"), "or "+k.idPath().String())}}
 		}
-		if _, err := tko.KubeName(id); err != nil {
+		if _, err := kubename.Escape(id); err != nil {
 			return key, &fieldsError{field.ErrorList{field.Invalid(k.idPath(), id, err.Error())}}
 		}
 		key.ID = id
 		return key, nil
 	}
-	if key.ID, err = tko.FromKubeName(name); err != nil {
+	if key.ID, err = kubename.Unescape(name); err != nil {
 		return key, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name, err.Error()+`; "tko kube to ID" writes names`)}}
 	}
 	return key, nil

@@ -54,7 +54,7 @@ func conditionsOf(r catalog.Record) []metav1.Condition {
 			observed = r.Revision // each revision says anew whether it is so, and kubectl waits for that
 		}
 		list = append(list, metav1.Condition{
-			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: reason, Message: c.Message,
+			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: reason, Message: c.Text(),
 			LastTransitionTime: metav1.NewTime(c.LastTransition), ObservedGeneration: observed,
 		})
 	}
@@ -91,7 +91,7 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 		return ready, true
 	}
 	if c, ok := byType[tko.ConditionDeleting]; ok && c.Status == tko.ConditionTrue {
-		return not(tko.ConditionFalse, c.Reason, c.Message, c.LastTransition)
+		return not(tko.ConditionFalse, c.Reason, c.Text(), c.LastTransition)
 	}
 	_, asked := byType[tko.ConditionScheduled]
 	switch r.Kind {
@@ -106,11 +106,11 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 		}{{tko.ConditionPrepared, r.Prepared}, {tko.ConditionApproved, r.Approved}} {
 			c := byType[flag.typ]
 			if since = laterOf(since, c.LastTransition); !flag.is {
-				return not(tko.ConditionFalse, cmp.Or(c.Reason, "Not"+flag.typ), c.Message, since)
+				return not(tko.ConditionFalse, cmp.Or(c.Reason, "Not"+flag.typ), c.Text(), since)
 			}
 		}
 		if c, ok := byType[tko.ConditionPlaced]; ok && c.Status != tko.ConditionTrue {
-			return not(c.Status, c.Reason, c.Message, c.LastTransition)
+			return not(c.Status, c.Reason, c.Text(), c.LastTransition)
 		}
 		if r.Site == "" {
 			return not(tko.ConditionFalse, reasonNoSite, "it has no site: if it is a topology, wait for its children, whose spec.parentDeploymentId it is", since)
@@ -127,7 +127,7 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 			continue
 		}
 		if since = laterOf(since, c.LastTransition); c.Status != tko.ConditionTrue {
-			return not(c.Status, c.Reason, c.Message, c.LastTransition)
+			return not(c.Status, c.Reason, c.Text(), c.LastTransition)
 		}
 		if c.ObservedRevision < r.Revision {
 			return not(tko.ConditionUnknown, reasonOutdated, fmt.Sprintf("%s is known of revision %d only", typ, c.ObservedRevision), laterOf(since, r.Updated))

@@ -178,8 +178,8 @@ func draftEvents(e catalog.Event, before map[string]uint64) []eventDraft {
 		if c.Type == tko.ConditionScheduled && e.Record.Site != "" {
 			d.message += fmt.Sprintf(" at site %q", e.Record.Site)
 		}
-		if c.Message != "" {
-			d.message += ": " + c.Message
+		if text := c.Text(); text != "" {
+			d.message += ": " + text
 		}
 		drafts = append(drafts, d)
 	}
@@ -195,7 +195,7 @@ func conditionHashes(r catalog.Record) map[string]uint64 {
 			applied = c.ObservedRevision // which is another one that is applied
 		}
 		hash := fnv.New64a()
-		fmt.Fprintf(hash, "%q %q %q %d", c.Status, c.Reason, c.Message, applied)
+		fmt.Fprintf(hash, "%q %q %q %d", c.Status, c.Reason, c.Text(), applied)
 		hashes[c.Type] = hash.Sum64()
 	}
 	return hashes

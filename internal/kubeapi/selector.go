@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/kubename"
 )
 
 // A selector is what a list or watch asks for. The store answers its query;
@@ -94,20 +95,20 @@ func (t labelTerm) match(r catalog.Record) bool {
 // labelTerm reads a label and a value that are selected by. What is an escape is
 // a pattern of metadata; anything else is what it is.
 func (k *kind) labelTerm(label, text string) (labelTerm, error) {
-	key, value, escaped := tko.FromLabel(label, text)
+	key, value, escaped := kubename.Metadata(label, text)
 	if escaped && k.kind != tko.KindPlugin {
 		pattern, err := tko.ParseValuePattern(value)
 		return labelTerm{key: key, pattern: pattern}, err
 	}
 	pattern, err := tko.ParseValuePattern(tko.LiteralPattern(text))
-	return labelTerm{key: label, pattern: pattern, label: tko.HasLabelPrefix(label) || k.kind == tko.KindPlugin}, err
+	return labelTerm{key: label, pattern: pattern, label: kubename.HasPrefix(label) || k.kind == tko.KindPlugin}, err
 }
 
 // existence is what says that a record has a label: any of them.
 func (k *kind) existence(label string) ([]labelTerm, error) {
 	anything, err := tko.ParseValuePattern("**")
-	terms := []labelTerm{{key: label, pattern: anything, label: tko.HasLabelPrefix(label) || k.kind == tko.KindPlugin}}
-	if key, err := tko.FromKubeName(label); err == nil && key != label && k.kind != tko.KindPlugin {
+	terms := []labelTerm{{key: label, pattern: anything, label: kubename.HasPrefix(label) || k.kind == tko.KindPlugin}}
+	if key, err := kubename.Unescape(label); err == nil && key != label && k.kind != tko.KindPlugin {
 		terms = append(terms, labelTerm{key: key, pattern: anything})
 	}
 	return terms, err
@@ -240,7 +241,7 @@ func (k *kind) byLabel(s *selector, label, value string) (func(*catalog.Query), 
 // byName takes the pattern as names are written: escaped. A name that no record
 // can have selects nothing.
 func (k *kind) byName(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	text, err := tko.FromKubeName(value)
+	text, err := kubename.Unescape(value)
 	if k.kind == tko.KindDeployment {
 		return byDeploymentName(value, text, err == nil)
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/kubename"
 )
 
 // A Catalog is what is served; see
@@ -137,7 +138,7 @@ func (s *storage) show(ctx context.Context, name string, r catalog.Record, whole
 // key is the record that a name means: an ErrNotFound if none can have it.
 func (s *storage) key(ctx context.Context, name string) (catalog.Key, error) {
 	key := catalog.Key{Kind: s.kind.kind}
-	id, err := tko.FromKubeName(name)
+	id, err := kubename.Unescape(name)
 	if err == nil {
 		key.ID = id
 		err = catalog.CheckKey(key)
@@ -401,7 +402,7 @@ const discarded = "metadata.name %q is discarded, because TKO names deployments:
 
 func (s *storage) create(ctx context.Context, o object, key catalog.Key, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
 	if key.ID != "" {
-		name, err := tko.KubeName(key.ID)
+		name, err := kubename.Escape(key.ID)
 		if err != nil {
 			return nil, s.failed(ctx, o.GetName(), nil, err)
 		}

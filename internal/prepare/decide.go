@@ -28,6 +28,10 @@ const (
 // maxMessage bounds the message of a condition, below what Kubernetes takes.
 const maxMessage = 30 * 1024
 
+// maxReason bounds the reason of a revision, in bytes, below what the data
+// controller accepts.
+const maxReason = 1000
+
 // preparable says whether a resource is to be prepared in this deployment.
 func (t triggerMap) preparable(r krm.Resource) bool {
 	if r.IsPrepared() {
@@ -75,7 +79,7 @@ func stalled(d tko.Deployment, plugins triggerMap) (message string, ok bool) {
 				}
 			}
 		}
-		return c.Message, len(tasks) > 0
+		return c.Text(), len(tasks) > 0
 	}
 	return "", false
 }
@@ -178,26 +182,29 @@ func unprepared(revision int64, problems []problem, attempt int, next time.Time)
 		}
 		lines = append(lines, p.message)
 	}
-	message := bounded(strings.Join(lines, "; "))
+	c := tko.Condition{
+		Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: problems[0].reason,
+		Message: bounded(strings.Join(lines, "; ")), ObservedRevision: revision,
+	}
 	switch problems[0].reason {
 	case ReasonWaiting:
 	case ReasonTooManyIterations: // only a change helps
-		message += tko.Attempt(attempt+1, time.Time{})
+		c.Attempt = attempt + 1
 	default:
-		message += tko.Attempt(attempt+1, next)
+		c.Attempt, c.NextTry = attempt+1, next.UTC().Truncate(time.Second)
 	}
-	return tko.Condition{
-		Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: problems[0].reason,
-		Message: message, ObservedRevision: revision,
-	}
+	return c
 }
 
 // bounded is a message of at most the length that conditions take.
-func bounded(message string) string {
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+func bounded(message string) string { return shortened(message, maxMessage) }
+
+// shortened is a text of at most limit bytes, and an ellipsis if it was longer.
+func shortened(text string, limit int) string {
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
 	}
-	return message
+	return text
 }
 
 // news says whether a condition says something that the deployment doesn't say
@@ -205,7 +212,8 @@ func bounded(message string) string {
 func news(conditions []tko.Condition, c tko.Condition) bool {
 	for _, old := range conditions {
 		if old.Type == c.Type {
-			return old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message || old.ObservedRevision != c.ObservedRevision
+			return old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message || old.ObservedRevision != c.ObservedRevision ||
+				old.Attempt != c.Attempt || !old.NextTry.Equal(c.NextTry)
 		}
 	}
 	return true

@@ -24,7 +24,7 @@ type look struct {
 	attempt int
 
 	dirty    bool                     // the package differs from what was committed
-	story    []tko.Step               // what made it differ
+	story    []tko.PreparationStep    // what made it differ
 	round    int                      // the iteration, from 1
 	steps    int                      // that changed the package
 	limit    int                      // of steps
@@ -186,7 +186,7 @@ func (l *look) stepTopology(ctx context.Context, id krm.Identity) (outcome, erro
 	}
 	l.d.Package = replace(l.d.Package, resource)
 	l.dirty = true
-	l.story = append(l.story, tko.Step{Resource: id.String(), Iteration: l.round, Took: time.Since(started)})
+	l.story = append(l.story, tko.PreparationStep{Resource: id.String(), Iteration: l.round, Took: time.Since(started)})
 	return stepChanged, nil
 }
 
@@ -218,7 +218,7 @@ func (l *look) stepTOSCA(ctx context.Context, id krm.Identity) (outcome, error) 
 		return stepNothing, &failError{problem{reason: topology.ReasonInvalid, message: fmt.Sprintf("%s: can't merge what it stands for: %v", id, err)}}
 	}
 	l.d.Package, l.dirty = merged, true
-	l.story = append(l.story, tko.Step{Resource: id.String(), Iteration: l.round, Took: time.Since(started)})
+	l.story = append(l.story, tko.PreparationStep{Resource: id.String(), Iteration: l.round, Took: time.Since(started)})
 	return stepChanged, nil
 }
 
@@ -289,7 +289,7 @@ func (l *look) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identit
 		}
 		return stepNothing, &waitError{message: fmt.Sprintf("%s waits: plugin %q says that it is prepared, but doesn't annotate it with %s: \"true\"", id, plugin.Name, krm.AnnotationPrepared)}
 	}
-	did := tko.Step{Resource: id.String(), Plugin: plugin.Name, Iteration: l.round, Took: time.Since(started), Notes: notes}
+	did := tko.PreparationStep{Resource: id.String(), Plugin: plugin.Name, Iteration: l.round, Took: time.Since(started), Notes: notes}
 	l.story = append(l.story, did)
 	err = l.commit(ctx, out, nil)
 	if err != nil {
@@ -322,9 +322,9 @@ func equal(a, b krm.Package) (bool, error) {
 // commit stores a package, and conditions that shall come with it. Its reason
 // is what was prepared since the last one.
 func (l *look) commit(ctx context.Context, pkg krm.Package, conditions []tko.Condition) error {
-	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author, Why: tko.StepsText(l.story)})
+	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author, Why: reasonOf(l.story)})
 	revision, err := l.p.client.CommitDeployment(ctx, tko.DeploymentCommit{
-		ID: l.d.ID, Revision: l.d.Stamp.Revision, Package: pkg, Conditions: conditions,
+		ID: l.d.ID, Revision: l.d.Stamp.Revision, Package: pkg, Conditions: conditions, Steps: tko.BoundSteps(l.story),
 	})
 	if errors.Is(err, tko.ErrInvalid) {
 		return err // users read it on the deployment, and know which that is
@@ -334,6 +334,23 @@ func (l *look) commit(ctx context.Context, pkg krm.Package, conditions []tko.Con
 	}
 	l.d.Package, l.d.Stamp.Revision, l.dirty, l.story = pkg, revision, false, nil
 	return nil
+}
+
+// reasonOf returns the reason of the revision that steps lead to; "" if there are
+// none.
+func reasonOf(steps []tko.PreparationStep) string {
+	reason := ""
+	switch n := len(steps); n {
+	case 0:
+	case 1:
+		reason = "prepared 1 resource"
+	default:
+		reason = fmt.Sprintf("prepared %d resources", n)
+	}
+	if recorded := len(tko.BoundSteps(steps)); recorded < len(steps) {
+		reason += fmt.Sprintf(", of which the first %d are recorded", recorded)
+	}
+	return reason
 }
 
 // finish marks the deployment prepared.
@@ -375,7 +392,7 @@ func (l *look) finish(ctx context.Context) (work.Result, error) {
 func (l *look) unprepared(ctx context.Context, problems []problem, result work.Result) (work.Result, error) {
 	var next time.Time
 	if result.Outcome == tko.WorkFailed {
-		result.Err = errors.New(unprepared(0, problems, l.attempt, next).Message)
+		result.Err = errors.New(unprepared(0, problems, l.attempt, next).Text())
 		if result.Retry == 0 {
 			result.Retry = l.p.backoff(l.attempt)
 		}

@@ -32,7 +32,8 @@ type memory struct {
 	siteFails  int // if not 0, lists of sites break after so many
 	batches    []int
 	commits    int
-	whys       []string // of the commits
+	whys       []string                // of the commits
+	steps      [][]tko.PreparationStep // of the commits
 	statuses   int
 	lists      int
 	beforeEach func(call string) error // every write; an error is answered instead
@@ -119,7 +120,7 @@ func (m *memory) CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (
 			}
 		}
 		m.commits++
-		m.whys = append(m.whys, tko.AuthorOf(ctx).Why)
+		m.whys, m.steps = append(m.whys, tko.AuthorOf(ctx).Why), append(m.steps, c.Steps)
 		d.Package = c.Package.Clone()
 		d.Prepared = prepared
 		d.Approved = state.Approved != nil && *state.Approved
@@ -374,7 +375,7 @@ func (m *memory) get(id tko.DeploymentID) tko.Deployment {
 func (m *memory) condition(id tko.DeploymentID, typ string) string {
 	for _, c := range m.get(id).Stamp.Conditions {
 		if c.Type == typ {
-			return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
+			return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Text())
 		}
 	}
 	return ""

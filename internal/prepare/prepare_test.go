@@ -648,7 +648,7 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestNextTryIsSaid(t *testing.T) {
+func TestFailedPreparationReportsAttemptAndNextTry(t *testing.T) {
 	m := newMemory()
 	m.register("p", "One")
 	id := m.deploy(t, `{apiVersion: PLUGIN, kind: One, metadata: {name: one}}`)
@@ -660,15 +660,17 @@ func TestNextTryIsSaid(t *testing.T) {
 		if r.Retry > most || r.Retry < most*3/4-time.Second {
 			t.Errorf("attempt %d comes back after %s, want about %s", attempt+1, r.Retry, most)
 		}
-		_, tried, next := tko.SplitAttempt(m.condition(id, tko.ConditionPrepared))
-		if off := time.Until(next) - r.Retry; tried != attempt+1 || off > time.Second || off < -5*time.Second {
-			t.Errorf("attempt %d is said to be %d, and the next %s away", attempt+1, tried, time.Until(next))
+		c := m.get(id).Stamp.Conditions[0]
+		if off := time.Until(c.NextTry) - r.Retry; c.Type != tko.ConditionPrepared || c.Attempt != attempt+1 || off > time.Second || off < -5*time.Second {
+			t.Errorf("attempt %d is reported as %d of %s, and the next %s away", attempt+1, c.Attempt, c.Type, time.Until(c.NextTry))
+		}
+		if strings.Contains(c.Message, "attempt") {
+			t.Errorf("message %q: want the attempt in its field only", c.Message)
 		}
 	}
 }
 
-// TestStory looks at what the revisions say about how they came to be.
-func TestStory(t *testing.T) {
+func TestRevisionsRecordStepsThatLedToThem(t *testing.T) {
 	m := world(t)
 	m.register("one", "One")
 	m.register("two", "Two")
@@ -679,8 +681,8 @@ func TestStory(t *testing.T) {
 	}}, prepare.Options{})
 	look(t, p, id)
 	var got []string
-	for _, why := range m.whys {
-		for _, s := range tko.ParseSteps(why) {
+	for _, steps := range m.steps {
+		for _, s := range steps {
 			got = append(got, strings.TrimSpace(fmt.Sprintf("%s by %q in %d %s", s.Resource[strings.LastIndex(s.Resource, "/"):], s.Plugin, s.Iteration, strings.Join(s.Notes, ", "))))
 		}
 	}
@@ -692,7 +694,34 @@ func TestStory(t *testing.T) {
 	if n := len(got); n != strings.Count(topologyYAML, "kind: Site,")+strings.Count(topologyYAML, "kind: Placement")+2 {
 		t.Errorf("%d steps: %q", n, got)
 	}
-	if why := m.whys[len(m.whys)-1]; len(m.whys) > 5 || why != "" && tko.ParseSteps(why) == nil {
-		t.Errorf("%d commits, the last of which says %q", len(m.whys), why)
+	for i, why := range m.whys {
+		want := ""
+		switch n := len(m.steps[i]); n {
+		case 0:
+		case 1:
+			want = "prepared 1 resource"
+		default:
+			want = fmt.Sprintf("prepared %d resources", n)
+		}
+		if why != want {
+			t.Errorf("commit %d has the reason %q, want %q", i, why, want)
+		}
+	}
+	if len(m.whys) > 5 {
+		t.Errorf("%d commits, want at most 5", len(m.whys))
+	}
+}
+
+// A commit with so many steps was refused when its reason listed them all.
+func TestReasonOfManyStepsIsShort(t *testing.T) {
+	m := world(t)
+	var docs []string
+	for i := range 30 {
+		docs = append(docs, fmt.Sprintf("{apiVersion: TOPOLOGY, kind: Site, metadata: {name: site-%d}, spec: {siteId: north/1}}", i))
+	}
+	id := m.deploy(t, strings.Join(docs, "\n---\n"))
+	look(t, prepare.New(m, runner{}, prepare.Options{}), id)
+	if why := m.whys[0]; !m.get(id).Prepared || why != "prepared 30 resources, of which the first 20 are recorded" || len(m.steps[0]) != 20 {
+		t.Errorf("%s, with the reason %q and %d steps", m.condition(id, tko.ConditionPrepared), why, len(m.steps[0]))
 	}
 }

@@ -302,7 +302,7 @@ func (r *review) record(ctx context.Context, condition tko.Condition) error {
 		return nil
 	}
 	condition.ObservedRevision = r.d.Stamp.Revision + 1
-	why := strings.Join(append(r.done, r.proposals...), "; ")
+	why := shortened(strings.Join(append(r.done, r.proposals...), "; "), maxReason)
 	revision, err := r.p.client.CommitDeployment(tko.WithAuthor(ctx, tko.Author{Who: topology.Author, Why: why}), tko.DeploymentCommit{
 		ID: r.d.ID, Revision: r.d.Stamp.Revision, Package: r.pkg, Conditions: []tko.Condition{condition},
 	})

@@ -1,12 +1,13 @@
-// Package version knows which TKO this is.
+// Package version has the version of this build of TKO.
 package version
 
 import "runtime/debug"
 
-// Version is set by the linker.
+// Version is the version that the linker sets; empty otherwise.
 var Version = ""
 
-// String is the version: the linker's, else what Go knows of the module.
+// String returns the linker's version, or else the version of the Go module, or
+// else "unknown".
 func String() string {
 	if Version != "" {
 		return Version

@@ -1,4 +1,3 @@
-// Package webapi serves the catalog as JSON over HTTP, for dashboards and
-// scripts: what there is, read only. It translates, and has no rules of its own.
-// Start reading at [New].
+// Package webapi serves the catalog as JSON over HTTP, read only, for dashboards
+// and scripts. It converts, and has no rules of its own. Start reading at [New].
 package webapi

@@ -8,14 +8,15 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// WithHosts refuses requests that name a host that is not allowed. A web page of
-// somebody else can make a browser send requests here under a name of its own,
-// whose address it changes to ours (DNS rebinding), and read the responses:
-// such requests have that name in their Host header.
+// WithHosts refuses requests for a host name that is not allowed. A malicious
+// web page can make a browser send requests to this server under the page's own
+// host name, by changing the address of that name to the server's (DNS
+// rebinding), and read the responses. Such requests have the page's name in
+// their Host header.
 //
-// Allowed are the given names (*.example.com is every name below, * is any), and
-// what such a page can't have: IP addresses, localhost, names without a dot, and
-// names of services in a Kubernetes cluster.
+// Allowed are names (*.example.com allows all names below it, * all names), and
+// hosts that such a page can't have: IP addresses, localhost, names without a
+// dot, and names of services in a Kubernetes cluster.
 func WithHosts(handler http.Handler, names []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !allowed(r.Host, names) {
@@ -27,11 +28,11 @@ func WithHosts(handler http.Handler, names []string) http.Handler {
 	})
 }
 
-// safe are the ends of names that no public domain has.
+// safe are suffixes that no public domain name has.
 var safe = []string{".localhost", ".svc", ".svc.cluster.local"}
 
 func allowed(host string, names []string) bool {
-	if host == "" { // HTTP/1.0, which no browser speaks
+	if host == "" { // HTTP/1.0, which browsers don't use
 		return true
 	}
 	if name, _, err := net.SplitHostPort(host); err == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/webapi"
 )
 
-func TestNamesOfOthersAreRefused(t *testing.T) {
+func TestForeignHostNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("secret")) })
 	for host, test := range map[string]struct {

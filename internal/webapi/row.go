@@ -22,7 +22,7 @@ type aboutBody struct {
 	Position             int64      `json:"position"`
 }
 
-// A conditionBody is a condition as Kubernetes writes it.
+// A conditionBody is a condition in Kubernetes' format.
 type conditionBody struct {
 	Type             string    `json:"type"`
 	Status           string    `json:"status"`
@@ -30,9 +30,11 @@ type conditionBody struct {
 	Message          string    `json:"message"`
 	LastTransition   time.Time `json:"lastTransitionTime"`
 	ObservedRevision int64     `json:"observedRevision"`
+	Attempt          int       `json:"attempt,omitempty"`
+	NextTry          time.Time `json:"nextTry,omitzero"`
 }
 
-// A stampBody is what rows have of what TKO keeps about entities.
+// A stampBody is the part of a stamp that rows have.
 type stampBody struct {
 	Created    int64           `json:"createdTimestamp"` // Unix milliseconds
 	Updated    int64           `json:"updatedTimestamp"` // Unix milliseconds
@@ -45,6 +47,7 @@ func stampOf(s tko.Stamp) stampBody {
 	for _, c := range s.Conditions {
 		body.Conditions = append(body.Conditions, conditionBody{
 			Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransition: c.LastTransition, ObservedRevision: c.ObservedRevision,
+			Attempt: c.Attempt, NextTry: c.NextTry,
 		})
 	}
 	return body
@@ -136,13 +139,12 @@ func pluginRow(p tko.Plugin) pluginBody {
 	return body
 }
 
-// isSecret says whether a property configures an executor with something that
-// browsers must not see.
+// isSecret reports whether a property of an executor is confidential.
 func isSecret(property string) bool {
 	return strings.HasPrefix(property, "_") && strings.HasSuffix(property, "password")
 }
 
-// orEmpty makes a list that isn't null in JSON.
+// orEmpty returns a list that isn't null in JSON.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

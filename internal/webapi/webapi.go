@@ -13,14 +13,14 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Catalog is what is served.
+// A Catalog is the source of the served data.
 type Catalog interface {
 	About(ctx context.Context) (tko.About, error)
 	Getter
 	Lister
 }
 
-// A Getter answers single entities, with their packages; see
+// A Getter returns single entities, with their packages; see
 // [github.com/tko-orchestrator/tko/internal/catalog.Service].
 type Getter interface {
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
@@ -36,10 +36,10 @@ type Lister interface {
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
 }
 
-// New makes the handler of everything below /api/. It answers GET and HEAD.
-// Lists are JSON arrays, streamed; one that ends without its closing bracket
-// was cut short by an error. Errors are {"error": TEXT}. Those that are faults
-// of the server are logged, and told without their cause.
+// New makes the handler of all paths below /api/. It handles GET and HEAD.
+// Lists are JSON arrays, streamed; an array without its closing bracket was cut
+// short by an error. Errors are {"error": TEXT}. Faults of the server are
+// logged, and clients don't see their causes.
 func New(catalog Catalog, log *slog.Logger) http.Handler {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -110,11 +110,11 @@ func (a *api) deployment(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// pkg answers a package as YAML: ?id=, and &revision= for an earlier one.
+// pkg responds with a package as YAML: ?id=, and &revision= for an earlier one.
 func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string, revision int64) (krm.Package, error)) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
-		a.fail(w, r, tko.Errorf(tko.ErrInvalid, "which one is asked for? Say ?id=ID"))
+		a.fail(w, r, tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID"))
 		return
 	}
 	revision, err := number(r, "revision", 0, 64)
@@ -165,9 +165,9 @@ func (a *api) plugins(w http.ResponseWriter, r *http.Request) {
 	}, pluginRow)
 }
 
-// stream answers a list: ?offset= and ?count= cut it, and with
-// ?deployments=count templates and sites tell how many deployments they have,
-// but not which.
+// stream responds with a list: ?offset= and ?count= select a part of it; with
+// ?deployments=count, templates and sites have the number of their deployments,
+// not the IDs.
 func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(context.Context, tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
 	ctx := r.Context()
 	options, err := listOptions(r)
@@ -205,8 +205,9 @@ func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(
 	_, _ = w.Write([]byte(end)) // the client is gone
 }
 
-// deploymentSelect reads ?outdated=true or false: whether deployments were made
-// from an earlier revision of their template than the current one.
+// deploymentSelect reads ?outdated=true or false: it selects deployments by
+// whether they were made from an earlier revision of their template than the
+// current one.
 func deploymentSelect(r *http.Request) (tko.DeploymentSelect, error) {
 	text := r.URL.Query().Get("outdated")
 	if text == "" {
@@ -247,7 +248,7 @@ func listOptions(r *http.Request) (tko.ListOptions, error) {
 	}, nil
 }
 
-// number reads a parameter that is a number of that many bits.
+// number reads a parameter that is a number of at most bits bits.
 func number(r *http.Request, name string, otherwise int64, bits int) (int64, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {
@@ -284,7 +285,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil {
 		a.log.ErrorContext(r.Context(), "request failed", "path", r.URL.Path, "err", err)
 	}
-	writeJSON(w, http.StatusInternalServerError, errorBody{"the server failed; its log says why"})
+	writeJSON(w, http.StatusInternalServerError, errorBody{"internal error, see the server's log"})
 }
 
 func header(w http.ResponseWriter, contentType string) {

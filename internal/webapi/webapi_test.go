@@ -25,6 +25,7 @@ var at = time.UnixMilli(1700000000123).UTC()
 
 var stamp = tko.Stamp{Revision: 3, Created: at, Updated: at.Add(time.Second), Conditions: []tko.Condition{
 	{Type: "Healthy", Status: "True", Reason: "Fine", LastTransition: at, ObservedRevision: 3},
+	{Type: "Prepared", Status: "False", Message: "boom", LastTransition: at, Attempt: 3, NextTry: at.Add(time.Second)},
 }}
 
 // A fake has two of everything, and fails where err is set, after the first.
@@ -120,10 +121,11 @@ func get(t *testing.T, f *fake, log io.Writer, method, url string) *httptest.Res
 	return recorder
 }
 
-func TestAnswers(t *testing.T) {
+func TestEntitiesAreServedAsJSONAndPackagesAsYAML(t *testing.T) {
 	t.Parallel()
 	const stamped = `"createdTimestamp":1700000000123,"updatedTimestamp":1700000001123,"revision":3,` +
-		`"conditions":[{"type":"Healthy","status":"True","reason":"Fine","message":"","lastTransitionTime":"2023-11-14T22:13:20.123Z","observedRevision":3}]`
+		`"conditions":[{"type":"Healthy","status":"True","reason":"Fine","message":"","lastTransitionTime":"2023-11-14T22:13:20.123Z","observedRevision":3},` +
+		`{"type":"Prepared","status":"False","reason":"","message":"boom","lastTransitionTime":"2023-11-14T22:13:20.123Z","observedRevision":0,"attempt":3,"nextTry":"2023-11-14T22:13:21.123Z"}]`
 	tests := map[string]struct {
 		why, url string
 		want     string // JSON, or YAML
@@ -142,7 +144,7 @@ func TestAnswers(t *testing.T) {
 			want: `[{"id":"t1","metadata":{"a":"<b>"},"deployments":[],"deploymentCount":1,` + stamped + `},` +
 				`{"id":"t2","metadata":{},"deployments":[],"deploymentCount":0,` + stamped + `}]`,
 		},
-		"an unknown answer": {
+				"unknown value of outdated": {
 			why: "a misspelled one must not cost all IDs", url: "/api/site/list?deployments=counts", status: 400,
 			want: `{"error":"deployments=\"counts\" is unknown: use ids or count"}`,
 		},
@@ -172,7 +174,7 @@ func TestAnswers(t *testing.T) {
 		"a deployment's package": {why: "the same", url: "/api/deployment?id=there", want: "apiVersion: v1\nkind: Thing\nmetadata:\n  name: a\n"},
 		"an earlier revision":    {why: "history can be looked at", url: "/api/site?id=there&revision=2", want: ""},
 		"an unknown site":        {why: "said as any error", url: "/api/site?id=nowhere", status: 404, want: `{"error":"site \"nowhere\": not found"}`},
-		"no ID":                  {why: "the remedy is said", url: "/api/site", status: 400, want: `{"error":"which one is asked for? Say ?id=ID"}`},
+		"no ID":                  {why: "the error has the remedy", url: "/api/site", status: 400, want: `{"error":"there is no ID: add ?id=ID"}`},
 		"no number":              {why: "the culprit is named", url: "/api/site/list?offset=many", status: 400, want: `{"error":"offset=\"many\" is not a number, or too large"}`},
 		"a negative offset":      {why: "there is nothing before the first", url: "/api/site/list?offset=-1", status: 400, want: `{"error":"offset=-1 is negative: use 0 to start at the beginning"}`},
 		"a large count":          {why: "bounded", url: "/api/site/list?count=99999999999", status: 400, want: `{"error":"count=\"99999999999\" is not a number, or too large"}`},
@@ -215,7 +217,7 @@ func compact(t *testing.T, text string) string {
 	return string(sorted)
 }
 
-func TestWindow(t *testing.T) {
+func TestOffsetAndCountSelectAPartOfAList(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
 	get(t, f, io.Discard, http.MethodGet, "/api/site/list?offset=5&count=10")
@@ -228,24 +230,24 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-func TestFaultsAreLoggedAndNotTold(t *testing.T) {
+func TestFaultsAreLoggedAndNotSent(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"/api/about", "/api/site?id=there", "/api/site/list"} {
 		var log bytes.Buffer
 		response := get(t, &fake{err: errors.New("SELECT secrets FROM database")}, &log, http.MethodGet, url)
 		text := response.Body.String()
 		if strings.Contains(text, "SELECT") || !strings.Contains(log.String(), "SELECT") {
-			t.Errorf("%s answered %q and logged %q: want the cause in the log only", url, text, log.String())
+			t.Errorf("the response to %s is %q and the log %q: want the cause in the log only", url, text, log.String())
 		}
 		if cut := strings.HasSuffix(url, "list"); cut == json.Valid([]byte(text)) {
-			t.Errorf("%s answered %q: a list that was cut short must not look whole", url, text)
+			t.Errorf("the response to %s is %q: want a list that was cut short to be invalid JSON", url, text)
 		} else if !cut && response.Code != http.StatusInternalServerError {
 			t.Errorf("%s: status %d", url, response.Code)
 		}
 	}
 }
 
-func TestStatuses(t *testing.T) {
+func TestErrorKindsHaveHTTPStatuses(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]int{
 		tko.ErrInvalid: 400, tko.ErrNotFound: 404, tko.ErrConflict: 409, tko.ErrBusy: 409, tko.ErrDenied: 403, tko.ErrGone: 410, tko.ErrUnavailable: 503,
@@ -256,6 +258,6 @@ func TestStatuses(t *testing.T) {
 	}
 	response := get(t, &fake{}, io.Discard, http.MethodPost, "/api/site/list")
 	if text := response.Body.String(); response.Code != http.StatusMethodNotAllowed || !strings.Contains(text, "only reads") {
-		t.Errorf("status %d, %s: want to be told that this API only reads", response.Code, text)
+		t.Errorf("status %d, %s: want an error that this API only reads", response.Code, text)
 	}
 }

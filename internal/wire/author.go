@@ -8,19 +8,19 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// The keys of gRPC metadata that we give a meaning.
+// The keys of gRPC metadata that TKO uses.
 const (
-	WhoKey       = "tko-who"        // who makes the change
-	WhyKey       = "tko-why"        // and why
-	ErrorSizeKey = "tko-error-size" // how many bytes of error the client takes, see DefaultErrorSize
-	RowSizeKey   = "tko-row-size"   // how many bytes of a row the client takes, see DefaultRowSize
+	WhoKey       = "tko-who"        // author of the change
+	WhyKey       = "tko-why"        // reason for the change
+	ErrorSizeKey = "tko-error-size" // size of errors that the client accepts, in bytes; see DefaultErrorSize
+	RowSizeKey   = "tko-row-size"   // size of rows that the client accepts, in bytes; see DefaultRowSize
 )
 
-// MaxAuthorLength bounds who and why, in bytes.
+// MaxAuthorLength is the maximum length of author and reason, in bytes.
 const MaxAuthorLength = 1024
 
-// NewAuthorText writes who or why as metadata, which takes printable ASCII only:
-// everything else, and %, is written as % and two hex digits per byte.
+// NewAuthorText writes an author or reason as gRPC metadata, which is printable
+// ASCII: other characters, and %, are written as % and two hex digits per byte.
 func NewAuthorText(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
@@ -34,7 +34,8 @@ func NewAuthorText(text string) string {
 }
 
 // AuthorText is the inverse of NewAuthorText. A % that isn't followed by two
-// hex digits is itself. A text that is too long is an ErrInvalid.
+// hex digits stands for itself. A text that is too long or not UTF-8 is an
+// ErrInvalid.
 func AuthorText(key, value string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(value); i++ {

@@ -11,15 +11,15 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A Bounded message is read only if it is within bounds. Decoding can take far
-// more memory than what was sent: an empty message in a list takes two bytes on
-// the wire, and a hundred in memory. If it is not within bounds, the message
-// stays empty and Refused is set, a tko.ErrInvalid. The codec reports no error
-// then, because gRPC would make it an Internal one.
+// A Bounded message is decoded only if it is within its limits. Decoding can
+// take far more memory than the encoded message: an empty message in a list
+// takes two bytes on the wire, and a hundred in memory. If the message exceeds
+// a limit, it stays empty and Refused is set, a tko.ErrInvalid. The codec
+// doesn't return the error, because gRPC would make it an Internal one.
 type Bounded struct {
 	Message  proto.Message
 	MaxBytes int // of the encoded message
-	MaxParts int // messages in it, at any depth; entries of maps are messages
+	MaxParts int // number of messages in it, at any depth; entries of maps are messages
 
 	Refused error
 }
@@ -40,12 +40,13 @@ func (b *Bounded) read(data mem.BufferSlice) error {
 	return proto.Unmarshal(buffer.ReadOnlyData(), b.Message)
 }
 
-// maxNesting is how deep messages are counted: deeper than ours are.
+// maxNesting is the maximum depth at which messages are counted. Our messages
+// are less deep.
 const maxNesting = 16
 
-// tooMany counts the messages in a message, and returns the path to the first
-// field that is too many; nil if there is none. What is malformed is left to the
-// decoder.
+// tooMany counts the messages in a message, and returns the path of the first
+// field that exceeds the limit; nil if there is none. It leaves malformed data
+// to the decoder.
 func tooMany(data []byte, in protoreflect.MessageDescriptor, left *int, path []string) []string {
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
@@ -69,7 +70,7 @@ func tooMany(data []byte, in protoreflect.MessageDescriptor, left *int, path []s
 		if field == nil || field.Message() == nil {
 			continue
 		}
-		here := append(path, string(field.Name())) //nolint:gocritic // siblings reuse the place: only one path is ever in use
+		here := append(path, string(field.Name())) //nolint:gocritic // siblings share the array, because only one path is in use
 		if *left--; *left < 0 {
 			return here
 		}

@@ -1,9 +1,9 @@
-// Package wire translates between the messages of tko.Data and the vocabulary
-// of package tko, in both directions, for both ends of the wire: the server
-// (internal/grpcapi) and the client (package client). That each direction is
-// the other's inverse is what its test checks. It has no rules of its own.
+// Package wire converts between the messages of tko.Data and the types of package
+// tko, in both directions, for the server (internal/grpcapi) and the client
+// (package client). Its test checks that each direction is the inverse of the
+// other. It has no rules of its own.
 //
-// Functions named New… make messages; those named after what they answer read
+// Functions named New… make messages; functions named after their result read
 // them. Start reading at [NewDeployment] and [Deployment], and for errors at
 // [Status] and [Error].
 package wire

@@ -28,8 +28,8 @@ func NewTemplate(t tko.Template, format krm.Format) (*tkopb.Template, error) {
 	}, nil
 }
 
-// A packed message is that of an entity with a package: by itself, or as a row
-// of a list.
+// A packed message is an entity with a package: by itself, or as a row of a
+// list.
 type packed interface {
 	GetMetadata() map[string]string
 	GetUpdated() *timestamppb.Timestamp
@@ -38,7 +38,7 @@ type packed interface {
 	GetPackage() []byte
 }
 
-// counted is a row that tells the number of its entity's deployments.
+// A counted message is a row with the number of its entity's deployments.
 type counted interface{ GetDeploymentCount() uint64 }
 
 func deploymentCount(m any) int {
@@ -48,7 +48,7 @@ func deploymentCount(m any) int {
 	return 0
 }
 
-// TemplateMessage is a template, or a row of a list of templates.
+// A TemplateMessage is a template, or a row of a list of templates.
 type TemplateMessage interface {
 	packed
 	GetTemplateId() string
@@ -108,7 +108,7 @@ func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 	}, nil
 }
 
-// SiteMessage is a site, or a row of a list of sites.
+// A SiteMessage is a site, or a row of a list of sites.
 type SiteMessage interface {
 	TemplateMessage
 	GetSiteId() string
@@ -177,7 +177,7 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 	}, nil
 }
 
-// DeploymentMessage is a deployment, or a row of a list of deployments.
+// A DeploymentMessage is a deployment, or a row of a list of deployments.
 type DeploymentMessage interface {
 	packed
 	placed
@@ -187,7 +187,7 @@ type DeploymentMessage interface {
 	GetApproved() bool
 }
 
-// placed is where a deployment belongs.
+// A placed message has the references of a deployment.
 type placed interface {
 	GetParentDeploymentId() string
 	GetTemplateId() string
@@ -288,7 +288,7 @@ func gvk(m *tkopb.GVK) krm.GVK {
 	return krm.GVK{Group: m.GetGroup(), Version: m.GetVersion(), Kind: m.GetKind()}
 }
 
-// newStamp writes a stamp, or nothing where there is none: on writes.
+// newStamp writes a stamp; nil for none, in requests.
 func newStamp(s tko.Stamp) *tkopb.Stamp {
 	if s.UID == "" && s.Revision == 0 {
 		return nil
@@ -303,11 +303,11 @@ func newStamp(s tko.Stamp) *tkopb.Stamp {
 		Why:        s.Why,
 		Conditions: NewConditions(s.Conditions),
 		LeftOut:    s.LeftOut,
+		Steps:      newSteps(s.Steps),
 	}
 }
 
-// stamp reads a stamp; the times outside of it are all that a server without
-// stamps tells.
+// stamp reads a stamp. A server without stamps sends only the times.
 func stamp(m *tkopb.Stamp, created, updated *timestamppb.Timestamp) tko.Stamp {
 	if m == nil {
 		return tko.Stamp{Created: timeOf(created), Updated: timeOf(updated)}
@@ -321,8 +321,42 @@ func stamp(m *tkopb.Stamp, created, updated *timestamppb.Timestamp) tko.Stamp {
 		Author:     tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
 		Conditions: Conditions(m.GetConditions()),
 		LeftOut:    m.GetLeftOut(),
+		Steps:      steps(m.GetSteps()),
 	}
 }
+
+func newSteps(steps []tko.PreparationStep) []*tkopb.PreparationStep {
+	var ms []*tkopb.PreparationStep
+	for _, s := range steps {
+		ms = append(ms, &tkopb.PreparationStep{
+			Resource:     s.Resource,
+			Plugin:       s.Plugin,
+			Iteration:    newCount(s.Iteration),
+			Took:         newDuration(s.Took),
+			Notes:        s.Notes,
+			NotesLeftOut: newCount(s.NotesLeftOut),
+		})
+	}
+	return ms
+}
+
+func steps(ms []*tkopb.PreparationStep) []tko.PreparationStep {
+	var steps []tko.PreparationStep
+	for _, m := range ms {
+		steps = append(steps, tko.PreparationStep{
+			Resource:     m.GetResource(),
+			Plugin:       m.GetPlugin(),
+			Iteration:    count(m.GetIteration()),
+			Took:         m.GetTook().AsDuration(),
+			Notes:        m.GetNotes(),
+			NotesLeftOut: count(m.GetNotesLeftOut()),
+		})
+	}
+	return steps
+}
+
+func newCount(n int) uint32 { return uint32(min(max(n, 0), math.MaxInt32)) }
+func count(n uint32) int    { return int(min(n, math.MaxInt32)) }
 
 // NewConditions writes conditions.
 func NewConditions(conditions []tko.Condition) []*tkopb.Condition {
@@ -338,6 +372,8 @@ func NewConditions(conditions []tko.Condition) []*tkopb.Condition {
 			Message:            c.Message,
 			LastTransitionTime: newTime(c.LastTransition),
 			ObservedRevision:   c.ObservedRevision,
+			Attempt:            newCount(c.Attempt),
+			NextTry:            newTime(c.NextTry),
 		}
 	}
 	return ms
@@ -357,6 +393,8 @@ func Conditions(ms []*tkopb.Condition) []tko.Condition {
 			Message:          m.GetMessage(),
 			LastTransition:   timeOf(m.GetLastTransitionTime()),
 			ObservedRevision: m.GetObservedRevision(),
+			Attempt:          count(m.GetAttempt()),
+			NextTry:          timeOf(m.GetNextTry()),
 		}
 	}
 	return conditions

@@ -16,21 +16,20 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Domain is that of our google.rpc.ErrorInfo details.
+// Domain is the domain of TKO's google.rpc.ErrorInfo details.
 const Domain = "tko"
 
-// ErrUnavailable is the kind of errors of a server, or its database, that
+// ErrUnavailable is the kind of errors of a server, or of its database, that
 // can't be reached.
 var ErrUnavailable = tko.ErrUnavailable
 
-// DefaultErrorSize bounds how many bytes an error may take on the wire, as
-// long as the client doesn't say that it takes more. Errors travel in HTTP/2
-// trailers, and what many clients accept there is 8 KiB at most: a bigger
-// error would not arrive at all.
+// DefaultErrorSize is the maximum size of an error on the wire, in bytes,
+// unless the client accepts more. Errors travel in HTTP/2 trailers, of which
+// many clients accept at most 8 KiB: a larger error would not arrive.
 const DefaultErrorSize = 6 << 10
 
-// kinds maps error kinds to status codes. Where two share a code, the reason
-// tells them apart, and the first is the kind of a status without a reason.
+// kinds maps error kinds to status codes. The reason distinguishes kinds with the
+// same code; the first of them is the kind of a status without a reason.
 var kinds = []struct {
 	kind   error
 	code   codes.Code
@@ -47,7 +46,7 @@ var kinds = []struct {
 	{ErrUnavailable, codes.Unavailable, "UNAVAILABLE"},
 }
 
-// Status is what a client gets to know of an error, within size bytes (see
+// Status returns the status of an error for clients, of at most size bytes (see
 // [DefaultErrorSize]). It is nil for errors of no kind: their text is not for
 // clients.
 func Status(err error, size int) *status.Status {
@@ -56,8 +55,8 @@ func Status(err error, size int) *status.Status {
 		return nil
 	}
 	kind := kinds[i]
-	// The text travels twice: as the message, and in the details in base64,
-	// where every violation says a part of it once more.
+	// The text travels twice: as the message, and in base64 in the details, where
+	// each violation repeats a part of it.
 	text := cut(err.Error(), size/4)
 	st := status.New(kind.code, text)
 	if kind.reason == "" {
@@ -76,11 +75,11 @@ func Status(err error, size int) *status.Status {
 	return st
 }
 
-// kindOf is the index of the outermost kind of an error, or -1: an error that
-// was given a kind may wrap one of another.
+// kindOf returns the index of the outermost kind of an error, or -1: an error
+// with a kind may wrap one of another kind.
 func kindOf(err error) int {
 	for i, k := range kinds {
-		if err == k.kind { //nolint:errorlint // looks at one layer at a time
+		if err == k.kind { //nolint:errorlint // checks one layer at a time
 			return i
 		}
 		if is, ok := err.(interface{ Is(error) bool }); ok && is.Is(k.kind) {
@@ -102,7 +101,7 @@ func kindOf(err error) int {
 	return -1
 }
 
-// violations writes as many findings as fit in.
+// violations writes as many findings as fit into size bytes.
 func violations(findings []tko.Finding, size int) *errdetails.BadRequest {
 	m := &errdetails.BadRequest{}
 	for _, f := range findings {
@@ -121,8 +120,8 @@ func violations(findings []tko.Finding, size int) *errdetails.BadRequest {
 	return m
 }
 
-// cut bounds a text to size bytes as HTTP/2 carries them: what is not
-// printable ASCII takes three each.
+// cut truncates a text to size bytes in HTTP/2's encoding, in which characters
+// other than printable ASCII take three bytes per byte.
 func cut(text string, size int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	used := 0
@@ -138,9 +137,8 @@ func cut(text string, size int) string {
 	return text
 }
 
-// Error is the inverse of [Status]: the error that a call of a method of
-// tko.Data ended with has the kind that it had on the server, and the same
-// text. nil stays nil.
+// Error is the inverse of [Status]: it returns an error with the same kind and
+// text as on the server for the error of a call of tko.Data. nil stays nil.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -150,7 +148,7 @@ func Error(err error) error {
 		return err
 	}
 	reason, findings := details(st)
-	e := &remoteError{status: st, text: st.Message(), said: reason != ""}
+	e := &remoteError{status: st, text: st.Message(), isOurs: reason != ""}
 	for _, k := range kinds {
 		if k.code == st.Code() && (reason == "" || k.reason == "" || k.reason == reason) {
 			e.kind = k.kind
@@ -213,20 +211,20 @@ func finding(field, reason string) tko.Finding {
 	}
 }
 
-// A remoteError is an error that a server answered.
+// A remoteError is an error that a server returned.
 type remoteError struct {
 	status *status.Status
 	kind   error // or nil
 	text   string
 	cause  error // *tko.InvalidPackageError, or nil
-	said   bool
+	isOurs bool  // a TKO server made it, not gRPC
 }
 
-// Message says that an error is what a server of ours answered, and not what gRPC
-// says for want of an answer.
+// Message reports whether a TKO server made the text of an error. Otherwise
+// gRPC did, without a response from the server.
 func Message(err error) bool {
 	e, ok := errors.AsType[*remoteError](err)
-	return ok && e.said
+	return ok && e.isOurs
 }
 
 func (e *remoteError) Error() string              { return e.text }

@@ -8,21 +8,22 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// DefaultRowSize is how many bytes a row of a list has at most beside its
-// package, as long as the client doesn't say that it takes more ([RowSizeKey]).
-// gRPC's clients refuse messages of more than 4 MiB unless configured, and one
-// row that is refused ends the whole list.
+// DefaultRowSize is the maximum size of a row of a list without its package, in
+// bytes, unless the client accepts more ([RowSizeKey]). gRPC's clients refuse
+// messages of more than 4 MiB by default, and one refused row ends the whole
+// list.
 const DefaultRowSize = 4<<20 - 128<<10
 
-// What a row has beside texts, roughly: tags, lengths, times.
+// The approximate size of the other parts of a row: tags, lengths, times.
 const (
 	entryBytes     = 16
 	conditionBytes = 48
 	rowBytes       = 1 << 10
-	cutMessage     = 200 // bytes that are left of a condition's message
+	cutMessage     = 200 // bytes of a condition's message that remain
 )
 
-// A Fitting is what of a row may be cut so that it fits. The row owns it.
+// A Fitting has the parts of a row that may be cut to make it fit. The row owns
+// them.
 type Fitting struct {
 	Stamp       *tko.Stamp
 	Metadata    *map[string]string
@@ -30,9 +31,9 @@ type Fitting struct {
 	Count       *int                // of deployments; nil if there are none
 }
 
-// Fit cuts what doesn't fit into size bytes: IDs of deployments at first, then
-// messages of conditions, then the largest metadata. What was cut is said in the
-// stamp.
+// Fit cuts a row to size bytes: first IDs of deployments, then messages of
+// conditions, then the largest metadata. The stamp records which parts were
+// cut.
 func (f Fitting) Fit(size int) {
 	over := f.size() - size
 	if over <= 0 {
@@ -48,8 +49,8 @@ func (f Fitting) Fit(size int) {
 	f.cutMetadata(over)
 }
 
-// FitDeployments is Fit, but leaves everything else as it is: what is read to be
-// written back must be whole.
+// FitDeployments is like Fit, but cuts only IDs of deployments: an entity that
+// clients read in order to write it must be complete otherwise.
 func (f Fitting) FitDeployments(size int) {
 	if over := f.size() - size; over > 0 {
 		f.cutDeployments(over)
@@ -70,7 +71,7 @@ func (f Fitting) size() int {
 	return n
 }
 
-// deploymentBytes is what an ID takes: all have the same length.
+// deploymentBytes returns the size of an ID: all have the same length.
 func deploymentBytes(ids []tko.DeploymentID) int { return len(ids[0]) + 2 }
 
 func (f Fitting) cutDeployments(over int) int {
@@ -93,7 +94,7 @@ func (f Fitting) cutConditions(over int) int {
 	}
 	conditions := slices.Clone(f.Stamp.Conditions)
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(conditions[b].Message), len(conditions[a].Message)) })
-	some := false
+	anyCut := false
 	for _, i := range order {
 		text := conditions[i].Message
 		if over <= 0 || len(text) <= cutMessage {
@@ -101,9 +102,9 @@ func (f Fitting) cutConditions(over int) int {
 		}
 		conditions[i].Message = cut(text, cutMessage)
 		over -= len(text) - len(conditions[i].Message)
-		some = true
+		anyCut = true
 	}
-	if some {
+	if anyCut {
 		f.Stamp.Conditions = conditions
 		f.Stamp.LeftOut = append(f.Stamp.LeftOut, tko.LeftOutConditions)
 	}
@@ -115,32 +116,32 @@ func (f Fitting) cutMetadata(over int) {
 	keys := slices.SortedFunc(maps.Keys(metadata), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(b)+len(metadata[b]), len(a)+len(metadata[a])), cmp.Compare(a, b))
 	})
-	some := false
+	anyCut := false
 	for _, key := range keys {
 		if over <= 0 {
 			break
 		}
 		over -= len(key) + len(metadata[key]) + entryBytes
 		delete(metadata, key)
-		some = true
+		anyCut = true
 	}
-	if some {
+	if anyCut {
 		*f.Metadata = metadata
 		f.Stamp.LeftOut = append(f.Stamp.LeftOut, tko.LeftOutMetadata)
 	}
 }
 
-// FitTemplate is what of a template may be cut.
+// FitTemplate returns the parts of a template that may be cut.
 func FitTemplate(t *tko.Template) Fitting {
 	return Fitting{Stamp: &t.Stamp, Metadata: &t.Metadata, Deployments: &t.Deployments, Count: &t.DeploymentCount}
 }
 
-// FitSite is what of a site may be cut.
+// FitSite returns the parts of a site that may be cut.
 func FitSite(s *tko.Site) Fitting {
 	return Fitting{Stamp: &s.Stamp, Metadata: &s.Metadata, Deployments: &s.Deployments, Count: &s.DeploymentCount}
 }
 
-// FitDeployment is what of a deployment may be cut.
+// FitDeployment returns the parts of a deployment that may be cut.
 func FitDeployment(d *tko.Deployment) Fitting {
 	return Fitting{Stamp: &d.Stamp, Metadata: &d.Metadata}
 }

@@ -5,14 +5,15 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 )
 
-// NewOpenModification writes a token as others may see it.
+// NewOpenModification writes a token as clients other than its holder may see
+// it.
 func NewOpenModification(m tko.OpenModification) *tkopb.Modification {
 	return &tkopb.Modification{
 		DeploymentId: string(m.Deployment), Started: newTime(m.Started), Expires: newTime(m.Expires), Who: m.Author.Who, Why: m.Author.Why,
 	}
 }
 
-// OpenModification reads a token as others may see it.
+// OpenModification reads a token as clients other than its holder may see it.
 func OpenModification(m *tkopb.Modification) tko.OpenModification {
 	return tko.OpenModification{
 		Deployment: tko.DeploymentID(m.GetDeploymentId()), Started: timeOf(m.GetStarted()), Expires: timeOf(m.GetExpires()),

@@ -5,8 +5,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Format reads the name of a package format. An empty name is the given
-// default; an unknown one is an ErrInvalid.
+// Format reads the name of a package format. An empty name is the format empty;
+// an unknown name is an ErrInvalid.
 func Format(name string, empty krm.Format) (krm.Format, error) {
 	switch format := krm.Format(name); format {
 	case "":
@@ -18,8 +18,8 @@ func Format(name string, empty krm.Format) (krm.Format, error) {
 	}
 }
 
-// Package reads a package. An empty format is YAML, and no data is a package
-// of no resources. Whatever is wrong is an ErrInvalid.
+// Package reads a package. An empty format is YAML; empty data is a package
+// without resources. All errors are an ErrInvalid.
 func Package(formatName string, data []byte) (krm.Package, error) {
 	format, err := Format(formatName, krm.YAML)
 	if err != nil {
@@ -35,8 +35,8 @@ func Package(formatName string, data []byte) (krm.Package, error) {
 	return p, nil
 }
 
-// encode writes a package. Without a format it writes nothing. What can't be
-// written is an ErrInvalid: nothing that was ever read is such.
+// encode writes a package; nothing if the format is empty. A package that can't
+// be encoded is an ErrInvalid. Each package that was decoded can be encoded.
 func encode(format krm.Format, p krm.Package) (string, []byte, error) {
 	if format == "" {
 		return "", nil, nil

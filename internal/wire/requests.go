@@ -6,7 +6,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// NewAbout writes what a server says of itself.
+// NewAbout writes the description of a server.
 func NewAbout(a tko.About) *tkopb.AboutResponse {
 	return &tkopb.AboutResponse{
 		InstanceName:         a.InstanceName,
@@ -19,7 +19,7 @@ func NewAbout(a tko.About) *tkopb.AboutResponse {
 	}
 }
 
-// About reads what a server says of itself.
+// About reads the description of a server.
 func About(m *tkopb.AboutResponse) tko.About {
 	return tko.About{
 		InstanceName:         m.GetInstanceName(),
@@ -109,12 +109,13 @@ func CreateChildren(m *tkopb.CreateChildren) (tko.NewChildren, error) {
 	return c, nil
 }
 
-// NewCreateChildrenResponse writes the IDs of children, and how many are new.
+// NewCreateChildrenResponse writes the IDs of children, and the number of new
+// ones.
 func NewCreateChildrenResponse(ids []tko.DeploymentID, created int) *tkopb.CreateChildrenResponse {
 	return &tkopb.CreateChildrenResponse{DeploymentIds: stringsOf(ids), Created: uint64(max(created, 0))}
 }
 
-// CreateChildrenResponse reads them.
+// CreateChildrenResponse reads the IDs of children, and the number of new ones.
 func CreateChildrenResponse(m *tkopb.CreateChildrenResponse) (ids []tko.DeploymentID, created int) {
 	return idsOf[tko.DeploymentID](m.GetDeploymentIds()), Count(m.GetCreated())
 }
@@ -193,6 +194,7 @@ func NewCommitDeployment(c tko.DeploymentCommit, format krm.Format) (*tkopb.Comm
 		PackageFormat: name,
 		Package:       data,
 		Conditions:    NewConditions(c.Conditions),
+		Steps:         newSteps(c.Steps),
 	}, nil
 }
 
@@ -207,10 +209,11 @@ func CommitDeployment(m *tkopb.CommitDeployment) (tko.DeploymentCommit, error) {
 		Revision:   m.GetRevision(),
 		Package:    p,
 		Conditions: Conditions(m.GetConditions()),
+		Steps:      steps(m.GetSteps()),
 	}, nil
 }
 
-// encodeSome writes a package, or nothing for one without resources.
+// encodeSome writes a package; nothing for one without resources.
 func encodeSome(format krm.Format, p krm.Package) (string, []byte, error) {
 	if len(p) == 0 {
 		return "", nil, nil

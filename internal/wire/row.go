@@ -6,16 +6,15 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // is what Codec is beside rows
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that Codec extends
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/tko-orchestrator/tko"
 )
 
-// A Codec is gRPC's codec of protobuf, which also takes a [*DeploymentRow] for
-// a message tko.ListedDeployment, in both directions. What goes over the wire is
-// the same.
+// A Codec is gRPC's protobuf codec that also accepts a [*DeploymentRow] for a
+// message tko.ListedDeployment, in both directions. The encoding is the same.
 type Codec struct{ encoding.CodecV2 }
 
 // NewCodec makes a codec.
@@ -48,11 +47,13 @@ func (c Codec) Unmarshal(data mem.BufferSlice, message any) error {
 	return row.read(buffer.ReadOnlyData())
 }
 
-// A DeploymentRow is a row of a list of deployments. Lists have very many of
-// them, so they are written and read without the message that they are. One is
-// used again and again by one goroutine: what rows have in common it keeps.
+// A DeploymentRow is a row of a list of deployments. Lists have very many rows,
+// so they are written and read without intermediate messages. One goroutine
+// reuses a DeploymentRow for many rows; it caches texts that rows have in
+// common.
 type DeploymentRow struct {
-	// Deployment is what is written, without its package, and what was read.
+	// Deployment is the row to write, without its package, or the row that was
+	// read.
 	Deployment tko.Deployment
 
 	data          []byte
@@ -61,10 +62,10 @@ type DeploymentRow struct {
 	packageData   []byte
 }
 
-// maxWords is how many texts are kept that rows have in common.
+// maxWords is the maximum number of cached texts.
 const maxWords = 1000
 
-// Entity answers what was read, with its package.
+// Entity returns the deployment that was read, with its package.
 func (r *DeploymentRow) Entity() (tko.Deployment, error) {
 	d := r.Deployment
 	var err error
@@ -72,7 +73,7 @@ func (r *DeploymentRow) Entity() (tko.Deployment, error) {
 	return d, err
 }
 
-// The numbers of fields, as tko.proto has them.
+// The numbers of fields in tko.proto.
 const (
 	rowID = iota + 1
 	rowParent
@@ -112,10 +113,13 @@ const (
 	conditionMessage
 	conditionLastTransition
 	conditionObserved
+
+	conditionAttempt = 300
+	conditionNextTry = 301
 )
 
-// appendDeployment writes what NewListedDeployment makes of a deployment
-// without its package.
+// appendDeployment writes the encoding of NewListedDeployment for a deployment
+// without its package. Lists have no steps.
 func appendDeployment(b []byte, d *tko.Deployment) []byte {
 	b = appendText(b, rowID, string(d.ID))
 	b = appendText(b, rowParent, string(d.Parent))
@@ -162,6 +166,8 @@ func appendStamp(b []byte, s *tko.Stamp) []byte {
 		b = appendText(b, conditionMessage, c.Message)
 		b = appendTime(b, conditionLastTransition, c.LastTransition)
 		b = appendNumber(b, conditionObserved, uint64(c.ObservedRevision)) //nolint:gosec // the same
+		b = appendNumber(b, conditionAttempt, uint64(newCount(c.Attempt)))
+		b = appendTime(b, conditionNextTry, c.NextTry)
 		b = end(b, condition)
 	}
 	for _, what := range s.LeftOut {
@@ -194,13 +200,14 @@ func appendTime(b []byte, field protowire.Number, t time.Time) []byte {
 	return end(b, at)
 }
 
-// begin begins a message in a message, and answers where.
+// begin begins a nested message, and returns its position.
 func begin(b []byte, field protowire.Number) (with []byte, at int) {
 	b = append(protowire.AppendTag(b, field, protowire.BytesType), 0)
 	return b, len(b)
 }
 
-// end ends it: now its length is known, for which begin left one byte.
+// end ends a nested message and sets its length, for which begin reserved one
+// byte.
 func end(b []byte, at int) []byte {
 	size := len(b) - at
 	more := protowire.SizeVarint(uint64(size)) - 1 //nolint:gosec // is never negative
@@ -213,18 +220,19 @@ func end(b []byte, at int) []byte {
 }
 
 var (
-	errRow  = errors.New("this is no row of a list")
+	errRow  = errors.New("the message is not a row of a list")
 	errUTF8 = errors.New("a text is not UTF-8")
 )
 
-// A value is that of a field: a number, or bytes that go when the row was read.
+// A value is the value of a field: a number, or bytes that are valid until the
+// row is read.
 type value struct {
 	number uint64
 	bytes  []byte
 }
 
-// fields calls fn for every field of a message that is a number or bytes.
-// Others are new, and passed over.
+// fields calls fn for each field of a message that is a number or bytes. It
+// skips others, which only newer servers send.
 func fields(data []byte, fn func(field int, v value) error) error {
 	for len(data) > 0 {
 		field, kind, n := protowire.ConsumeTag(data)
@@ -255,8 +263,8 @@ func fields(data []byte, fn func(field int, v value) error) error {
 	return nil
 }
 
-// fresh reads a text, which is the one that was there before if it is the same.
-func fresh(text *string, v value) error {
+// reuse reads a text, and reuses the previous one if it is the same.
+func reuse(text *string, v value) error {
 	if *text == string(v.bytes) {
 		return nil
 	}
@@ -267,13 +275,13 @@ func fresh(text *string, v value) error {
 	return nil
 }
 
-// word reads a text that comes again and again.
+// word reads a text that many rows have, and caches it.
 func (r *DeploymentRow) word(text *string, v value) error {
 	if known, ok := r.words[string(v.bytes)]; ok {
 		*text = known
 		return nil
 	}
-	if err := fresh(text, v); err != nil {
+	if err := reuse(text, v); err != nil {
 		return err
 	}
 	if r.words == nil || len(r.words) >= maxWords {
@@ -283,7 +291,7 @@ func (r *DeploymentRow) word(text *string, v value) error {
 	return nil
 }
 
-// read reads what appendDeployment writes.
+// read reads a row that appendDeployment wrote.
 func (r *DeploymentRow) read(data []byte) error {
 	before, now := &r.Deployment, tko.Deployment{}
 	var created, updated time.Time
@@ -295,16 +303,16 @@ func (r *DeploymentRow) read(data []byte) error {
 	err := fields(data, func(field int, v value) error {
 		switch field {
 		case rowID:
-			return fresh(&id, v)
+			return reuse(&id, v)
 		case rowParent:
 			has[rowParent] = true
-			return fresh(&parent, v)
+			return reuse(&parent, v)
 		case rowTemplate:
 			has[rowTemplate] = true
-			return fresh(&template, v)
+			return reuse(&template, v)
 		case rowSite:
 			has[rowSite] = true
-			return fresh(&site, v)
+			return reuse(&site, v)
 		case rowMetadata:
 			return r.entry(&now, v)
 		case rowCreated:
@@ -323,10 +331,10 @@ func (r *DeploymentRow) read(data []byte) error {
 		case rowPackage:
 			r.packageData = append([]byte(nil), v.bytes...)
 		case rowOrigin:
-			return fresh(&origin, v)
+			return reuse(&origin, v)
 		case rowReplaces:
 			var replaced string
-			if err := fresh(&replaced, v); err != nil {
+			if err := reuse(&replaced, v); err != nil {
 				return err
 			}
 			now.Replaces = append(now.Replaces, tko.DeploymentID(replaced))
@@ -345,7 +353,7 @@ func (r *DeploymentRow) read(data []byte) error {
 	if has[rowSite] {
 		now.Site = tko.SiteID(site)
 	}
-	if !stamped { // all that a server without stamps tells
+	if !stamped { // a server without stamps sends only the times
 		now.Stamp.Created, now.Stamp.Updated = created, updated
 	}
 	r.Deployment = now
@@ -375,7 +383,7 @@ func (r *DeploymentRow) stamp(s *tko.Stamp, v value) error {
 	return fields(v.bytes, func(field int, v value) error {
 		switch field {
 		case stampUID:
-			return fresh(&s.UID, v)
+			return reuse(&s.UID, v)
 		case stampRevision:
 			s.Revision = int64(v.number) //nolint:gosec // as protobuf writes what is negative
 		case stampPosition:
@@ -415,11 +423,15 @@ func (r *DeploymentRow) condition(c *tko.Condition, v value) error {
 		case conditionReason:
 			return r.word(&c.Reason, v)
 		case conditionMessage:
-			return fresh(&c.Message, v)
+			return reuse(&c.Message, v)
 		case conditionLastTransition:
 			return readTime(&c.LastTransition, v)
 		case conditionObserved:
 			c.ObservedRevision = int64(v.number) //nolint:gosec // as protobuf writes what is negative
+		case conditionAttempt:
+			c.Attempt = count(uint32(v.number)) //nolint:gosec // as protobuf reads what is too large
+		case conditionNextTry:
+			return readTime(&c.NextTry, v)
 		}
 		return nil
 	})

@@ -21,10 +21,10 @@ var rowTests = map[string]struct {
 	deployment tko.Deployment
 }{
 	"full": {"every field has its number", tko.Deployment{
-		ID: "d", Parent: "p", Template: "t", Site: "s", Metadata: map[string]string{"k": "v", "empty": "", "": "no key"}, Prepared: true, Approved: true, Origin: "o", Stamp: stamp1,
+		ID: "d", Parent: "p", Template: "t", Site: "s", Metadata: map[string]string{"k": "v", "empty": "", "": "no key"}, Prepared: true, Approved: true, Origin: "o", Stamp: stampOfRow,
 	}},
 	"empty":        {"nothing stays from the row before", tko.Deployment{ID: "e"}},
-	"one flag":     {"flags are not each other's", tko.Deployment{ID: "f", Approved: true, Stamp: stamp1}},
+	"one flag":     {"flags are not each other's", tko.Deployment{ID: "f", Approved: true, Stamp: stampOfRow}},
 	"other":        {"of what rows have in common, each has its own", tko.Deployment{ID: "g", Parent: "p2", Template: "t2", Site: "s2", Metadata: map[string]string{"k": "w"}}},
 	"old and late": {"seconds may be negative, and numbers large", tko.Deployment{ID: "h", Stamp: tko.Stamp{UID: "u", Created: time.Unix(-5, 3).UTC(), Updated: moment.AddDate(5000, 0, 0), Revision: -1, Position: 1 << 62}}},
 	"long": {"lengths take one byte, two and three", tko.Deployment{
@@ -33,9 +33,16 @@ var rowTests = map[string]struct {
 	}},
 }
 
-// Rows are written as the message that they stand for, and read as it is read,
-// in any order with the same row.
-func TestRowsAreTheirMessages(t *testing.T) {
+// stampOfRow has no steps: lists have none.
+var stampOfRow = func() tko.Stamp {
+	s := stamp1
+	s.Steps = nil
+	return s
+}()
+
+// Rows have the encoding of their message, and are read like it, also if one row is
+// reused for many messages in any order.
+func TestRowsAreEncodedAsTheirMessages(t *testing.T) {
 	t.Parallel()
 	codec := NewCodec()
 	var written, got DeploymentRow
@@ -62,7 +69,7 @@ func TestRowsAreTheirMessages(t *testing.T) {
 	}
 }
 
-// check checks that a row is read as its message.
+// check checks that a row is read like its message.
 func check(t *testing.T, codec Codec, row *DeploymentRow, name string, m *tkopb.ListedDeployment) {
 	t.Helper()
 	data, err := codec.Marshal(m)
@@ -86,7 +93,7 @@ func check(t *testing.T, codec Codec, row *DeploymentRow, name string, m *tkopb.
 	}
 }
 
-func TestRowsHaveWhatMessagesMayHave(t *testing.T) {
+func TestRowsReadPackagesAndUnknownFields(t *testing.T) {
 	t.Parallel()
 	codec := NewCodec()
 	var row DeploymentRow
@@ -97,7 +104,7 @@ func TestRowsHaveWhatMessagesMayHave(t *testing.T) {
 		}
 		check(t, codec, &row, "with a package", m)
 	}
-	m, err := NewListedDeployment(tko.Deployment{ID: "d", Stamp: stamp1}, "")
+	m, err := NewListedDeployment(tko.Deployment{ID: "d", Stamp: stampOfRow}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +117,7 @@ func TestRowsHaveWhatMessagesMayHave(t *testing.T) {
 	check(t, codec, &row, "with fields of a later version", m)
 }
 
-func TestRowsThatAreNone(t *testing.T) {
+func TestMalformedRowsAreRefused(t *testing.T) {
 	t.Parallel()
 	codec := NewCodec()
 	full := DeploymentRow{Deployment: rowTests["full"].deployment}
@@ -134,7 +141,7 @@ func TestRowsThatAreNone(t *testing.T) {
 		proto3 := proto.Unmarshal(latin, new(tkopb.ListedDeployment))
 		got := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(latin)}, &row)
 		if field+1 <= rowUpdated && (got == nil) != (proto3 == nil) {
-			t.Errorf("field %d with what is not UTF-8: %v, as a message: %v", field+1, got, proto3)
+			t.Errorf("field %d with invalid UTF-8: %v, as a message: %v", field+1, got, proto3)
 		}
 	}
 }

@@ -13,7 +13,7 @@ func NewTemplateSelect(s tko.TemplateSelect, dryRun bool) *tkopb.SelectTemplates
 	return &tkopb.SelectTemplates{TemplateIdPatterns: s.IDs, MetadataPatterns: s.Metadata, DryRun: dryRun}
 }
 
-// TemplateSelect reads a select of templates. None selects all.
+// TemplateSelect reads a select of templates. nil selects all.
 func TemplateSelect(m *tkopb.SelectTemplates) tko.TemplateSelect {
 	return tko.TemplateSelect{IDs: m.GetTemplateIdPatterns(), Metadata: m.GetMetadataPatterns()}
 }
@@ -28,7 +28,7 @@ func NewSiteSelect(s tko.SiteSelect, dryRun bool) *tkopb.SelectSites {
 	}
 }
 
-// SiteSelect reads a select of sites. None selects all.
+// SiteSelect reads a select of sites. nil selects all.
 func SiteSelect(m *tkopb.SelectSites) tko.SiteSelect {
 	return tko.SiteSelect{IDs: m.GetSiteIdPatterns(), Templates: m.GetTemplateIdPatterns(), Metadata: m.GetMetadataPatterns()}
 }
@@ -53,8 +53,8 @@ func NewDeploymentSelect(s tko.DeploymentSelect, dryRun bool) *tkopb.SelectDeplo
 	return m
 }
 
-// DeploymentSelect reads a select of deployments. None selects all; a parent
-// that is present but empty is no filter.
+// DeploymentSelect reads a select of deployments. nil selects all; a parent
+// that is present but empty doesn't filter.
 func DeploymentSelect(m *tkopb.SelectDeployments) tko.DeploymentSelect {
 	if m == nil {
 		return tko.DeploymentSelect{}
@@ -81,7 +81,7 @@ func NewPluginSelect(s tko.PluginSelect, dryRun bool) *tkopb.SelectPlugins {
 	return m
 }
 
-// PluginSelect reads a select of plugins. None selects all.
+// PluginSelect reads a select of plugins. nil selects all.
 func PluginSelect(m *tkopb.SelectPlugins) tko.PluginSelect {
 	if m == nil {
 		return tko.PluginSelect{}
@@ -94,13 +94,13 @@ func PluginSelect(m *tkopb.SelectPlugins) tko.PluginSelect {
 	return s
 }
 
-// NewConfirm writes the count that a context confirms; 0 for none.
+// NewConfirm writes the count that a context confirms; 0 if it confirms none.
 func NewConfirm(ctx context.Context) uint64 {
 	count, _ := tko.ConfirmationOf(ctx)
 	return uint64(max(count, 0))
 }
 
-// NewWindow writes a window. The whole list is none.
+// NewWindow writes a window; nil for the whole list.
 func NewWindow(w tko.Window) *tkopb.Window {
 	if w == (tko.Window{}) {
 		return nil
@@ -112,8 +112,8 @@ func NewWindow(w tko.Window) *tkopb.Window {
 	return m
 }
 
-// Window reads a window. None is the whole list; in one, a count of 0 is
-// nothing and a negative one no limit.
+// Window reads a window; nil is the whole list. A count of 0 is an empty list,
+// and a negative one no limit.
 func Window(m *tkopb.Window) tko.Window {
 	if m == nil {
 		return tko.Window{}

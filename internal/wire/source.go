@@ -6,7 +6,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// NewPutEntity writes an entity as it shall be.
+// NewPutEntity writes the desired state of an entity.
 func NewPutEntity(p tko.Put, format krm.Format) (*tkopb.PutEntity, error) {
 	name, data, err := encodeSome(format, p.Package)
 	if err != nil {
@@ -22,7 +22,7 @@ func NewPutEntity(p tko.Put, format krm.Format) (*tkopb.PutEntity, error) {
 	return m, nil
 }
 
-// PutEntity reads an entity as it shall be.
+// PutEntity reads the desired state of an entity.
 func PutEntity(m *tkopb.PutEntity) (tko.Put, error) {
 	p, err := Package(m.GetPackageFormat(), m.GetPackage())
 	if err != nil {
@@ -51,7 +51,7 @@ func NewClaim(item tko.WorkItem, ok bool) *tkopb.WorkItem {
 // Claim reads a claim of work.
 func Claim(m *tkopb.WorkItem) tko.WorkItem { return workItem(m) }
 
-// NewSource writes a source.
+// NewSource writes a GitOps source.
 func NewSource(s tko.Source) *tkopb.Source {
 	m := &tkopb.Source{
 		Name: s.Name, Version: s.Version, Approved: s.Approved, State: s.State, Called: s.Enqueued,
@@ -77,7 +77,7 @@ func NewSource(s tko.Source) *tkopb.Source {
 	return m
 }
 
-// Source reads a source.
+// Source reads a GitOps source.
 func Source(m *tkopb.Source) tko.Source {
 	status := m.GetStatus()
 	s := tko.Source{

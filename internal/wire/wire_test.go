@@ -26,13 +26,17 @@ var (
 	pkg    = krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}}}
 	stamp1 = tko.Stamp{
 		UID: "u", Revision: 3, Position: 7, Created: moment, Updated: moment.Add(time.Hour), Author: tko.Author{Who: "me", Why: "why"},
-		Conditions: []tko.Condition{{Type: tko.ConditionPrepared, Status: tko.ConditionTrue, Reason: "R", Message: "m", LastTransition: moment, ObservedRevision: 2}},
+		Conditions: []tko.Condition{{Type: tko.ConditionPrepared, Status: tko.ConditionTrue, Reason: "R", Message: "m", LastTransition: moment, ObservedRevision: 2, Attempt: 3, NextTry: moment.Add(time.Minute)}},
+		Steps: []tko.PreparationStep{
+			{Resource: `v1 ConfigMap "a"`, Plugin: "p", Iteration: 2, Took: 5 * time.Millisecond, Notes: []string{"n"}, NotesLeftOut: 4},
+			{Resource: `v1 ConfigMap "b"`},
+		},
 	}
 	deployments = []tko.DeploymentID{"d1", "d2"}
 	metadata    = map[string]string{"k": "v"}
 )
 
-// sent is a message as it arrives.
+// sent returns a message as the receiver gets it.
 func sent[M proto.Message](t *testing.T, m M) M {
 	t.Helper()
 	data, err := proto.Marshal(m)
@@ -46,8 +50,8 @@ func sent[M proto.Message](t *testing.T, m M) M {
 	return arrived.(M)
 }
 
-// there checks that what is written is read as the same.
-func there[T any, M proto.Message](t *testing.T, name string, value T, write func(T) (M, error), read func(M) (T, error)) {
+// checkRoundTrip checks that a written value is read unchanged.
+func checkRoundTrip[T any, M proto.Message](t *testing.T, name string, value T, write func(T) (M, error), read func(M) (T, error)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		m, err := write(value)
@@ -68,80 +72,80 @@ func in[T, M any](format krm.Format, write func(T, krm.Format) (M, error)) func(
 	return func(value T) (M, error) { return write(value, format) }
 }
 
-func sure[A, B any](f func(A) B) func(A) (B, error) {
+func infallible[A, B any](f func(A) B) func(A) (B, error) {
 	return func(a A) (B, error) { return f(a), nil }
 }
 
-func kept[A, B any](f func(A, bool) B) func(A) (B, error) {
+func withTrue[A, B any](f func(A, bool) B) func(A) (B, error) {
 	return func(a A) (B, error) { return f(a, true), nil }
 }
 
-func TestThereAndBack(t *testing.T) {
+func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 	for _, format := range []krm.Format{krm.CBOR, krm.YAML} {
 		t.Run(string(format), func(t *testing.T) {
 			tmpl := tko.Template{ID: "t", Metadata: metadata, Package: pkg, Deployments: deployments, Stamp: stamp1}
-			there(t, "template", tmpl, in(format, NewTemplate), Template)
-			there(t, "listed template", tmpl, in(format, NewListedTemplate), Template)
+			checkRoundTrip(t, "template", tmpl, in(format, NewTemplate), Template)
+			checkRoundTrip(t, "listed template", tmpl, in(format, NewListedTemplate), Template)
 			site := tko.Site{ID: "s", Template: "t", Metadata: metadata, Package: pkg, Deployments: deployments, Stamp: stamp1}
-			there(t, "site", site, in(format, NewSite), Site)
-			there(t, "listed site", site, in(format, NewListedSite), Site)
+			checkRoundTrip(t, "site", site, in(format, NewSite), Site)
+			checkRoundTrip(t, "listed site", site, in(format, NewListedSite), Site)
 			dep := tko.Deployment{ID: "d", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Prepared: true, Approved: true, Package: pkg, Stamp: stamp1}
-			there(t, "deployment", dep, in(format, NewDeployment), Deployment)
-			there(t, "listed deployment", dep, in(format, NewListedDeployment), Deployment)
-			there(t, "new deployment", tko.NewDeployment{Parent: "p", Template: "t", Site: "s", Metadata: metadata, Prepared: true, Approved: true, Merge: pkg}, in(format, NewCreateDeployment), CreateDeployment)
-			there(t, "new children", tko.NewChildren{Parent: "p", Revision: 4, Merge: pkg, Children: []tko.NewChild{{Origin: "o", Template: "t", Site: "s"}}}, in(format, NewCreateChildren), CreateChildren)
-			there(t, "new site", tko.NewSite{Origin: "o", Template: "t", Metadata: metadata, Package: pkg}, in(format, NewProvisionSite), ProvisionSite)
-			there(t, "commit", tko.DeploymentCommit{ID: "d", Revision: 3, Package: pkg, Conditions: stamp1.Conditions}, in(format, NewCommitDeployment), CommitDeployment)
-			there(t, "modification", tko.Modification{Token: "x", Deployment: "d", Package: pkg, Expires: moment}, in(format, NewModification),
+			checkRoundTrip(t, "deployment", dep, in(format, NewDeployment), Deployment)
+			checkRoundTrip(t, "listed deployment", dep, in(format, NewListedDeployment), Deployment)
+			checkRoundTrip(t, "new deployment", tko.NewDeployment{Parent: "p", Template: "t", Site: "s", Metadata: metadata, Prepared: true, Approved: true, Merge: pkg}, in(format, NewCreateDeployment), CreateDeployment)
+			checkRoundTrip(t, "new children", tko.NewChildren{Parent: "p", Revision: 4, Merge: pkg, Children: []tko.NewChild{{Origin: "o", Template: "t", Site: "s"}}}, in(format, NewCreateChildren), CreateChildren)
+			checkRoundTrip(t, "new site", tko.NewSite{Origin: "o", Template: "t", Metadata: metadata, Package: pkg}, in(format, NewProvisionSite), ProvisionSite)
+			checkRoundTrip(t, "commit", tko.DeploymentCommit{ID: "d", Revision: 3, Package: pkg, Conditions: stamp1.Conditions, Steps: stamp1.Steps}, in(format, NewCommitDeployment), CommitDeployment)
+			checkRoundTrip(t, "modification", tko.Modification{Token: "x", Deployment: "d", Package: pkg, Expires: moment}, in(format, NewModification),
 				func(m *tkopb.StartDeploymentModificationResponse) (tko.Modification, error) {
 					return Modification("d", m)
 				})
 		})
 	}
-	there(t, "row without package", tko.Site{ID: "s", Stamp: stamp1}, in("", NewListedSite), Site)
-	there(t, "plugin", tko.Plugin{
+	checkRoundTrip(t, "row without package", tko.Site{ID: "s", Stamp: stamp1}, in("", NewListedSite), Site)
+	checkRoundTrip(t, "plugin", tko.Plugin{
 		Type: "prepare", Name: "p", Executor: "kpt", Arguments: []string{"a"}, Properties: metadata,
 		Triggers: []krm.GVK{{Group: "g", Version: "v", Kind: "K"}}, Stamp: stamp1,
-	}, sure(NewPlugin), sure(Plugin))
-	there(t, "about", tko.About{
+	}, infallible(NewPlugin), infallible(Plugin))
+	checkRoundTrip(t, "about", tko.About{
 		InstanceName: "n", InstanceDescription: "d", Version: "v", Backend: "b", AddressPorts: []string{"a"},
 		DefaultPackageFormat: krm.YAML, Position: 9,
-	}, sure(NewAbout), sure(About))
+	}, infallible(NewAbout), infallible(About))
 	yes, typ := true, "prepare"
-	there(t, "select templates", tko.TemplateSelect{IDs: []string{"a"}, Metadata: metadata}, kept(NewTemplateSelect), sure(TemplateSelect))
-	there(t, "select sites", tko.SiteSelect{IDs: []string{"a"}, Templates: []string{"b"}, Metadata: metadata}, kept(NewSiteSelect), sure(SiteSelect))
-	there(t, "select deployments", tko.DeploymentSelect{
+	checkRoundTrip(t, "select templates", tko.TemplateSelect{IDs: []string{"a"}, Metadata: metadata}, withTrue(NewTemplateSelect), infallible(TemplateSelect))
+	checkRoundTrip(t, "select sites", tko.SiteSelect{IDs: []string{"a"}, Templates: []string{"b"}, Metadata: metadata}, withTrue(NewSiteSelect), infallible(SiteSelect))
+	checkRoundTrip(t, "select deployments", tko.DeploymentSelect{
 		Parent: "p", Metadata: metadata, Templates: []string{"a"}, TemplateMetadata: map[string]string{"t": "1"},
 		Sites: []string{"b"}, SiteMetadata: map[string]string{"s": "1"}, Prepared: &yes, Approved: &yes,
-	}, kept(NewDeploymentSelect), sure(DeploymentSelect))
-	there(t, "select plugins", tko.PluginSelect{Type: &typ, Names: []string{"a"}, Executor: &typ, Trigger: &krm.GVK{Version: "v1", Kind: "K"}}, kept(NewPluginSelect), sure(PluginSelect))
-	there(t, "claim", tko.ClaimWork{Queue: "q", Worker: "w", Max: 3, Lease: time.Second, Wait: time.Minute}, sure(NewClaimWork), ClaimWork)
+	}, withTrue(NewDeploymentSelect), infallible(DeploymentSelect))
+	checkRoundTrip(t, "select plugins", tko.PluginSelect{Type: &typ, Names: []string{"a"}, Executor: &typ, Trigger: &krm.GVK{Version: "v1", Kind: "K"}}, withTrue(NewPluginSelect), infallible(PluginSelect))
+	checkRoundTrip(t, "claim", tko.ClaimWork{Queue: "q", Worker: "w", Max: 3, Lease: time.Second, Wait: time.Minute}, infallible(NewClaimWork), ClaimWork)
 	item := tko.WorkItem{Queue: "q", Key: "k", Claim: "c", Attempt: 2, LastError: "e"}
-	there(t, "finished", []tko.FinishedWork{
+	checkRoundTrip(t, "finished", []tko.FinishedWork{
 		{Item: item, Outcome: tko.WorkDone},
 		{Item: item, Outcome: tko.WorkFailed, Error: "e"},
 		{Item: item, Outcome: tko.WorkLater, Retry: time.Second},
 		{Item: item, Outcome: tko.WorkReleased},
 	}, NewFinishWork, FinishWork)
-	there(t, "source", tko.Source{
+	checkRoundTrip(t, "source", tko.Source{
 		Name: "n", Version: 3, Updated: moment, Approved: "a", State: []byte{1}, Status: tko.SourceStatus{
 			Kind: "git", URL: "u", Ref: "r", Path: "p", Attempted: "2", Applied: "1", PendingRemoval: "q", Holder: "h", Messages: []string{"m"},
 			Items:      []tko.SourceItem{{Kind: "site", Name: "s", ID: "i", Digest: "d", Revision: 4, Pending: true, Status: "Keep"}},
 			Operations: []tko.SourceOperation{{Time: moment, Revision: "2", Verb: "create", Kind: "site", Name: "s", Error: "e"}},
 			Conditions: stamp1.Conditions,
 		},
-	}, sure(NewSource), sure(Source))
-	there(t, "target state", tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 255}, Version: 3, Updated: moment}, sure(NewTargetState), sure(TargetState))
-	there(t, "put", tko.Put{
+	}, infallible(NewSource), infallible(Source))
+	checkRoundTrip(t, "target state", tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 255}, Version: 3, Updated: moment}, infallible(NewTargetState), infallible(TargetState))
+	checkRoundTrip(t, "put", tko.Put{
 		Kind: tko.KindPlugin, ID: "i", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Package: pkg, Plugin: tko.Plugin{Type: "prepare", Name: "n"},
 		Origin: "o", DryRun: true,
 	}, func(p tko.Put) (*tkopb.PutEntity, error) { return NewPutEntity(p, krm.CBOR) }, PutEntity)
 	for _, op := range []tko.Op{tko.OpWritten, tko.OpDeleted, tko.OpStatus} {
-		there(t, "change "+string(op), tko.Change{Position: 1, Kind: tko.KindSite, ID: "s", Op: op, Revision: 2, Time: moment, Author: tko.Author{Who: "a", Why: "b"}}, sure(NewChange), sure(Change))
+		checkRoundTrip(t, "change "+string(op), tko.Change{Position: 1, Kind: tko.KindSite, ID: "s", Op: op, Revision: 2, Time: moment, Author: tko.Author{Who: "a", Why: "b"}}, infallible(NewChange), infallible(Change))
 	}
 }
 
-func TestWindow(t *testing.T) {
+func TestAbsentWindowIsTheWholeList(t *testing.T) {
 	number := func(n int) *int { return &n }
 	tests := map[string]struct {
 		why  string
@@ -164,7 +168,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-func TestPackage(t *testing.T) {
+func TestPackagesAreReadInBothFormats(t *testing.T) {
 	tests := map[string]struct {
 		why     string
 		format  string
@@ -193,7 +197,7 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-func TestReadWork(t *testing.T) {
+func TestInvalidWorkMessagesAreRefused(t *testing.T) {
 	if _, err := NewFinishWork([]tko.FinishedWork{{Outcome: "x"}}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("unknown outcome to write: %v", err)
 	}
@@ -220,7 +224,7 @@ func TestReadWork(t *testing.T) {
 	}
 }
 
-func TestErrorKinds(t *testing.T) {
+func TestErrorsKeepKindAndText(t *testing.T) {
 	tests := map[string]struct {
 		why  string
 		err  error
@@ -257,7 +261,7 @@ func TestErrorKinds(t *testing.T) {
 		})
 	}
 	if st := Status(errors.New("SELECT * FROM secret"), DefaultErrorSize); st != nil {
-		t.Errorf("an error of no kind is told: %v", st)
+		t.Errorf("the status of an error of no kind is %v, want none", st)
 	}
 	if Error(nil) != nil {
 		t.Error("nil became an error")
@@ -273,7 +277,7 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
-func TestFindings(t *testing.T) {
+func TestFindingsAreReadAsTheyWereWritten(t *testing.T) {
 	want := &tko.InvalidPackageError{Findings: []tko.Finding{
 		{Resource: krm.Identity{GVK: krm.GVK{Group: "apps", Version: "v1", Kind: "Deployment"}, Name: "web"}, Path: "spec.replicas", Reason: "must be an integer"},
 		{Resource: krm.Identity{GVK: krm.GVK{Version: "v1", Kind: "ConfigMap"}, Name: `a "b": c`}, Path: "", Reason: "exists twice"},
@@ -293,8 +297,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// Whatever there is to say, it fits into what clients take.
-func TestErrorSize(t *testing.T) {
+// Errors of any size fit into the size that clients accept.
+func TestErrorsFitTheSizeThatClientsAccept(t *testing.T) {
 	for name, text := range map[string]string{"ASCII": "abc ", "wide": "日本語", "broken": "\xff\xfe", "percent": "%%%"} {
 		t.Run(name, func(t *testing.T) {
 			long := &tko.InvalidPackageError{}
@@ -322,7 +326,7 @@ func TestErrorSize(t *testing.T) {
 	}
 }
 
-func TestAuthorText(t *testing.T) {
+func TestAuthorTextIsEscapedAndBack(t *testing.T) {
 	for _, text := range []string{"", "ann@example.com", "100% ok", "%41", "Zoë ✓", "a\nb\x00"} {
 		value := NewAuthorText(text)
 		if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {

@@ -87,7 +87,7 @@ func NewRenewWork(items []tko.WorkItem, lease time.Duration) *tkopb.RenewWork {
 	return &tkopb.RenewWork{Items: NewWorkItems(items), Lease: newDuration(lease)}
 }
 
-// outcomes are the ends of work, by their number on the wire.
+// outcomes are the outcomes of work, by their numbers on the wire.
 var outcomes = []tko.WorkOutcome{
 	tkopb.FinishedWork_DONE:     tko.WorkDone,
 	tkopb.FinishedWork_FAILED:   tko.WorkFailed,
@@ -95,8 +95,7 @@ var outcomes = []tko.WorkOutcome{
 	tkopb.FinishedWork_RELEASED: tko.WorkReleased,
 }
 
-// NewFinishWork writes the ends of claims. An outcome that doesn't exist is an
-// ErrInvalid.
+// NewFinishWork writes the ends of claims. An unknown outcome is an ErrInvalid.
 func NewFinishWork(items []tko.FinishedWork) (*tkopb.FinishWork, error) {
 	m := &tkopb.FinishWork{Items: make([]*tkopb.FinishedWork, len(items))}
 	for i, item := range items {
@@ -131,7 +130,7 @@ func FinishWork(m *tkopb.FinishWork) ([]tko.FinishedWork, error) {
 	return items, nil
 }
 
-// ops are what changes do, by their number on the wire.
+// ops are the kinds of changes, by their numbers on the wire.
 var ops = []tko.Op{
 	tkopb.Change_WRITTEN: tko.OpWritten,
 	tkopb.Change_DELETED: tko.OpDeleted,
@@ -152,8 +151,8 @@ func NewChange(c tko.Change) *tkopb.Change {
 	}
 }
 
-// Change reads an entry of the change log. An op of a newer server is
-// OpWritten: something changed.
+// Change reads an entry of the change log. An unknown op of a newer server is
+// OpWritten.
 func Change(m *tkopb.Change) tko.Change {
 	op := tko.OpWritten
 	if i := int(m.GetOp()); i >= 0 && i < len(ops) {
@@ -170,7 +169,7 @@ func Change(m *tkopb.Change) tko.Change {
 	}
 }
 
-// Kinds reads the kinds of entities. An unknown one is an ErrInvalid.
+// Kinds reads kinds of entities. An unknown kind is an ErrInvalid.
 func Kinds(names []string) ([]tko.Kind, error) {
 	known := []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}
 	kinds := make([]tko.Kind, len(names))
@@ -189,8 +188,8 @@ func newDuration(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// Duration reads a duration; none is 0. One that is negative or out of range
-// is an ErrInvalid that names it as said.
+// Duration reads a duration; nil is 0. A negative or too long one is an
+// ErrInvalid that names it as what.
 func Duration(what string, m *durationpb.Duration) (time.Duration, error) {
 	if m == nil {
 		return 0, nil

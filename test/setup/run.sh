@@ -22,14 +22,15 @@ GOFLAGS='' GOWORK=off go -C "$tools" build -trimpath -o "$temporary/" gotest.too
 # Linking a server takes long: link the programs once, not in each package that starts one.
 if [ -z "${TKO_TEST_PROGRAMS:-}" ]; then
 	export TKO_TEST_PROGRAMS=$temporary/programs
-	go build "${race[@]}" -o "$TKO_TEST_PROGRAMS/" ./cmd/...
+	go build "${race[@]}" -ldflags=-w -o "$TKO_TEST_PROGRAMS/" ./cmd/...
 fi
-# Many tests wait most of the time (for processes, leases and databases), so more of them run at once than there are processors.
+# Half of the work is to link some 80 programs of tests: they go without debug information (stack traces don't need it), and `make lint`
+# has vetted the code. Many tests wait most of the time (for processes, leases and databases), so more of them run at once than there are processors.
 status=0
 "$temporary/gotestsum" --format pkgname-and-test-fails --hide-summary=skipped \
 	--rerun-fails=2 --rerun-fails-max-failures=20 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
 	--rerun-fails-report="$temporary/flaky" --jsonfile-timing-events="${TKO_TEST_TIMES:-/dev/null}" --packages="$packages" -- \
-	"${race[@]}" -shuffle=on -p "$(($(getconf _NPROCESSORS_ONLN) + 1))" -parallel "$(($(getconf _NPROCESSORS_ONLN) * 2))" "$@" || status=$?
+	"${race[@]}" -vet=off -ldflags=-w -shuffle=on -p "$(($(getconf _NPROCESSORS_ONLN) + 1))" -parallel "$(($(getconf _NPROCESSORS_ONLN) * 2))" "$@" || status=$?
 if [ -s "$temporary/flaky" ]; then
 	echo
 	echo 'Tests that failed at least once (a test with fewer failures than runs is flaky, and a defect to mend):'

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/kubename"
 )
 
 // What manifests are, and what they can say to us.
@@ -280,7 +281,7 @@ func labels(r krm.Resource) (map[string]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("metadata.labels: %q is no string: quote it", key)
 		}
-		if k, v, _ := tko.FromLabel(key, text); k != "" {
+		if k, v, _ := kubename.Metadata(key, text); k != "" {
 			metadata[k] = v
 		}
 	}
@@ -300,7 +301,7 @@ func identity(r krm.Resource, spec map[string]any, field string) (string, error)
 	if name == "" {
 		return id, nil
 	}
-	named, err := tko.FromKubeName(name)
+	named, err := kubename.Unescape(name)
 	switch {
 	case err == nil && (id == "" || id == named):
 		return named, nil
@@ -309,7 +310,7 @@ func identity(r krm.Resource, spec map[string]any, field string) (string, error)
 	case id == "":
 		return "", fmt.Errorf("metadata.name: %w", err)
 	}
-	escaped, err := tko.KubeName(id)
+	escaped, err := kubename.Escape(id)
 	if err != nil {
 		return "", err
 	}
@@ -389,7 +390,7 @@ func (m *Manifest) plugin(r krm.Resource) error {
 		}
 	}
 	if p.Type == "" || p.Name == "" {
-		named, err := tko.FromKubeName(r.Name())
+		named, err := kubename.Unescape(r.Name())
 		typ, name, ok := tko.SplitPluginID(named)
 		if err != nil || !ok || p.Type != "" && p.Type != typ || p.Name != "" && p.Name != name {
 			return errors.New("it isn't said which plugin it is: give spec.type and spec.pluginId, and leave metadata.name out")

@@ -96,7 +96,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_Deployment(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Deployment is a package that should run at a site, or a topology whose preparation makes such deployments. Its labels are its metadata. TKO gives it its name: creating one ignores the name, and makes another each time.",
+				Description: "Deployment is a package that should run at a site, or a topology whose preparation creates such deployments. Its labels are its metadata. Its name is the one that it was created with, or its ID.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -191,40 +191,40 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentSpec(ref common.Referenc
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "DeploymentSpec is what a user says of a deployment.",
+				Description: "DeploymentSpec is the part of a deployment that users write.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"deploymentId": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The ID, which TKO makes. Read only.",
+							Description: "The ID, which TKO generates. Read only.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"parentDeploymentId": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The ID of the deployment that this one is a child of. It can't be changed.",
+							Description: "The ID of the parent deployment, which can't be changed.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"templateId": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The ID of the template that it was made from.",
+							Description: "The ID of the template that the deployment was made from.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"siteId": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The ID of the site where it should run.",
+							Description: "The ID of the site where the deployment should run.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"package": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The package. In a new deployment it is merged into the template's; later it is all there is.",
+							Description: "The package. For a new deployment, it is merged into the template's package; later it replaces the deployment's package.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.Package{}.OpenAPIModelName()),
 						},
@@ -241,12 +241,12 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "DeploymentStatus is what TKO says of a deployment.",
+				Description: "DeploymentStatus is the part of a deployment that TKO writes.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"prepared": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Whether everything in the package that needs preparing is prepared.",
+							Description: "True if all resources of the package that need preparation are prepared.",
 							Default:     false,
 							Type:        []string{"boolean"},
 							Format:      "",
@@ -254,7 +254,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 					},
 					"approved": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Whether it may be scheduled. Set it to true through the subresource approval.",
+							Description: "True if the deployment may be scheduled. The subresource approval sets it.",
 							Default:     false,
 							Type:        []string{"boolean"},
 							Format:      "",
@@ -272,7 +272,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "What is known about the deployment: Prepared, Approved, Scheduled, Placed, Healthy.",
+							Description: "The conditions of the deployment: Prepared, Approved, Scheduled, Placed, Healthy.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -305,7 +305,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_Package(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "The resources: each has apiVersion and kind, and mostly metadata.name. Group, version, kind and name together are there once only.",
+							Description: "The resources. Each has apiVersion and kind, and usually metadata.name. The combination of group, version, kind and name is unique.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -423,26 +423,26 @@ func schema_tko_orchestrator_tko_api_v1alpha1_PluginSpec(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PluginSpec is what a user says of a plugin.",
+				Description: "PluginSpec is the part of a plugin that users write.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"type": {
 						SchemaProps: spec.SchemaProps{
-							Description: "validate, prepare or schedule. metadata.name is type|pluginId, escaped; type and pluginId may be left out if it is given, and can't be changed.",
+							Description: "The type: validate, prepare or schedule. metadata.name is the escaped type|pluginId: if it is given, type and pluginId may be left out. They can't be changed.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"pluginId": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The name of the plugin among those of its type.",
+							Description: "The name of the plugin, unique among plugins of its type.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"executor": {
 						SchemaProps: spec.SchemaProps{
-							Description: "How it is run: command (the default), kpt or ansible.",
+							Description: "The executor: command (the default), kpt or ansible.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -454,7 +454,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_PluginSpec(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "What is run: for a command, the program and its arguments.",
+							Description: "The arguments of the executor: for a command, the program and its arguments.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -468,7 +468,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_PluginSpec(ref common.ReferenceCal
 					},
 					"properties": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Settings. Those that begin with _ are the executor's.",
+							Description: "The settings. Those that begin with _ are for the executor.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -488,7 +488,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_PluginSpec(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "The kinds of resources that it is for.",
+							Description: "The kinds of resources that the plugin handles.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -522,7 +522,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_Site(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Site is where deployments run. Its labels are its metadata.",
+				Description: "Site is a place where deployments run. Its labels are its metadata.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -617,26 +617,26 @@ func schema_tko_orchestrator_tko_api_v1alpha1_SiteSpec(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SiteSpec is what a user says of a site.",
+				Description: "SiteSpec is the part of a site that users write.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"siteId": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The ID. metadata.name is the same, escaped: one of the two is enough, and it can't be changed.",
+							Description: "The ID, which can't be changed. metadata.name is the escaped ID: one of the two is enough.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"templateId": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The ID of the template that the site is based on. Whenever the site is written, the package and the labels that are given are merged into the template's.",
+							Description: "The ID of the template that the site is based on. Each write of the site merges the given package and labels into those of the template.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"package": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The package, which is complete.",
+							Description: "The package, which is complete and valid.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.Package{}.OpenAPIModelName()),
 						},
@@ -653,7 +653,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_SiteStatus(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SiteStatus is what TKO says of a site.",
+				Description: "SiteStatus is the part of a site that TKO writes.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"deploymentIds": {
@@ -677,7 +677,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_SiteStatus(ref common.ReferenceCal
 					},
 					"deploymentCount": {
 						SchemaProps: spec.SchemaProps{
-							Description: "How many they are.",
+							Description: "The number of these deployments.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -694,7 +694,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_SiteStatus(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "What is known about the site: Scheduled, Healthy.",
+							Description: "The conditions of the site: Scheduled, Healthy.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -717,7 +717,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_Template(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Template is what deployments are made from. Its labels are its metadata.",
+				Description: "Template is a package that deployments are made from. Its labels are its metadata.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -812,19 +812,19 @@ func schema_tko_orchestrator_tko_api_v1alpha1_TemplateSpec(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "TemplateSpec is what a user says of a template.",
+				Description: "TemplateSpec is the part of a template that users write.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"templateId": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The ID. metadata.name is the same, escaped: one of the two is enough, and it can't be changed.",
+							Description: "The ID, which can't be changed. metadata.name is the escaped ID: one of the two is enough.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"package": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The package, in which things may be missing, but nothing may be wrong.",
+							Description: "The package. Required fields may be missing; the fields that it has are valid.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.Package{}.OpenAPIModelName()),
 						},
@@ -841,7 +841,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_TemplateStatus(ref common.Referenc
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "TemplateStatus is what TKO says of a template.",
+				Description: "TemplateStatus is the part of a template that TKO writes.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"deploymentIds": {
@@ -851,7 +851,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_TemplateStatus(ref common.Referenc
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "The IDs of the deployments that are made from it, sorted.",
+							Description: "The IDs of the deployments that were made from it, sorted.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -865,7 +865,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_TemplateStatus(ref common.Referenc
 					},
 					"deploymentCount": {
 						SchemaProps: spec.SchemaProps{
-							Description: "How many they are.",
+							Description: "The number of these deployments.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},

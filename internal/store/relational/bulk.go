@@ -259,7 +259,7 @@ func (g *group) loadBelow(ctx context.Context, tx Tx, ids []string, little int, 
 		return g.loadBelow(ctx, tx, ids[half:], little, left)
 	}
 	d.open[ids[0]] = true
-	if r := g.state[catalog.Key{Kind: tko.KindDeployment, ID: ids[0]}]; r != nil && !r.Leaving() {
+	if r := g.state[catalog.Key{Kind: tko.KindDeployment, ID: ids[0]}]; r != nil && !r.Deleting() {
 		*left--
 	}
 	rows, err = g.readBy(ctx, tx, tko.KindDeployment, "parent", ids[0], *left)
@@ -339,7 +339,7 @@ func (g *group) dissociate(w *catalog.Write, before *row, after row) {
 // markLeaving says on a record that its deletion has begun. Nothing new may
 // refer to it from then on, so that the deletion comes to its end.
 func (g *group) markLeaving(w *catalog.Write, before *row) {
-	if before.Leaving() {
+	if before.Deleting() {
 		return
 	}
 	after := *before

@@ -49,7 +49,7 @@ func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.
 		if err := checkWrite(w); err != nil {
 			return nil, err
 		}
-		c.cascades = c.cascades || w.Op == tko.OpDeleted && !w.Alone && w.Record.Kind != tko.KindPlugin
+		c.cascades = c.cascades || w.Op == tko.OpDeleted && !w.SingleStep && w.Record.Kind != tko.KindPlugin
 	}
 	select {
 	case s.calls <- c:

@@ -18,7 +18,8 @@ import (
 // of its last transition and the revision that was observed. Words that come
 // often are one letter, others their length, a colon and themselves; numbers
 // end with a semicolon. What was written before is JSON, and so are the few to
-// which something is attached.
+// which something is attached or that have an attempt: servers of before read
+// them, too.
 
 const conditionsMark = '!'
 
@@ -61,7 +62,7 @@ func formatConditions(conditions []tko.Condition) (string, error) {
 	}
 	b := []byte{conditionsMark}
 	for _, c := range conditions {
-		if c.Attached != "" || !c.LastTransition.IsZero() && (c.LastTransition.Before(minTransition) || c.LastTransition.After(maxTransition)) {
+		if c.Attached != "" || c.Attempt != 0 || !c.NextTry.IsZero() || !c.LastTransition.IsZero() && (c.LastTransition.Before(minTransition) || c.LastTransition.After(maxTransition)) {
 			doc, err := json.Marshal(conditions)
 			if err != nil {
 				return "", fmt.Errorf("encode conditions: %w", err)

@@ -35,6 +35,10 @@ func TestConditionsAreReadAsWritten(t *testing.T) {
 		"managed by others": {why: "what a transport attached is kept", conditions: []tko.Condition{
 			prepared, {Type: "T", LastTransition: moment, Attached: `[{"manager":"a"}]`},
 		}, most: 400},
+		"tried again": {why: "it is found again, and servers of before can read it", conditions: []tko.Condition{
+			prepared, {Type: "T", Message: "m", LastTransition: moment, Attempt: 3, NextTry: moment.Add(time.Minute)},
+		}, most: 400},
+		"tried for the last time": {why: "only a change helps", conditions: []tko.Condition{{Type: "T", Attempt: 1}}, most: 200},
 		"long ago":                {why: "the zero time is none", conditions: []tko.Condition{{Type: "T", LastTransition: time.Time{}}}, most: 40},
 		"before 1970":             {why: "numbers may be negative", conditions: []tko.Condition{{Type: "T", LastTransition: time.Unix(-1, 5).UTC()}}, most: 40},
 		"out of what nanos reach": {why: "any time that can be set is kept", conditions: []tko.Condition{{Type: "T", LastTransition: moment.AddDate(900, 0, 0)}}, most: 300},
@@ -73,6 +77,20 @@ func TestConditionsOfEarlierVersionsAreRead(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// In a fleet of two versions the earlier one reads what this one writes: an
+// attempt must not be in the short form, of which it doesn't know more fields.
+func TestConditionsWithAttemptAreWrittenAsJSON(t *testing.T) {
+	t.Parallel()
+	for _, c := range []tko.Condition{{Type: "T", Attempt: 1}, {Type: "T", NextTry: time.Unix(1, 0)}} {
+		if text, err := formatConditions([]tko.Condition{c}); err != nil || !strings.HasPrefix(text, `[{"Type":"T"`) {
+			t.Errorf("%+v is written as %s, %v", c, text, err)
+		}
+	}
+	if text, err := formatConditions([]tko.Condition{{Type: "T", Attached: "a"}}); err != nil || strings.Contains(text, "Attempt") || strings.Contains(text, "NextTry") {
+		t.Errorf("without an attempt: %s, %v", text, err)
 	}
 }
 

@@ -58,7 +58,11 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 	if err != nil {
 		return nil, err
 	}
-	statements := slices.Concat(numbering, indexing, g.blobStatements(), entities, g.logStatements(), g.workStatements(), g.tokenStatements())
+	changes, err := g.logStatements()
+	if err != nil {
+		return nil, err
+	}
+	statements := slices.Concat(numbering, indexing, g.blobStatements(), entities, changes, g.workStatements(), g.tokenStatements())
 	if n := len(g.changes); n > 0 {
 		g.last = g.changes[n-1].after.Key
 	}
@@ -406,7 +410,7 @@ func replaced(columns []Column) string {
 	return string(list)
 }
 
-func (g *group) logStatements() []Statement {
+func (g *group) logStatements() ([]Statement, error) {
 	statement := Statement{SQL: addChange, Columns: changeColumns}
 	for _, c := range g.changes {
 		r := c.after
@@ -416,9 +420,13 @@ func (g *group) logStatements() []Statement {
 				Key: r.Key, UID: r.UID, Revision: r.Revision, Position: r.Position, Created: r.Created, Updated: r.Updated, Author: r.Author,
 			}}
 		}
-		statement.Rows = append(statement.Rows, append(r.values(), string(c.op)))
+		steps, err := formatSteps(r.Steps)
+		if err != nil {
+			return nil, err
+		}
+		statement.Rows = append(statement.Rows, append(r.values(), string(c.op), orNull(steps)))
 	}
-	return []Statement{statement}
+	return []Statement{statement}, nil
 }
 
 func (g *group) tokenStatements() []Statement {
@@ -455,7 +463,7 @@ func (g *group) workStatements() []Statement {
 		for _, w := range catalog.WorkFor(before, after) {
 			calls[w] = true
 		}
-		queues, allSites := catalog.Wakes(before, after)
+		queues, allSites := catalog.QueuesToWake(before, after)
 		for _, q := range queues {
 			wakes[q] = true
 		}

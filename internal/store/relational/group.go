@@ -186,7 +186,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			for _, key := range w.Requires {
 				need(key, false)
 			}
-			for _, version := range w.MadeFrom {
+			for _, version := range w.ReadSet {
 				need(version.Key, false)
 			}
 			if w.Record.Parent != "" && w.ParentRevision != 0 {
@@ -195,7 +195,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			if w.Record.Origin != "" {
 				origins.Rows = append(origins.Rows, []any{string(w.Record.Kind), w.Record.Origin})
 			}
-			if w.Alone && w.Op == tko.OpDeleted && w.Record.Kind == tko.KindDeployment {
+			if w.SingleStep && w.Op == tko.OpDeleted && w.Record.Kind == tko.KindDeployment {
 				childRows.Rows = append(childRows.Rows, []any{string(w.Record.Kind), w.Record.ID})
 			}
 			if w.Token != "" {
@@ -240,8 +240,8 @@ func (g *group) decide(writes []catalog.Write) ([]catalog.Outcome, error) {
 	for i := range writes {
 		outcome, err := g.decideOne(&writes[i])
 		deleted += outcome.Deleted
-		if most := writes[i].Most; err == nil && most != nil && deleted > *most {
-			err = &catalog.ExceededError{Most: *most}
+		if most := writes[i].DeleteLimit; err == nil && most != nil && deleted > *most {
+			err = &catalog.ExceededError{Limit: *most}
 		}
 		if err != nil {
 			for _, undo := range slices.Backward(g.undo) {
@@ -270,7 +270,7 @@ func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 	}
 	switch w.Op {
 	case tko.OpDeleted:
-		if w.Alone && current != nil {
+		if w.SingleStep && current != nil {
 			return catalog.Outcome{Key: key, Revision: current.Revision, Deleted: 1, Position: g.remove(w, current)}, nil
 		}
 		return g.decideDelete(w, current), nil
@@ -306,19 +306,19 @@ func (g *group) check(w *catalog.Write, current *row) error {
 		return tko.Errorf(tko.ErrConflict, "%s %q is no longer at position %d: read it again", key.Kind, key.ID, w.Position)
 	}
 	for _, required := range w.Requires {
-		if r := g.state[required]; r == nil || r.Leaving() {
-			return &catalog.MissingError{Key: required, Leaving: r != nil}
+		if r := g.state[required]; r == nil || r.Deleting() {
+			return &catalog.MissingError{Key: required, Deleting: r != nil}
 		}
 	}
 	if w.Epoch != nil && *w.Epoch != g.head.epoch {
 		return &catalog.StaleError{What: "what packages are validated against"}
 	}
-	for _, version := range w.MadeFrom {
+	for _, version := range w.ReadSet {
 		if r := g.state[version.Key]; r == nil || r.Position != version.Position {
 			return &catalog.StaleError{What: fmt.Sprintf("%s %q", version.Key.Kind, version.Key.ID)}
 		}
 	}
-	if w.Alone && w.Op == tko.OpDeleted && current != nil {
+	if w.SingleStep && w.Op == tko.OpDeleted && current != nil {
 		if err := g.checkAlone(key); err != nil {
 			return err
 		}
@@ -330,7 +330,7 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	if parent == nil {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is gone: read it again", w.Record.Parent, key.Kind, key.ID)
 	}
-	if parent.Leaving() {
+	if parent.Deleting() {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is being deleted: read it again", w.Record.Parent, key.Kind, key.ID)
 	}
 	if parent.Revision != w.ParentRevision {

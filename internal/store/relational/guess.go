@@ -160,7 +160,7 @@ func (g *group) recall(ctx context.Context, calls []*call) (ok bool, err error) 
 			for _, key := range w.Requires {
 				need(key)
 			}
-			for _, version := range w.MadeFrom {
+			for _, version := range w.ReadSet {
 				need(version.Key)
 			}
 		}
@@ -181,7 +181,7 @@ func standIn(key catalog.Key, position int64) *row {
 func (m *memory) note(g *group) {
 	for key, r := range g.state {
 		m.present.drop(key)
-		if r != nil && !r.Leaving() {
+		if r != nil && !r.Deleting() {
 			m.present.put(key, r.Position, 1)
 		}
 	}

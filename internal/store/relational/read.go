@@ -136,19 +136,24 @@ func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (
 		return catalog.Record{}, none
 	}
 	statement := Statement{
-		SQL:  "SELECT " + names(stateColumns, "c.") + " FROM change c WHERE c.kind = $1 AND c.id = $2 AND c.revision = $3 AND c.op = 'written'",
+		SQL:  "SELECT " + names(stateColumns, "c.") + ", c.steps FROM change c WHERE c.kind = $1 AND c.id = $2 AND c.revision = $3 AND c.op = 'written'",
 		Args: []any{string(key.Kind), key.ID, revision},
 	}
 	for again := false; ; again = true {
 		var r row
-		statement.Scan = func(from Row) error { return r.scan(from) }
+		var steps text
+		statement.Scan = func(from Row) error { return r.scan(from, &steps) }
 		if err := s.run(ctx, statement); err != nil {
 			return catalog.Record{}, fault("read a revision", err)
 		}
 		if r.Revision == 0 {
 			return catalog.Record{}, none
 		}
-		err := s.complete(ctx, &r)
+		var err error
+		if r.Steps, err = parseSteps(string(steps)); err != nil {
+			return catalog.Record{}, fmt.Errorf("steps of %s %q at revision %d: %w", key.Kind, key.ID, revision, err)
+		}
+		err = s.complete(ctx, &r)
 		if err == nil {
 			return r.Record, nil
 		}

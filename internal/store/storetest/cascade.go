@@ -102,7 +102,7 @@ func deleteBigTemplate(w *world) {
 	w.equal("others", len(w.one(templateKey("other")).Deployments), 10)
 	w.equal("site", w.one(siteKey("s1")).Template+w.one(siteKey("s3")).Template, "other")
 	w.commit(template("t"))
-	if r := w.one(templateKey("t")); r.Leaving() || len(r.Deployments) > 0 {
+	if r := w.one(templateKey("t")); r.Deleting() || len(r.Deployments) > 0 {
 		w.Errorf("a template of the same name has something of the old one: %v", r)
 	}
 }
@@ -132,7 +132,7 @@ func deleteAtMost(w *world) {
 		writes := make([]catalog.Write, len(keys))
 		for i, k := range keys {
 			writes[i] = deleted(k)
-			writes[i].Most = &most
+			writes[i].DeleteLimit = &most
 		}
 		return w.store.Commit(w.ctx(), writes...)
 	}
@@ -143,7 +143,7 @@ func deleteAtMost(w *world) {
 		0: {deploymentKey("other")},
 	} {
 		_, err := atMost(most, keys...)
-		if exceeded := (*catalog.ExceededError)(nil); !errors.As(err, &exceeded) || exceeded.Most != most {
+		if exceeded := (*catalog.ExceededError)(nil); !errors.As(err, &exceeded) || exceeded.Limit != most {
 			w.Errorf("at most %d: %v", most, err)
 		}
 	}
@@ -212,12 +212,12 @@ func leavingIsRefused(w *world) {
 	w.step(&d, deploymentKey("r"))
 	for _, k := range []catalog.Key{templateKey("t"), deploymentKey("r")} {
 		r := w.one(k)
-		if !r.Leaving() {
+		if !r.Deleting() {
 			w.Errorf("%v doesn't say that it is leaving: %v", k, r.Conditions)
 		}
 		err := w.refusal(tko.ErrInvalid, deployment("new", requires(k)))
 		missing := (*catalog.MissingError)(nil)
-		if !errors.As(err, &missing) || missing.Key != k || !missing.Leaving {
+		if !errors.As(err, &missing) || missing.Key != k || !missing.Deleting {
 			w.Errorf("error is %v", err)
 		}
 	}
@@ -357,7 +357,7 @@ func deleteSite(w *world) {
 	left := w.one(deploymentKey("d1")).Conditions
 	w.equal("what ran there was left", left, []tko.Condition{{
 		Type: tko.ConditionScheduled, Status: tko.ConditionUnknown, Reason: tko.ReasonSiteDeleted, LastTransition: left[0].LastTransition, ObservedRevision: 2,
-		Message: `site "s" was deleted: what ran there was left as it was, and nobody looks after it`,
+		Message: `site "s" was deleted: its objects stay where they are, and TKO no longer manages them`,
 	}})
 	w.equal("nothing ran there", w.one(deploymentKey("d2")).Conditions, []tko.Condition(nil))
 	w.equal("work to schedule", w.dueWork(tko.QueueSchedule), []string{"s"})

@@ -24,6 +24,7 @@ var readPromises = []promise{
 	{"what a read answers belongs to the caller", readsAreCopies},
 	{"what was written may be changed by the caller", writesAreCopies},
 	{"a revision is answered as it was", revisionAsItWas},
+	{"a revision has its own steps, and a record none", revisionHasItsSteps},
 	{"revisions of deleted records are answered", revisionsOfDeleted},
 	{"a revision that never was is not found", revisionThatNeverWas},
 	{"the epoch follows plugins and templates with custom resources only", epochFollows},
@@ -56,6 +57,7 @@ func fullWrite() catalog.Write {
 	write.Record.Conditions = []tko.Condition{{
 		Type: tko.ConditionPrepared, Status: tko.ConditionTrue, Reason: "Done", Message: "all \"of\" it",
 		LastTransition: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), ObservedRevision: 7,
+		Attempt: 3, NextTry: time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC),
 	}}
 	return write
 }
@@ -163,6 +165,28 @@ func revisionAsItWas(w *world) {
 			w.Errorf("revision %d (-want +got):\n%s", revision, diff)
 		}
 	}
+}
+
+func revisionHasItsSteps(w *world) {
+	steps := []tko.PreparationStep{
+		{Resource: `v1 ConfigMap "a"`, Plugin: "p", Iteration: 2, Took: 5 * time.Millisecond, Notes: []string{"ä \"b\"", "c\x00"}, NotesLeftOut: 3},
+		{Resource: "é"},
+	}
+	k := deploymentKey("d")
+	write := deployment("d", expect(1), withPackage("second"))
+	write.Record.Steps = steps
+	w.commit(deployment("d"))
+	w.commit(write)
+	w.commit(status(k, tko.Condition{Type: tko.ConditionHealthy}))
+	w.commit(deployment("d", expect(2), withPackage("third")))
+	for revision, want := range map[int64][]tko.PreparationStep{1: nil, 2: steps, 3: nil} {
+		got, err := w.store.Revision(w.ctx(), k, revision)
+		w.ok(err)
+		if diff := cmp.Diff(want, got.Steps); diff != "" {
+			w.Errorf("steps of revision %d (-want +got):\n%s", revision, diff)
+		}
+	}
+	w.equal("steps of the record", w.one(k).Steps, []tko.PreparationStep(nil))
 }
 
 func revisionsOfDeleted(w *world) {

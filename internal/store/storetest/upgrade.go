@@ -54,6 +54,8 @@ func RunOlder(t *testing.T, older Older) {
 		"ALTER TABLE modification DROP COLUMN since",
 		"ALTER TABLE modification DROP COLUMN who",
 		"ALTER TABLE modification DROP COLUMN why",
+		"ALTER TABLE change DROP COLUMN steps",
+		`UPDATE change SET why = 'prepared v1 X "a" by TKO (iteration 1, 0s)' WHERE id = 'a'`,
 		"DELETE FROM goose_db_version WHERE version_id > 30",
 	} {
 		older.Run(t, statement)
@@ -72,6 +74,10 @@ func RunOlder(t *testing.T, older Older) {
 	if diff := cmp.Diff(healthy, w.one(deploymentKey("a")).Conditions); diff != "" {
 		w.Errorf("conditions (-want +got):\n%s", diff)
 	}
+	first, err := w.store.Revision(w.ctx(), deploymentKey("a"), 1)
+	w.ok(err)
+	w.equal("reason of a revision", first.Author.Why, `prepared v1 X "a" by TKO (iteration 1, 0s)`)
+	w.equal("steps of a revision", first.Steps, []tko.PreparationStep(nil))
 	w.commit(status(deploymentKey("b"), tko.Condition{Type: tko.ConditionHealthy}))
 	for revision := range int64(2) { // to what is new, and to what is there
 		w.commit(deployment("a", expect(revision+1), inherited("k", "1", "same", "x")), deployment(fmt.Sprint("d", revision), inherited("k", "1", "same", "x")))

@@ -37,7 +37,7 @@ var writePromises = []promise{
 }
 
 func alone(w catalog.Write) catalog.Write {
-	w.Alone = true
+	w.SingleStep = true
 	return w
 }
 
@@ -297,7 +297,7 @@ func requiredMustExist(w *world) {
 func staleIsConflict(w *world) {
 	w.commit(template("t"), site("s"))
 	from := func(position int64) func(*catalog.Write) {
-		return func(x *catalog.Write) { x.MadeFrom = []catalog.Version{{Key: templateKey("t"), Position: position}} }
+		return func(x *catalog.Write) { x.ReadSet = []catalog.Version{{Key: templateKey("t"), Position: position}} }
 	}
 	validated := func(epoch int64) func(*catalog.Write) {
 		return func(x *catalog.Write) { x.Epoch = &epoch }

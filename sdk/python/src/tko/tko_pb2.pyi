@@ -634,7 +634,7 @@ class ListPlugins(_message.Message):
     def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectPlugins, _Mapping]] = ...) -> None: ...
 
 class Stamp(_message.Message):
-    __slots__ = ("uid", "revision", "position", "created", "updated", "who", "why", "conditions", "leftOut")
+    __slots__ = ("uid", "revision", "position", "created", "updated", "who", "why", "conditions", "leftOut", "steps")
     UID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -644,6 +644,7 @@ class Stamp(_message.Message):
     WHY_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     LEFTOUT_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     uid: str
     revision: int
     position: int
@@ -653,23 +654,44 @@ class Stamp(_message.Message):
     why: str
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
     leftOut: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, uid: _Optional[str] = ..., revision: _Optional[int] = ..., position: _Optional[int] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., leftOut: _Optional[_Iterable[str]] = ...) -> None: ...
+    steps: _containers.RepeatedCompositeFieldContainer[PreparationStep]
+    def __init__(self, uid: _Optional[str] = ..., revision: _Optional[int] = ..., position: _Optional[int] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., leftOut: _Optional[_Iterable[str]] = ..., steps: _Optional[_Iterable[_Union[PreparationStep, _Mapping]]] = ...) -> None: ...
 
 class Condition(_message.Message):
-    __slots__ = ("type", "status", "reason", "message", "lastTransitionTime", "observedRevision")
+    __slots__ = ("type", "status", "reason", "message", "lastTransitionTime", "observedRevision", "attempt", "nextTry")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LASTTRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
     OBSERVEDREVISION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    NEXTTRY_FIELD_NUMBER: _ClassVar[int]
     type: str
     status: str
     reason: str
     message: str
     lastTransitionTime: _timestamp_pb2.Timestamp
     observedRevision: int
-    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., lastTransitionTime: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., observedRevision: _Optional[int] = ...) -> None: ...
+    attempt: int
+    nextTry: _timestamp_pb2.Timestamp
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., lastTransitionTime: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., observedRevision: _Optional[int] = ..., attempt: _Optional[int] = ..., nextTry: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class PreparationStep(_message.Message):
+    __slots__ = ("resource", "plugin", "iteration", "took", "notes", "notesLeftOut")
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    PLUGIN_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    TOOK_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    NOTESLEFTOUT_FIELD_NUMBER: _ClassVar[int]
+    resource: str
+    plugin: str
+    iteration: int
+    took: _duration_pb2.Duration
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    notesLeftOut: int
+    def __init__(self, resource: _Optional[str] = ..., plugin: _Optional[str] = ..., iteration: _Optional[int] = ..., took: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., notesLeftOut: _Optional[int] = ...) -> None: ...
 
 class ApproveDeployments(_message.Message):
     __slots__ = ("deploymentId", "select", "confirm")
@@ -688,18 +710,20 @@ class ApproveDeploymentsResponse(_message.Message):
     def __init__(self, approved: _Optional[int] = ...) -> None: ...
 
 class CommitDeployment(_message.Message):
-    __slots__ = ("deploymentId", "revision", "packageFormat", "package", "conditions")
+    __slots__ = ("deploymentId", "revision", "packageFormat", "package", "conditions", "steps")
     DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     revision: int
     packageFormat: str
     package: bytes
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
-    def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+    steps: _containers.RepeatedCompositeFieldContainer[PreparationStep]
+    def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[PreparationStep, _Mapping]]] = ...) -> None: ...
 
 class CommitDeploymentResponse(_message.Message):
     __slots__ = ("revision",)

@@ -5,17 +5,18 @@ import (
 	"slices"
 )
 
-// Annotations that say what leaves TKO.
+// Annotations that control which resources are deployed to sites.
 const (
-	AnnotationLocal  = "config.kubernetes.io/local-config" // true: it is for tools, and never leaves
-	AnnotationDeploy = "nephio.org/deploy"                 // true: it leaves though its group is nephio.org's
+	AnnotationLocal  = "config.kubernetes.io/local-config" // true: for local tools, never deployed
+	AnnotationDeploy = "nephio.org/deploy"                 // true: deployed although its group is nephio.org
 )
 
-// maxListDepth bounds lists in lists.
+// maxListDepth is the maximum nesting of lists in lists.
 const maxListDepth = 8
 
-// IsLocal says whether a resource is never handed to a site: it is for local
-// tools, or it is orchestration that nothing at the site watches.
+// IsLocal reports whether a resource is never deployed to a site, because it is
+// for local tools, or because its group is nephio.org, whose kinds no
+// controller at a site handles.
 func (r Resource) IsLocal() bool {
 	if r.Annotation(AnnotationLocal) == "true" {
 		return true
@@ -23,12 +24,11 @@ func (r Resource) IsLocal() bool {
 	return r.GVK().Orchestration() && r.Annotation(AnnotationDeploy) != "true"
 }
 
-// Deployable returns what may leave TKO: the package without the resources for
-// local tools, with the items of each v1 List in its place. Resources of
-// nephio.org groups are in it: whether such a resource goes to a site, or is
-// read by what schedules there, is known at the target (see
-// [Resource.IsLocal]). A List that is malformed stays as it is. The resources
-// are shared with the package.
+// Deployable returns the resources that may be deployed: the package without
+// the resources for local tools, with the items of each v1 List in its place.
+// It includes resources of nephio.org groups, because only the target knows
+// whether it deploys or interprets them (see [Resource.IsLocal]). A malformed
+// List stays as it is. The resources are shared with the package.
 func (p Package) Deployable() Package {
 	plain := func(r Resource) bool { return r.Annotation(AnnotationLocal) != "true" && !r.isList() }
 	if !slices.ContainsFunc(p, func(r Resource) bool { return !plain(r) }) {
@@ -55,8 +55,8 @@ func (r Resource) isList() bool {
 	return r.GVK() == GVK{Version: "v1", Kind: "List"}
 }
 
-// Items returns the resources in a v1 List, nil for any other resource. An error
-// names the List and what in it is no resource.
+// Items returns the resources in a v1 List, nil for any other resource. An
+// error names the List and the item that is not a resource.
 func (r Resource) Items() (Package, error) {
 	value, ok := r["items"]
 	if !r.isList() || !ok || value == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Resources for local tools, and orchestration that nothing at a site watches,
-// never leave; a List is its items.
-func TestLeaving(t *testing.T) {
+// Resources for local tools, and of orchestration groups that no controller at a
+// site handles, are never deployed; a List is deployed as its items.
+func TestLocalResourcesAreNotDeployable(t *testing.T) {
 	t.Parallel()
 	made := func(apiVersion, kind, name string, annotations ...string) krm.Resource {
 		r := krm.Resource{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}
@@ -24,10 +24,10 @@ func TestLeaving(t *testing.T) {
 	}
 	const local, deploy = "config.kubernetes.io/local-config", "nephio.org/deploy"
 	tests := map[string]struct {
-		why      string
-		resource krm.Resource
-		leaving  []string // what of it Leaving returns
-		toSites  []string // and what of that goes to a site
+		why        string
+		resource   krm.Resource
+		deployable []string // names of the resources that Deployable returns
+		toSites    []string // and what of that goes to a site
 	}{
 		"plain":              {"it is for the site", made("v1", "ConfigMap", "a"), []string{"a"}, []string{"a"}},
 		"kpt's":              {"tools read it", made("kpt.dev/v1", "Kptfile", "a", local, "true"), nil, nil},
@@ -52,15 +52,15 @@ func TestLeaving(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			before := test.resource.Clone()
-			var leaving, toSites []string
+			var deployable, toSites []string
 			for _, r := range (krm.Package{test.resource}).Deployable() {
-				leaving = append(leaving, r.Name())
+				deployable = append(deployable, r.Name())
 				if !r.IsLocal() {
 					toSites = append(toSites, r.Name())
 				}
 			}
-			if diff := cmp.Diff(test.leaving, leaving); diff != "" {
-				t.Errorf("%s: leaving: -want +got:\n%s", test.why, diff)
+			if diff := cmp.Diff(test.deployable, deployable); diff != "" {
+				t.Errorf("%s: deployable: -want +got:\n%s", test.why, diff)
 			}
 			if diff := cmp.Diff(test.toSites, toSites); diff != "" {
 				t.Errorf("%s: to sites: -want +got:\n%s", test.why, diff)

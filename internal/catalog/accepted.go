@@ -7,13 +7,14 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// maxEarlier is how many revisions of a deployment are read to find the last
-// one that was prepared.
-const maxEarlier = 50
+// maxAcceptedRevisions is the maximum number of revisions of a deployment that
+// are read to find the last prepared one.
+const maxAcceptedRevisions = 50
 
-// earlierOf reads the package of a record as it is stored, which complete says
-// how it was validated, and the package of a template. Either may be missing.
-func (s *Service) earlierOf(key Key, complete bool, template string) earlier {
+// acceptedOf returns a reader of the stored package of a record and of the
+// package of a template. complete states how the record was validated. Either
+// may be missing.
+func (s *Service) acceptedOf(key Key, complete bool, template string) acceptedPackages {
 	return func(ctx context.Context) ([]tko.AcceptedPackage, error) {
 		var accepted []tko.AcceptedPackage
 		for _, one := range []struct {
@@ -40,16 +41,16 @@ func (s *Service) earlierOf(key Key, complete bool, template string) earlier {
 	}
 }
 
-// earlierOfDeployment reads the package of a deployment that is to change, that
-// of its template, and if it isn't prepared the package that it had when it was
-// last: what it runs.
-func (s *Service) earlierOfDeployment(start Record, template string) earlier {
+// acceptedOfDeployment returns a reader of the package of a deployment that is
+// to change, of its template's package and, if the deployment isn't prepared,
+// of its last prepared package, which its site runs.
+func (s *Service) acceptedOfDeployment(start Record, template string) acceptedPackages {
 	return func(ctx context.Context) ([]tko.AcceptedPackage, error) {
-		accepted, err := s.earlierOf(Key{}, false, template)(ctx)
+		accepted, err := s.acceptedOf(Key{}, false, template)(ctx)
 		if err != nil {
 			return nil, err
 		}
-		for r, n := start, 0; n < maxEarlier; n++ {
+		for r, n := start, 0; n < maxAcceptedRevisions; n++ {
 			pkg, err := packageOf(r)
 			if err != nil {
 				return nil, err

@@ -1,4 +1,4 @@
-package tko_test
+package kubename_test
 
 import (
 	"errors"
@@ -6,9 +6,10 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/kubename"
 )
 
-func TestKubeName(t *testing.T) {
+func TestIDIsEscapedAndBack(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string
@@ -23,57 +24,57 @@ func TestKubeName(t *testing.T) {
 		"undersc":   {"an underscore is no character of names", "a_b", "a-005fb"},
 		"fffd":      {"the replacement character itself is a character", "\uFFFD", "-fffd"},
 		"longest":   {"253 characters are allowed", strings.Repeat("a", 253), strings.Repeat("a", 253)},
-		"backslash": {"what escapes in patterns is escaped", `\*`, "-005c-002a"},
+		"backslash": {"a backslash and a wildcard are escaped", `\*`, "-005c-002a"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := tko.KubeName(test.id)
+			got, err := kubename.Escape(test.id)
 			if err != nil || got != test.name {
-				t.Errorf("KubeName(%q) = %q, %v; want %q: %s", test.id, got, err, test.name, test.why)
+				t.Errorf("Escape(%q) = %q, %v; want %q: %s", test.id, got, err, test.name, test.why)
 			}
-			back, err := tko.FromKubeName(test.name)
+			back, err := kubename.Unescape(test.name)
 			if err != nil || back != test.id {
-				t.Errorf("FromKubeName(%q) = %q, %v; want %q: %s", test.name, back, err, test.id, test.why)
+				t.Errorf("Unescape(%q) = %q, %v; want %q: %s", test.name, back, err, test.id, test.why)
 			}
 		})
 	}
 }
 
-func TestKubeNameRefuses(t *testing.T) {
+func TestIDsAndNamesOfAnotherFormAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"", "😀", "a\xffb", strings.Repeat("a", 254), strings.Repeat("/", 51)} {
-		if got, err := tko.KubeName(id); !errors.Is(err, tko.ErrInvalid) {
-			t.Errorf("KubeName(%q) = %q, %v; want ErrInvalid", id, got, err)
+		if got, err := kubename.Escape(id); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("Escape(%q) = %q, %v; want ErrInvalid", id, got, err)
 		}
 	}
 	for _, name := range []string{
 		"", "a/b", "a-", "a-00", "a-002", "a-002F", "a-00g0", "a-0061", "a-002e", "-d800", "é", strings.Repeat("a", 254), "a--02f",
 	} {
-		if got, err := tko.FromKubeName(name); !errors.Is(err, tko.ErrInvalid) {
-			t.Errorf("FromKubeName(%q) = %q, %v; want ErrInvalid", name, got, err)
+		if got, err := kubename.Unescape(name); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("Unescape(%q) = %q, %v; want ErrInvalid", name, got, err)
 		}
 	}
 }
 
-func FuzzKubeName(f *testing.F) {
+func FuzzEscape(f *testing.F) {
 	f.Add("demo-002fhello")
 	f.Add("validate|free5gc/smf")
 	f.Fuzz(func(t *testing.T, s string) {
-		if name, err := tko.KubeName(s); err == nil {
-			if id, err := tko.FromKubeName(name); err != nil || id != s {
-				t.Errorf("FromKubeName(KubeName(%q)) = %q, %v", s, id, err)
+		if name, err := kubename.Escape(s); err == nil {
+			if id, err := kubename.Unescape(name); err != nil || id != s {
+				t.Errorf("Unescape(Escape(%q)) = %q, %v", s, id, err)
 			}
 		}
-		if id, err := tko.FromKubeName(s); err == nil {
-			if name, err := tko.KubeName(id); err != nil || name != s {
-				t.Errorf("KubeName(FromKubeName(%q)) = %q, %v", s, name, err)
+		if id, err := kubename.Unescape(s); err == nil {
+			if name, err := kubename.Escape(id); err != nil || name != s {
+				t.Errorf("Escape(Unescape(%q)) = %q, %v", s, name, err)
 			}
 		}
 	})
 }
 
-func TestFromLabel(t *testing.T) {
+func TestLabelIsReadAsMetadata(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		label, text, key, value string
@@ -82,26 +83,26 @@ func TestFromLabel(t *testing.T) {
 		{"a-002fb", "x-0020y", "a/b", "x y", true},
 		{"Site.cloud", "", "Site.cloud", "", true},
 		{"region", "eu-west-1", "region", "eu-west-1", false},
-		{"team_a", "x-002fy", "team_a", "x-002fy", false}, // both are literal, or none
+		{"team_a", "x-002fy", "team_a", "x-002fy", false}, // either both are escapes or neither is
 		{"app.kubernetes.io/name", "x", "", "", false},
 	} {
-		key, value, escaped := tko.FromLabel(test.label, test.text)
+		key, value, escaped := kubename.Metadata(test.label, test.text)
 		if key != test.key || value != test.value || escaped != test.escaped {
-			t.Errorf("%s=%s is %q: %q, %v", test.label, test.text, key, value, escaped)
+			t.Errorf("Metadata(%q, %q) = %q, %q, %v; want %q, %q, %v", test.label, test.text, key, value, escaped, test.key, test.value, test.escaped)
 		}
 	}
 }
 
-func TestCheckKeptName(t *testing.T) {
+func TestNameOfADeploymentIsADNSSubdomain(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a", "my-app.v1", "0", strings.Repeat("a", 253)} {
-		if err := tko.CheckKubernetesName(name); err != nil {
+		if err := kubename.Check(name); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, name := range []string{"", "-a", "a-", "a..b", ".a", "My", "a_b", "a/b", "ä", strings.Repeat("a", 254)} {
-		if err := tko.CheckKubernetesName(name); !errors.Is(err, tko.ErrInvalid) {
-			t.Errorf("%q: %v", name, err)
+		if err := kubename.Check(name); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("Check(%q) = %v; want ErrInvalid", name, err)
 		}
 	}
 }

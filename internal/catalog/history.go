@@ -10,18 +10,19 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// maxBehind is how many changes a list may be behind: beyond, it would cost
-// more to go back than to begin again.
+// maxBehind is the maximum number of changes that a list may be behind.
+// Rewinding more of them would cost more than a new list.
 const maxBehind = 100_000
 
-// Records answers what a query selects, sorted by ID, as everything was at a
-// position, which is no newer than the newest change: so the pages of a list
-// belong together, whichever server answers them and whatever is written
-// meanwhile. What the query says of a record's template and site (their
-// metadata) must be empty. Of what changed since, conditions are left out that
-// are newer, and deployments of templates and sites are those of now.
+// Records returns the records that match query, sorted by ID, as of position,
+// which must not be newer than the newest change. So the pages of a list are
+// consistent, whichever server reads them and whatever is written between them.
+// The query must not select by the metadata of templates and sites. Of records
+// that have changed since position, newer conditions are left out, and the
+// deployments of templates and sites are the current ones.
 //
-// ErrGone if what is needed is no longer kept, or very much has changed since.
+// It returns ErrGone if a needed revision is no longer retained, or if too many
+// changes were made since.
 func (s *Service) Records(ctx context.Context, query Query, position int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if err := s.recordsAt(ctx, query, position, yield); err != nil {
@@ -30,10 +31,10 @@ func (s *Service) Records(ctx context.Context, query Query, position int64) iter
 	}
 }
 
-var errStop = errors.New("no more is wanted")
+var errStop = errors.New("the caller needs no more records")
 
-// recordsAt goes through what is there now, and puts what was there in place of
-// what has changed since.
+// recordsAt lists the current records, and replaces each that has changed since
+// position by its earlier state.
 func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yield func(Record, error) bool) error {
 	if err := checkAfter(query.After); err != nil {
 		return err
@@ -45,8 +46,8 @@ func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yi
 		return nil
 	}
 	query.Offset = 0
-	b := &back{service: s, query: query, position: position, seen: position, changed: map[string]tko.Change{}}
-	b.take = func(r Record) error {
+	b := &rewind{service: s, query: query, position: position, seen: position, changed: map[string]tko.Change{}}
+	b.emit = func(r Record) error {
 		if !yield(r, nil) {
 			return errStop
 		}
@@ -62,22 +63,22 @@ func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yi
 	return err
 }
 
-// back goes back to a position.
-type back struct {
+// A rewind reconstructs a list as of a position.
+type rewind struct {
 	service  *Service
-	query    Query // what is still wanted
+	query    Query // for the remaining records
 	position int64
-	take     func(Record) error
+	emit     func(Record) error
 
-	seen    int64                 // the position up to which changes were read
-	read    int                   // how many
-	changed map[string]tko.Change // the first change since, by ID
-	ids     []string              // of what changed, sorted, that is still to come
+	seen    int64                 // position up to which changes were read
+	read    int                   // number of changes that were read
+	changed map[string]tko.Change // the first change of each record since position, by ID
+	ids     []string              // sorted IDs of changed records that were not emitted yet
 }
 
-// all lists what is still wanted, and again as long as so much of it is new
-// that something is missing.
-func (b *back) all(ctx context.Context) error {
+// all lists the remaining records. It lists again with a larger limit as long
+// as new records displace those that are needed.
+func (b *rewind) all(ctx context.Context) error {
 	size := 0
 	for more := true; more; {
 		query := b.query
@@ -86,7 +87,7 @@ func (b *back) all(ctx context.Context) error {
 		}
 		listed := 0
 		for r, err := range b.service.store.List(ctx, query) {
-			if listed++; err == nil && listed == 1 { // now that what is listed is fixed
+			if listed++; err == nil && listed == 1 { // the list has its snapshot now
 				err = b.load(ctx)
 			}
 			if err == nil {
@@ -97,9 +98,9 @@ func (b *back) all(ctx context.Context) error {
 			}
 			b.query.After = r.ID
 			if _, ok := b.changed[r.ID]; ok {
-				continue // before has seen to it
+				continue // before emitted its earlier state
 			}
-			if err := b.take(r); err != nil {
+			if err := b.emit(r); err != nil {
 				return err
 			}
 		}
@@ -113,8 +114,8 @@ func (b *back) all(ctx context.Context) error {
 	return b.before(ctx, "")
 }
 
-// load reads what has changed since.
-func (b *back) load(ctx context.Context) error {
+// load reads the changes since position.
+func (b *rewind) load(ctx context.Context) error {
 	for {
 		changes, err := b.service.store.Changes(ctx, b.seen, watchBatch)
 		if err != nil {
@@ -138,8 +139,9 @@ func (b *back) load(ctx context.Context) error {
 	}
 }
 
-// before takes what was there then up to an ID, "" being the end.
-func (b *back) before(ctx context.Context, id string) error {
+// before emits the earlier state of changed records up to an ID; all if it is
+// "".
+func (b *rewind) before(ctx context.Context, id string) error {
 	for len(b.ids) > 0 && (id == "" || b.ids[0] <= id) {
 		change := b.changed[b.ids[0]]
 		b.ids = b.ids[1:]
@@ -150,15 +152,15 @@ func (b *back) before(ctx context.Context, id string) error {
 		if r.Revision == 0 || !b.query.matches(r) {
 			continue
 		}
-		if err := b.take(r); err != nil {
+		if err := b.emit(r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// recordBefore answers a record as it was before a change of it; Revision 0 if
-// it wasn't there.
+// recordBefore returns a record as it was before a change of it; Revision 0 if
+// it didn't exist.
 func (s *Service) recordBefore(ctx context.Context, change tko.Change, fields Fields) (Record, error) {
 	key := Key{Kind: change.Kind, ID: change.ID}
 	revision, uid := change.Revision, ""
@@ -174,7 +176,7 @@ func (s *Service) recordBefore(ctx context.Context, change tko.Change, fields Fi
 	}
 	r, err := s.revision(ctx, key, revision)
 	if err != nil || uid != "" && uid != r.UID {
-		return Record{}, err // that one had gone
+		return Record{}, err // an earlier record of the same ID, deleted before
 	}
 	return s.asOf(ctx, r, change.Time, fields)
 }
@@ -182,20 +184,20 @@ func (s *Service) recordBefore(ctx context.Context, change tko.Change, fields Fi
 func (s *Service) revision(ctx context.Context, key Key, revision int64) (Record, error) {
 	r, err := s.store.Revision(ctx, key, revision)
 	if errors.Is(err, tko.ErrNotFound) {
-		err = tko.Errorf(tko.ErrGone, "revision %d of %s %q is no longer kept: list again", revision, key.Kind, key.ID)
+		err = tko.Errorf(tko.ErrGone, "revision %d of %s %q is no longer retained: list again", revision, key.Kind, key.ID)
 	}
 	return r, err
 }
 
-// asOf gives a revision what revisions haven't: the conditions that were known
-// before a time, and the deployments of now.
+// asOf adds to a revision the properties that revisions don't record: the
+// conditions that are older than a time, and the current deployments.
 func (s *Service) asOf(ctx context.Context, r Record, before time.Time, fields Fields) (Record, error) {
 	now, err := s.get(ctx, Fields{Deployments: fields.Deployments}, r.Key)
 	if err != nil {
 		return Record{}, err
 	}
 	if now.UID == r.UID {
-		r.asThen(now, before)
+		r.restoreConditions(now, before)
 	}
 	if !fields.Package {
 		r.Package = nil
@@ -203,9 +205,9 @@ func (s *Service) asOf(ctx context.Context, r Record, before time.Time, fields F
 	return r, nil
 }
 
-// asThen takes from what a record is now what it was then, as far as that can
-// be told.
-func (r *Record) asThen(now Record, before time.Time) {
+// restoreConditions takes the conditions that are older than a time, and the
+// deployments, from the current record.
+func (r *Record) restoreConditions(now Record, before time.Time) {
 	r.Conditions = slices.DeleteFunc(slices.Clone(now.Conditions), func(c tko.Condition) bool {
 		return c.ObservedRevision > r.Revision || !c.LastTransition.Before(before)
 	})
@@ -215,7 +217,8 @@ func (r *Record) asThen(now Record, before time.Time) {
 	}
 }
 
-// matches says whether a record that wasn't listed is one of a query's.
+// matches reports whether a record that the store didn't list matches the
+// query.
 func (q *Query) matches(r Record) bool {
 	match := func(patterns []tko.Pattern, text string) bool {
 		return !slices.ContainsFunc(patterns, func(p tko.Pattern) bool { return !p.Match(text) })
@@ -239,18 +242,18 @@ func (q *Query) matches(r Record) bool {
 	return true
 }
 
-// An Event is a change with what it made of its record.
+// An Event is a change together with the record after it.
 type Event struct {
 	tko.Change
-	Record Record // as the change left it; of a deleted one, as it was before
-	New    bool   // it wasn't there before
+	Record Record // after the change; of a deletion, the record before it
+	New    bool   // the change created the record
 }
 
-// eventBatch bounds how many packages are in memory at once.
+// eventBatch is the maximum number of packages in memory at once.
 const eventBatch = 100
 
-// CheckPosition answers an ErrGone for a position after which not all changes
-// can be told.
+// CheckPosition returns ErrGone if the log doesn't have all changes after a
+// position.
 func (s *Service) CheckPosition(ctx context.Context, position int64) error {
 	head, err := s.store.Head(ctx)
 	if err != nil {
@@ -263,17 +266,17 @@ func (s *Service) CheckPosition(ctx context.Context, position int64) error {
 	return err
 }
 
-// Events answers changes of a kind after a position, in their order, and the
-// position up to which that is all. If there are none, wait is closed once
-// there may be some. A change of conditions that a later change follows is left
-// out, because that tells them; everything else is there exactly once.
-// ErrGone as from CheckPosition; of changes that are too old but still in the
-// log, what is no longer kept is the record: it has only a Key then.
+// Events returns changes of a kind after a position, in their order, and the
+// position up to which they are complete. If there are none, wait is closed
+// once there may be some. A change of conditions is left out if a later change
+// of the record follows, whose event has the conditions; each other change has
+// exactly one event. Errors as for CheckPosition. If the revision of an old
+// change is no longer retained, its Record has only a Key and a Revision.
 func (s *Service) Events(ctx context.Context, kind tko.Kind, after int64) (events []Event, upTo int64, wait <-chan struct{}, err error) {
 	var mine []tko.Change
 	for upTo = after; len(mine) == 0; {
 		var changes []tko.Change
-		changes, wait, err = s.recent.after(ctx, upTo)
+		changes, wait, err = s.changes.after(ctx, upTo)
 		if err != nil {
 			return nil, 0, nil, err
 		}
@@ -305,7 +308,7 @@ func (s *Service) Events(ctx context.Context, kind tko.Kind, after int64) (event
 	for _, r := range records {
 		now[r.ID] = r
 	}
-	fresh := map[string]bool{} // UIDs of what this batch made
+	fresh := map[string]bool{} // UIDs of records that this batch created
 	for _, c := range mine {
 		event, ok, err := s.event(ctx, c, now[c.ID])
 		if err != nil {
@@ -315,7 +318,7 @@ func (s *Service) Events(ctx context.Context, kind tko.Kind, after int64) (event
 			continue
 		}
 		if uid := event.Record.UID; event.New && fresh[uid] {
-			event.New = false // it came and was changed within a moment
+			event.New = false // created and changed in the same batch
 		} else if event.New {
 			fresh[uid] = true
 		}
@@ -324,8 +327,9 @@ func (s *Service) Events(ctx context.Context, kind tko.Kind, after int64) (event
 	return events, upTo, wait, nil
 }
 
-// event answers what a change made of its record, if that can be told.
-func (s *Service) event(ctx context.Context, c tko.Change, now Record) (Event, bool, error) {
+// event returns the event of a change; ok is false if the log doesn't determine
+// it.
+func (s *Service) event(ctx context.Context, c tko.Change, now Record) (e Event, ok bool, err error) {
 	event := Event{Change: c, Record: now}
 	if now.Position != c.Position {
 		if c.Op == tko.OpStatus {
@@ -339,7 +343,7 @@ func (s *Service) event(ctx context.Context, c tko.Change, now Record) (Event, b
 			return event, false, err
 		}
 		if now.UID == r.UID {
-			r.asThen(now, c.Time.Add(time.Microsecond))
+			r.restoreConditions(now, c.Time.Add(time.Microsecond))
 		}
 		r.Position = c.Position
 		event.Record = r
@@ -348,8 +352,8 @@ func (s *Service) event(ctx context.Context, c tko.Change, now Record) (Event, b
 	return event, true, nil
 }
 
-// Before answers the record of an event as it was before it; Revision 0 if it
-// wasn't there, or if that is no longer kept.
+// Before returns the record of an event as it was before the change; Revision 0
+// if it didn't exist, or if its revision is no longer retained.
 func (s *Service) Before(ctx context.Context, e Event) (Record, error) {
 	switch {
 	case e.New:

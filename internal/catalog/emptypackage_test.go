@@ -7,8 +7,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A registration that brings no package by mistake doesn't empty the entity.
-func TestForgottenPackageEmptiesAnEntity(t *testing.T) {
+// A registration without a package, by mistake, doesn't empty the entity.
+func TestRegistrationWithoutAPackageDoesNotEmptyAnEntity(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
 	keep := tko.WithPackageRequired(w.ctx)
@@ -29,7 +29,7 @@ func TestForgottenPackageEmptiesAnEntity(t *testing.T) {
 		t.Error("a refused registration changed something")
 	}
 
-	// Nothing is lost.
+	// The package is unchanged.
 	for _, site := range []tko.Site{
 		{ID: "new", Metadata: map[string]string{"zone": "a"}},
 		{ID: "empty", Metadata: map[string]string{"zone": "a"}},
@@ -41,7 +41,7 @@ func TestForgottenPackageEmptiesAnEntity(t *testing.T) {
 			t.Errorf("site %q: %v", site.ID, err)
 		}
 	}
-	// Original clients, and who says so, may.
+	// Clients that don't require a package may register an empty one.
 	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "s"}); err != nil {
 		t.Error(err)
 	}

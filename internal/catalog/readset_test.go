@@ -8,14 +8,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// What a service remembers is out of date once another has written: nobody must
-// notice.
-func TestMemoryIsNeverNoticed(t *testing.T) {
+// The caches of a service are stale when another service has written: the results
+// must be the same as without caches.
+func TestStaleCachesAreNeverWritten(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why     string
-		before  func(w *world) // what is remembered
-		change  func(w *world) // by somebody else
+		before  func(w *world) // fills the cache
+		change  func(w *world) // of another service
 		then    func(w *world) error
 		wantErr error
 		want    func(w *world) string
@@ -57,7 +57,7 @@ func TestMemoryIsNeverNoticed(t *testing.T) {
 			},
 			wantErr: tko.ErrInvalid,
 		},
-		"site that somebody else registered": {
+		"site that another service registered": {
 			why:    "it is written as a change of what is there",
 			before: func(w *world) { w.template("t", thing("a", "x: 1")) },
 			change: func(w *world) { w.site("mine", thing("a", "x: theirs")) },
@@ -96,8 +96,8 @@ func TestMemoryIsNeverNoticed(t *testing.T) {
 	}
 }
 
-// The rules of an epoch that has passed are not the grounds of anything.
-func TestRulesOfOthersAreFollowed(t *testing.T) {
+// No write is based on the rules of an earlier epoch.
+func TestRulesOfAnotherServerApply(t *testing.T) {
 	t.Parallel()
 	mine := newWorld(t, catalog.Options{})
 	theirs := *mine
@@ -110,15 +110,15 @@ func TestRulesOfOthersAreFollowed(t *testing.T) {
 	mine.site("second", thing("b", ""))
 	asked := mine.validator.take()
 	if last := asked[len(asked)-1]; len(last.Plugins) != 1 {
-		t.Errorf("the last of %d validations is with %d plugins: want the one that somebody else registered", len(asked), len(last.Plugins))
+		t.Errorf("the last of %d validations is with %d plugins: want the one that another service registered", len(asked), len(last.Plugins))
 	}
 	mine.site("third", thing("c", ""))
 	if asked := mine.validator.take(); len(asked) != 1 || len(asked[0].Plugins) != 1 {
-		t.Errorf("%d validations: what was found out is remembered", len(asked))
+		t.Errorf("%d validations, want the cached rules to be used", len(asked))
 	}
 }
 
-// spec tells what a site has of its template.
+// spec returns the fields that a site has from its template.
 func spec(w *world, id tko.SiteID) string {
 	site, err := w.Site(w.ctx, id, 0)
 	if err != nil {

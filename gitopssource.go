@@ -1,0 +1,67 @@
+package tko
+
+import "time"
+
+// A Source is a GitOps source: a git repository, or an artifact of Flux, that
+// entities come from, with its status. The worker that holds the claim of its
+// work (queue [QueueGitOps], key Name) writes it.
+type Source struct {
+	Name   string
+	Status SourceStatus
+	// State is opaque data of the controller. Lists leave it out.
+	State []byte
+	// Approved is the digest of the removal that a user approved last: see
+	// [SourceStatus.PendingRemoval]. Read only.
+	Approved string
+	// Enqueued reports whether a reconciliation of the source is requested, due
+	// or in progress, so that its status is older than the last request. Read only.
+	Enqueued bool
+
+	Version int64     // number of saves, from 1; read only
+	Updated time.Time // time of the newest save; read only
+}
+
+// A SourceStatus is the status of a GitOps source.
+type SourceStatus struct {
+	Kind           string       `json:"kind,omitempty"` // git, GitRepository, OCIRepository, Bucket, ExternalArtifact
+	URL            string       `json:"url,omitempty"`  // without credentials
+	Ref            string       `json:"ref,omitempty"`
+	Path           string       `json:"path,omitempty"`
+	Attempted      string       `json:"attempted,omitempty"` // the revision that was tried last
+	Applied        string       `json:"applied,omitempty"`   // the newest revision that is applied completely
+	PendingRemoval string       `json:"asks,omitempty"`      // digest of a removal that waits for approval
+	Holder         string       `json:"holder,omitempty"`    // the worker that reconciled it last
+	Messages       []string     `json:"messages,omitempty"`  // in addition to the conditions: what is ignored, and why
+	Items          []SourceItem `json:"items,omitempty"`     // the inventory
+	// Operations are the most recent operations, the newest first.
+	Operations []SourceOperation `json:"operations,omitempty"`
+	Conditions []Condition       `json:"conditions,omitempty"` // Ready, Reconciling, Stalled
+}
+
+// A SourceItem is an entry of the inventory of a source.
+type SourceItem struct {
+	Kind     string `json:"kind"`               // template, site, deployment, plugin, or an OSM kind
+	Name     string `json:"name"`               // in the source
+	ID       string `json:"id,omitempty"`       // a deployment's ID, or the ID in the target system
+	Digest   string `json:"digest,omitempty"`   // of the applied content
+	Revision int64  `json:"revision,omitempty"` // of the entity, after the source was applied
+	Pending  bool   `json:"pending,omitempty"`  // its creation began, and its result is not recorded
+	Status   string `json:"status,omitempty"`   // its status in the target system
+}
+
+// A SourceOperation is an operation that the controller performed for a source.
+type SourceOperation struct {
+	Time     time.Time `json:"time"`
+	Revision string    `json:"revision,omitempty"` // of the source
+	Verb     string    `json:"verb"`               // create, update, delete or adopt, and those of OSM
+	Kind     string    `json:"kind"`
+	Name     string    `json:"name"`
+	Error    string    `json:"error,omitempty"`
+}
+
+// Conditions of sources.
+const (
+	ConditionReady       = "Ready"
+	ConditionReconciling = "Reconciling" // present only while it is true
+	ConditionStalled     = "Stalled"     // present only while it is true
+)

@@ -1,0 +1,86 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// A readSet records the cached entities that a write was derived from. If it is
+// nil, the write is derived from the store. The store refuses a write whose
+// read set is stale, so a stale cache is never written.
+type readSet struct {
+	epoch    *int64
+	versions []Version
+}
+
+// tryOptimistic derives and commits a write from cached entities and, if that is
+// refused, once more from the store: stale caches never cause an error.
+func tryOptimistic(ctx context.Context, do func(*readSet) error) error {
+	reads := new(readSet)
+	err := do(reads)
+	refused := errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrNotFound)
+	if !refused || reads.epoch == nil && reads.versions == nil || ctx.Err() != nil {
+		return err
+	}
+	return do(nil)
+}
+
+func isStale(err error) bool {
+	_, ok := errors.AsType[*StaleError](err)
+	return ok
+}
+
+// write adds the read set to a write.
+func (r *readSet) write(w Write) Write {
+	if r != nil {
+		w.Epoch, w.ReadSet = r.epoch, r.versions
+	}
+	return w
+}
+
+// A baseCache caches the templates that entities were made from most recently.
+// When it is full, it is emptied.
+type baseCache struct {
+	mutex sync.Mutex
+	bases map[string]cachedBase
+	size  int
+}
+
+type cachedBase struct {
+	base
+	version Version
+}
+
+// maxCachedBases is the maximum size of the cached packages, in encoded bytes.
+const maxCachedBases = 16 << 20
+
+func (m *baseCache) get(id string, reads *readSet) (base, bool) {
+	if reads == nil {
+		return base{}, false
+	}
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	b, ok := m.bases[id]
+	if ok && !slices.Contains(reads.versions, b.version) {
+		reads.versions = append(reads.versions, b.version)
+	}
+	return b.base, ok
+}
+
+// put caches a template, unless a newer version is cached.
+func (m *baseCache) put(r Record, b base) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	old, ok := m.bases[r.ID]
+	if ok && old.version.Position >= r.Position {
+		return
+	}
+	if m.size += len(r.Package); m.bases == nil || m.size > maxCachedBases {
+		m.bases, m.size = map[string]cachedBase{}, len(r.Package)
+	}
+	m.bases[r.ID] = cachedBase{base: b, version: Version{Key: r.Key, Position: r.Position}}
+}

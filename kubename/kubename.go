@@ -1,0 +1,128 @@
+// Package kubename writes TKO's IDs and metadata as names and labels of
+// Kubernetes, and reads them back. It is pure. Start reading at [Escape].
+package kubename
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// MaxLength is the maximum length of a name in Kubernetes, in bytes.
+const MaxLength = 253
+
+// Escape writes an ID (or a plugin's "type|name", or a pattern) as a name
+// that Kubernetes accepts: every character outside 0-9 A-Z a-z . becomes - and
+// the four lower-case hexadecimal digits of its code point. Different IDs have
+// different names; [Unescape] is the inverse. An ID that can't be written in
+// this way is a tko.ErrInvalid.
+func Escape(id string) (string, error) {
+	if id == "" {
+		return "", tko.Errorf(tko.ErrInvalid, "an empty ID has no Kubernetes name")
+	}
+	var b strings.Builder
+	for i, c := range id {
+		switch {
+		case isPlain(c):
+			b.WriteRune(c)
+		case c == utf8.RuneError && !strings.HasPrefix(id[i:], string(utf8.RuneError)):
+			return "", tko.Errorf(tko.ErrInvalid, "the ID %.80q has no Kubernetes name: it is not valid UTF-8", id)
+		case c > 0xffff:
+			return "", tko.Errorf(tko.ErrInvalid, "the ID %.80q has no Kubernetes name: the code point of %q has more than four hexadecimal digits", id, c)
+		default:
+			fmt.Fprintf(&b, "-%04x", c)
+		}
+	}
+	if b.Len() > MaxLength {
+		return "", tko.Errorf(tko.ErrInvalid, "the ID %.80q has no Kubernetes name: it would have %d characters, and the limit is %d", id, b.Len(), MaxLength)
+	}
+	return b.String(), nil
+}
+
+// Unescape returns the ID that [Escape] wrote as name. A name that Escape
+// never writes is a tko.ErrInvalid.
+func Unescape(name string) (string, error) {
+	if name == "" {
+		return "", tko.Errorf(tko.ErrInvalid, "an empty Kubernetes name stands for no ID")
+	}
+	if len(name) > MaxLength {
+		return "", tko.Errorf(tko.ErrInvalid, "the Kubernetes name %.80q has %d characters, and the limit is %d", name, len(name), MaxLength)
+	}
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		if isPlain(rune(c)) {
+			b.WriteByte(c)
+			continue
+		}
+		if c != '-' {
+			return "", tko.Errorf(tko.ErrInvalid, "the Kubernetes name %q stands for no ID: write the character at %d as - and four hexadecimal digits", name, i)
+		}
+		char, ok := unescape(name[i+1:])
+		if !ok {
+			return "", tko.Errorf(tko.ErrInvalid, "the Kubernetes name %q stands for no ID: after the - at %d, write the four lower-case hexadecimal digits of a character that needs them", name, i)
+		}
+		b.WriteRune(char)
+		i += 4
+	}
+	return b.String(), nil
+}
+
+// unescape reads the four digits at the beginning of s. ok is false if Escape
+// doesn't write them.
+func unescape(s string) (char rune, ok bool) {
+	if len(s) < 4 || strings.Trim(s[:4], "0123456789abcdef") != "" {
+		return 0, false
+	}
+	code, err := strconv.ParseUint(s[:4], 16, 16)
+	if err != nil {
+		return 0, false
+	}
+	char = rune(code)
+	return char, utf8.ValidRune(char) && !isPlain(char)
+}
+
+func isPlain(c rune) bool {
+	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '.'
+}
+
+// Metadata returns the metadata that a label of Kubernetes stands for. escaped
+// reports whether both key and value are escapes, as [Escape] writes them; if
+// not, the metadata is the label's literal text. A label that has a prefix
+// ("app.kubernetes.io/name") and isn't an escape is no metadata: key is "".
+func Metadata(label, text string) (key, value string, escaped bool) {
+	key, err := Unescape(label)
+	if err == nil && text != "" {
+		value, err = Unescape(text)
+	}
+	switch {
+	case err == nil:
+		return key, value, true
+	case HasPrefix(label):
+		return "", "", false
+	default:
+		return label, text, false
+	}
+}
+
+// HasPrefix reports whether the key of a label has a prefix, such as
+// app.kubernetes.io/.
+func HasPrefix(label string) bool { return strings.Contains(label, "/") }
+
+// Check returns a tko.ErrInvalid if a deployment can't have name in
+// Kubernetes: it must be a DNS subdomain, as names of custom resources are.
+func Check(name string) error {
+	if name == "" || len(name) > MaxLength {
+		return tko.Errorf(tko.ErrInvalid, "the name %.80q has %d characters: use 1 to %d", name, len(name), MaxLength)
+	}
+	isEdge := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' }
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || !isEdge(label[0]) || !isEdge(label[len(label)-1]) || strings.Trim(label, "0123456789abcdefghijklmnopqrstuvwxyz-") != "" {
+			return tko.Errorf(tko.ErrInvalid, "the name %q is not valid in Kubernetes: use lower-case letters, digits, - and ., with a letter or digit at each end and next to each dot", name)
+		}
+	}
+	return nil
+}
