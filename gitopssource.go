@@ -1,6 +1,8 @@
 package tko
 
-import "time"
+import (
+	"time"
+)
 
 // A Source is a GitOps source: a git repository, or an artifact of Flux, that
 // entities come from, with its status. The worker that holds the claim of its
@@ -14,7 +16,8 @@ type Source struct {
 	// [SourceStatus.PendingRemoval]. Read only.
 	Approved string
 	// Enqueued reports whether a reconciliation of the source is requested, due
-	// or in progress, so that its status is older than the last request. Read only.
+	// or in progress, so that its status is older than the last request. Read
+	// only.
 	Enqueued bool
 
 	Version int64     // number of saves, from 1; read only

@@ -17,34 +17,34 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// FillOptions are how a fleet is filled in.
+// FillOptions configure a fill.
 type FillOptions struct {
-	Clients int          // that write at once; 16 if zero
+	Clients int          // number of concurrent writers; 16 if zero
 	Batch   int          // deployments created together; 500 if zero
-	Tell    func(string) // hears of the progress; nobody if nil
+	Report  func(string) // receives the progress, if not nil
 }
 
-// Filled is what [Fill] came to.
+// Filled is the result of [Fill].
 type Filled struct {
-	Root    tko.DeploymentID // has all others as its descendants
-	Sites   int              // registered now
-	Created int              // deployments created now
+	Root    tko.DeploymentID // the ancestor of all other deployments
+	Sites   int              // registered by this call
+	Created int              // deployments created by this call
 	Took    time.Duration    // to create them
 }
 
-// conditionFilled is on the deployments of topologies whose children are all
-// there. Its message says how many those are.
+// conditionFilled is set on the deployments of topologies all of whose children
+// exist. Its message contains their number.
 const conditionFilled = "Filled"
 
-// Fill brings a fleet to a server. It goes on where an earlier run ended, and
-// does nothing when all is there. A fleet may be made larger by filling in a
-// larger one of the same seed.
+// Fill writes a fleet to a server. It continues where an earlier run ended, and does
+// nothing if the fleet is complete. To enlarge a fleet, fill a larger one with the same
+// seed.
 func Fill(ctx context.Context, c *client.Client, f Fleet, o FillOptions) (Filled, error) {
 	switch {
 	case f.Sites < 1:
-		return Filled{}, tko.Errorf(tko.ErrInvalid, "a fleet of %d sites has no place for deployments: give it at least one", f.Sites)
+		return Filled{}, tko.Errorf(tko.ErrInvalid, "a fleet of %d sites has no place for deployments: set at least one site", f.Sites)
 	case f.Deployments < 0:
-		return Filled{}, tko.Errorf(tko.ErrInvalid, "%d deployments are less than none", f.Deployments)
+		return Filled{}, tko.Errorf(tko.ErrInvalid, "%d deployments: set zero or more", f.Deployments)
 	}
 	if o.Clients <= 0 {
 		o.Clients = 16
@@ -52,8 +52,8 @@ func Fill(ctx context.Context, c *client.Client, f Fleet, o FillOptions) (Filled
 	if o.Batch <= 0 {
 		o.Batch = 500
 	}
-	if o.Tell == nil {
-		o.Tell = func(string) {}
+	if o.Report == nil {
+		o.Report = func(string) {}
 	}
 	return (&filler{Fleet: f, FillOptions: o, client: c, known: map[tko.DeploymentID]map[string]tko.DeploymentID{}}).run(ctx)
 }
@@ -63,16 +63,16 @@ type filler struct {
 	FillOptions
 	client *client.Client
 
-	oneByOne atomic.Bool // the server can't create children in batches
+	oneByOne atomic.Bool // the server doesn't create children in batches
 	lock     sync.Mutex
-	known    map[tko.DeploymentID]map[string]tko.DeploymentID // children by origin, if one by one
+	known    map[tko.DeploymentID]map[string]tko.DeploymentID // children by origin, if oneByOne
 	created  atomic.Int64
 }
 
 func (f *filler) run(ctx context.Context) (Filled, error) {
 	root, done, err := f.root(ctx)
 	filled := Filled{Root: root}
-	if err != nil || done == f.all() {
+	if err != nil || done == f.fullMark() {
 		return filled, err
 	}
 	if filled.Sites, err = f.sites(ctx); err != nil {
@@ -84,16 +84,15 @@ func (f *filler) run(ctx context.Context) (Filled, error) {
 	if err != nil {
 		return filled, fmt.Errorf("deployments: %w", err)
 	}
-	return filled, f.mark(ctx, root, f.all())
+	return filled, f.mark(ctx, root, f.fullMark())
 }
 
-// all is what the root's mark says when everything is there.
-func (f *filler) all() string {
+// fullMark is the root's mark when the fleet is complete.
+func (f *filler) fullMark() string {
 	return fmt.Sprintf("%d deployments at %d sites", f.Deployments, f.Sites)
 }
 
-// root finds or makes the fleet's network, with all templates, and answers
-// what its mark says.
+// root finds or creates the fleet's network, with all templates, and returns its mark.
 func (f *filler) root(ctx context.Context) (id tko.DeploymentID, mark string, err error) {
 	template := f.topology(levelNetwork)
 	for d, err := range f.client.Deployments(ctx, tko.DeploymentSelect{Templates: []string{string(template)}}, tko.ListOptions{}) {
@@ -125,8 +124,8 @@ func markOf(d tko.Deployment) string {
 	return ""
 }
 
-// mark notes that something is done. Where notes can't be kept, it is looked
-// at again in the next run.
+// mark records that a deployment is filled. If the server has no conditions, the next
+// run checks again.
 func (f *filler) mark(ctx context.Context, id tko.DeploymentID, what string) error {
 	err := f.client.SetConditions(ctx, tko.KindDeployment, string(id), []tko.Condition{{
 		Type: conditionFilled, Status: tko.ConditionTrue, Reason: "Filled", Message: what,
@@ -137,8 +136,8 @@ func (f *filler) mark(ctx context.Context, id tko.DeploymentID, what string) err
 	return err
 }
 
-// sites registers the sites, unless the last and the first are there: they are
-// registered from the last to the first.
+// sites registers the sites from the last to the first, unless the last and the first
+// exist.
 func (f *filler) sites(ctx context.Context) (int, error) {
 	first, last := f.Site(0), f.Site(f.Sites-1)
 	there := 0
@@ -155,7 +154,7 @@ func (f *filler) sites(ctx context.Context) (int, error) {
 	}
 	n := f.Sites
 	report := f.progress("sites", n)
-	// The first only once all others are there.
+	// The first site is registered after all others.
 	_, err := parallel(ctx, f.Clients, n-1, func(ctx context.Context, i int) error {
 		_, err := f.client.RegisterSite(ctx, f.Site(n-1-i))
 		report(1)
@@ -175,10 +174,10 @@ type job struct {
 	leaves []int
 }
 
-// An unfinished wave has batches left.
+// An unfinished is a wave with batches left.
 type unfinished struct {
-	left  atomic.Int64
-	total int
+	remaining atomic.Int64
+	total     int
 }
 
 func (f *filler) deployments(ctx context.Context, root tko.DeploymentID) error {
@@ -201,7 +200,7 @@ func (f *filler) deployments(ctx context.Context, root tko.DeploymentID) error {
 		u := &unfinished{total: len(w.leaves)}
 		for from := 0; from < len(w.leaves); from += f.Batch {
 			jobs = append(jobs, job{parents[i], u, w.leaves[from:min(from+f.Batch, len(w.leaves))]})
-			u.left.Add(1)
+			u.remaining.Add(1)
 		}
 	}
 	_, err = parallel(ctx, min(f.Clients, 4), len(jobs), func(ctx context.Context, i int) error {
@@ -214,7 +213,7 @@ func (f *filler) deployments(ctx context.Context, root tko.DeploymentID) error {
 			return err
 		}
 		report(len(batch))
-		if j.wave.left.Add(-1) > 0 {
+		if j.wave.remaining.Add(-1) > 0 {
 			return nil
 		}
 		return f.mark(ctx, j.parent, children(j.wave.total))
@@ -224,7 +223,7 @@ func (f *filler) deployments(ctx context.Context, root tko.DeploymentID) error {
 
 func children(n int) string { return fmt.Sprintf("%d children", n) }
 
-// parents makes the deployments of the waves, below those of their regions.
+// parents creates the deployments of the waves, below those of their regions.
 func (f *filler) parents(ctx context.Context, root tko.DeploymentID, waves []wave) ([]tko.DeploymentID, error) {
 	prepared := krm.Package(nil).WithDeployment("", "", true, true)
 	names := make([]tko.NewChild, regions)
@@ -248,7 +247,7 @@ func (f *filler) parents(ctx context.Context, root tko.DeploymentID, waves []wav
 	return parents, nil
 }
 
-// marks are those of all waves.
+// marks returns the marks of all waves.
 func (f *filler) marks(ctx context.Context) (map[tko.DeploymentID]string, error) {
 	marks := map[tko.DeploymentID]string{}
 	for d, err := range f.client.Deployments(ctx, tko.DeploymentSelect{Templates: []string{string(f.topology(levelWave))}}, tko.ListOptions{}) {
@@ -260,8 +259,8 @@ func (f *filler) marks(ctx context.Context) (map[tko.DeploymentID]string, error)
 	return marks, nil
 }
 
-// create creates children, each once, or one by one where the server knows no
-// other way.
+// create creates children, each once: in batches, or one by one if the server has no
+// batches.
 func (f *filler) create(ctx context.Context, parent tko.DeploymentID, batch []tko.NewChild, merge krm.Package) ([]tko.DeploymentID, error) {
 	if !f.oneByOne.Load() {
 		ids, created, err := f.client.CreateChildren(ctx, tko.NewChildren{Parent: parent, Merge: merge, Children: batch})
@@ -290,7 +289,7 @@ func (f *filler) create(ctx context.Context, parent tko.DeploymentID, batch []tk
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			// To its end: one that is given up may yet happen, after the next run has looked.
+			// Not cancelled: a cancelled call may succeed after the next run has listed.
 			ids[i], err = f.client.CreateDeployment(context.WithoutCancel(ctx), tko.NewDeployment{
 				Parent: parent, Template: child.Template, Site: child.Site, Merge: merge, Metadata: map[string]string{"origin": child.Origin},
 			})
@@ -306,8 +305,7 @@ func (f *filler) create(ctx context.Context, parent tko.DeploymentID, batch []tk
 	return ids, group.Wait()
 }
 
-// childrenOf are a deployment's children by their origin, which is in their
-// metadata.
+// childrenOf returns a deployment's children by the origin in their metadata.
 func (f *filler) childrenOf(ctx context.Context, parent tko.DeploymentID) (map[string]tko.DeploymentID, error) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -325,7 +323,7 @@ func (f *filler) childrenOf(ctx context.Context, parent tko.DeploymentID) (map[s
 	return known, nil
 }
 
-// progress answers what to call when some more of n are done: it tells of it
+// progress returns a function to call when more of n are done. It reports the progress
 // every few seconds, and at the end.
 func (f *filler) progress(what string, n int) func(more int) {
 	const pause = 5 * time.Second
@@ -343,9 +341,9 @@ func (f *filler) progress(what string, n int) func(more int) {
 		next = now.Add(pause)
 		rate := float64(done) / max(now.Sub(began).Seconds(), 1e-3)
 		left := time.Duration(float64(n-done) / rate * float64(time.Second)).Round(time.Second)
-		f.Tell(fmt.Sprintf("%s: %d of %d, %.0f/s, %s left", what, done, n, rate, left))
+		f.Report(fmt.Sprintf("%s: %d of %d, %.0f/s, %s left", what, done, n, rate, left))
 	}
 }
 
-// unimplemented says whether the server doesn't know a method.
+// unimplemented reports whether the server lacks a method.
 func unimplemented(err error) bool { return err != nil && status.Code(err) == codes.Unimplemented }

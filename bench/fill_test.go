@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 )
 
-// A deployed is what a fill decides of a deployment.
+// A deployed is the part of a deployment that a fill sets.
 type deployed struct {
 	Depth              int
 	Template           tko.TemplateID
@@ -26,7 +26,7 @@ type deployed struct {
 	Prepared, Approved bool
 }
 
-// everything counts what is there.
+// everything counts the sites, and the deployments of each kind.
 func everything(t *testing.T, c *client.Client) (sites int, deployments map[deployed]int) {
 	t.Helper()
 	for _, err := range c.Sites(t.Context(), tko.SiteSelect{}, tko.ListOptions{}) {
@@ -41,7 +41,7 @@ func everything(t *testing.T, c *client.Client) (sites int, deployments map[depl
 		if err != nil {
 			t.Fatal(err)
 		}
-		depth[d.ID] = depth[d.Parent] + 1 // parents come first, being older
+		depth[d.ID] = depth[d.Parent] + 1 // parents are older, so they are listed first
 		deployments[deployed{depth[d.ID], d.Template, d.Site, d.Prepared, d.Approved}]++
 	}
 	return sites, deployments
@@ -51,11 +51,11 @@ var servers = map[string]struct {
 	why     string
 	options []grpc.ServerOption
 }{
-	"ours":          {"it creates children in batches, each once", nil},
-	"contract only": {"it creates one by one, and finds its own by their metadata", contractOnly()},
+	"ours":          {"the server creates children in batches, each once", nil},
+	"contract only": {"the fill creates one by one, and finds its children by metadata", contractOnly()},
 }
 
-func TestFillGoesOn(t *testing.T) {
+func TestFillContinuesAfterLostResponses(t *testing.T) {
 	t.Parallel()
 	fleet := bench.Fleet{Seed: 5, Sites: 60, Deployments: 700}
 	options := bench.FillOptions{Clients: 4, Batch: 20}
@@ -75,7 +75,7 @@ func TestFillGoesOn(t *testing.T) {
 		}
 	}
 	if wantSites != fleet.Sites || leaves != fleet.Deployments {
-		t.Fatalf("there are %d sites and %d deployments at them", wantSites, leaves)
+		t.Fatalf("%d sites and %d deployments at them, want %d and %d", wantSites, leaves, fleet.Sites, fleet.Deployments)
 	}
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestFillGoesOn(t *testing.T) {
 				}
 			}
 			if runs < 2 {
-				t.Error("no run was cut off: the test is of no use")
+				t.Error("no run was interrupted, want one at least")
 			}
 			left.Store(math.MaxInt64)
 			sites, got := everything(t, c)
@@ -117,26 +117,26 @@ func TestFillGoesOn(t *testing.T) {
 	}
 }
 
-// losing makes a server that loses its answers after some calls of methods
-// that are no streams. It has done what it was asked for.
+// losing returns options of a server that executes calls, but loses the responses of
+// unary methods once left is used up.
 func losing(left *atomic.Int64) []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(func(ctx context.Context, m any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		answer, err := handle(ctx, m)
+		response, err := handle(ctx, m)
 		if left.Add(-1) < 0 {
 			return nil, status.Error(codes.Unavailable, "gone")
 		}
-		return answer, err
+		return response, err
 	})}
 }
 
-func TestFillGrows(t *testing.T) {
+func TestFillEnlargesFleet(t *testing.T) {
 	t.Parallel()
 	_, c := serve(t)
 	for _, fleet := range []bench.Fleet{
 		{Seed: 1, Sites: 20, Deployments: 230},
 		{Seed: 1, Sites: 20, Deployments: 500},
 		{Seed: 1, Sites: 40, Deployments: 1000},
-		{Seed: 2, Sites: 40, Deployments: 100}, // beside the other
+		{Seed: 2, Sites: 40, Deployments: 100}, // in addition to the other
 	} {
 		filled, err := bench.Fill(t.Context(), c, fleet, bench.FillOptions{})
 		if err != nil || filled.Created == 0 {
@@ -155,16 +155,16 @@ func TestFillGrows(t *testing.T) {
 	}
 }
 
-func TestFillRefusesNonsense(t *testing.T) {
+func TestFillRefusesInvalidFleets(t *testing.T) {
 	t.Parallel()
 	_, c := serve(t)
 	for name, fleet := range map[string]bench.Fleet{
-		"no site":             {Sites: 0, Deployments: 1},
-		"less than none":      {Sites: 1, Deployments: -1},
-		"less than no places": {Sites: -1, Deployments: 1},
+		"no site":        {Sites: 0, Deployments: 1},
+		"negative count": {Sites: 1, Deployments: -1},
+		"negative sites": {Sites: -1, Deployments: 1},
 	} {
 		if _, err := bench.Fill(t.Context(), c, fleet, bench.FillOptions{}); !errors.Is(err, tko.ErrInvalid) || strings.Contains(err.Error(), "%") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: error is %v, want an ErrInvalid", name, err)
 		}
 	}
 }

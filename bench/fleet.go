@@ -9,20 +9,19 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Fleet is the data of an operator who runs network functions at many sites.
-// The same fleet is the same data, in every run and on every machine.
+// A Fleet is the data of an operator that runs network functions at many sites. Equal
+// fleets have equal data in every run and on every machine.
 type Fleet struct {
 	Seed        uint64
 	Sites       int
-	Deployments int // at the sites; those above them come on top
+	Deployments int // at the sites; their ancestors are additional
 }
 
-// Name is what the IDs of everything in the fleet start with.
+// Name is the prefix of all IDs of the fleet.
 func (f Fleet) Name() string { return "fleet-" + strconv.FormatUint(f.Seed, 10) }
 
-// Shares are the values of the metadata key "channel", the rarest first, and
-// which part of all has them. The rest is [Stable]. Deployments get theirs from
-// their templates.
+// Shares are the values of the metadata key "channel" and their fractions, the rarest
+// first. The rest is [Stable]. Deployments inherit the channel from their templates.
 var Shares = []Share{
 	{"nightly", 0.000_01},
 	{"alpha", 0.000_1},
@@ -31,7 +30,7 @@ var Shares = []Share{
 	{"early", 0.1},
 }
 
-// A Share is a part of a whole.
+// A Share is the fraction of one channel.
 type Share struct {
 	Channel string
 	Part    float64
@@ -39,15 +38,15 @@ type Share struct {
 
 func (s Share) String() string { return strconv.FormatFloat(s.Part*100, 'f', -1, 64) + " %" }
 
-// Stable is the channel of most.
+// Stable is the most frequent channel.
 const Stable = "stable"
 
-// The versions that the channels are at.
+// The versions of the channels.
 var versions = map[string]string{
 	"nightly": "v3.7.0-nightly", "alpha": "v3.7.0-alpha.1", "beta": "v3.6.0-beta.2", "canary": "v3.6.0-rc.1", "early": "v3.5.0", Stable: "v3.4.0",
 }
 
-// A function is a network function, and how often there is one.
+// A function is a network function with its frequency.
 type function struct {
 	name, vendor string
 	weight       int
@@ -68,14 +67,14 @@ var functions = []function{
 	{"nef", "umbrella", 1},
 }
 
-// regions is how many there are. The first are the largest.
+// regions is the number of regions. The first are the largest.
 const regions = 20
 
 var countries = []string{"de", "fr", "pl", "es", "se", "it", "ng", "ke", "gh", "br"}
 
-// dice answers random numbers that depend on nothing but the fleet and what
-// they are for.
-func (f Fleet) dice(what string, i int) *rand.Rand {
+// random returns a generator of numbers that depend only on the fleet and the
+// arguments.
+func (f Fleet) random(what string, i int) *rand.Rand {
 	h := uint64(14695981039346656037)
 	for _, c := range []byte(what) {
 		h = (h ^ uint64(c)) * 1099511628211
@@ -83,12 +82,12 @@ func (f Fleet) dice(what string, i int) *rand.Rand {
 	return rand.New(rand.NewPCG(f.Seed^h, uint64(i))) //nolint:gosec // not for secrets; i isn't negative
 }
 
-// channel is that of number i of n: each share has its exact number, at least
-// one, spread evenly.
+// channel returns the channel of number i of n: each share has its exact number, at
+// least one, spread evenly.
 func (f Fleet) channel(what string, i, n int) string {
 	for c, share := range Shares {
 		count := max(1, int(float64(n)*share.Part+0.5))
-		shift := f.dice(what, c).IntN(n)
+		shift := f.random(what, c).IntN(n)
 		if (i*count+shift)%n < count {
 			return share.Channel
 		}
@@ -96,9 +95,9 @@ func (f Fleet) channel(what string, i, n int) string {
 	return Stable
 }
 
-// Site is number i of the fleet's sites.
+// Site returns number i of the fleet's sites.
 func (f Fleet) Site(i int) tko.Site {
-	d := f.dice("site", i)
+	d := f.random("site", i)
 	region := f.region(i)
 	country := countries[region/2%len(countries)]
 	tier := "edge"
@@ -124,13 +123,13 @@ func (f Fleet) Site(i int) tko.Site {
 	}
 }
 
-// region is that of site i: region n has a part of about 1/(n+3).
+// region returns the region of site i: region n has a fraction of about 1/(n+3).
 func (f Fleet) region(i int) int {
 	total := 0
 	for n := range regions {
 		total += 10_000 / (n + 3)
 	}
-	at := f.dice("region", i).IntN(total)
+	at := f.random("region", i).IntN(total)
 	for n := range regions {
 		if at -= 10_000 / (n + 3); at < 0 {
 			return n
@@ -139,8 +138,8 @@ func (f Fleet) region(i int) int {
 	return 0
 }
 
-// Templates are all that the fleet's deployments are made from: those of its
-// topologies first, then one for each function and channel.
+// Templates returns the templates of the fleet's deployments: those of its topologies
+// first, then one for each function and channel.
 func (f Fleet) Templates() ([]tko.Template, error) {
 	var templates []tko.Template
 	for _, level := range []string{levelNetwork, levelRegion, levelWave} {
@@ -170,8 +169,8 @@ func (f Fleet) Templates() ([]tko.Template, error) {
 	return templates, nil
 }
 
-// The levels of the fleet's topologies: one network, which has regions, which
-// have waves, which have the deployments at the sites.
+// The levels of the fleet's topologies: one network has regions, which have waves, which
+// have the deployments at the sites.
 const (
 	levelNetwork = "network"
 	levelRegion  = "region"
@@ -186,15 +185,15 @@ func (f Fleet) template(function, channel string) tko.TemplateID {
 	return tko.TemplateID(f.Name() + "/" + function + "/" + versions[channel])
 }
 
-// A leaf is a deployment at a site: the round-th there.
+// A leaf is a deployment at a site: the one of a round.
 type leaf struct{ site, round int }
 
 func (f Fleet) leaf(i int) leaf { return leaf{site: i % f.Sites, round: i / f.Sites} }
 
-// child is how deployment i is made.
+// child returns deployment i as a new child.
 func (f Fleet) child(i int) tko.NewChild {
 	l := f.leaf(i)
-	at := f.dice("function", i).IntN(100)
+	at := f.random("function", i).IntN(100)
 	fn := functions[0]
 	for _, fn = range functions {
 		if at -= fn.weight; at < 0 {
@@ -213,13 +212,13 @@ func (f Fleet) child(i int) tko.NewChild {
 type wave struct {
 	region int
 	number int
-	leaves []int // numbers of deployments
+	leaves []int // indexes of deployments
 }
 
-// rounds is how many rounds of deployments at a site make a wave.
+// rounds is the number of rounds in a wave.
 const rounds = 10
 
-// waves are the groups of all deployments, region by region.
+// waves returns the waves of all deployments, region by region.
 func (f Fleet) waves() []wave {
 	perRegion := (f.Deployments + f.Sites*rounds - 1) / (f.Sites * rounds)
 	waves := make([]wave, regions*perRegion)
@@ -238,12 +237,11 @@ func (f Fleet) waves() []wave {
 	return waves
 }
 
-// merge is what the children number from of a wave, and those that are made
-// with it, differ in from their templates: nearly nine of ten batches are
-// prepared and approved, one waits for approval, a few for preparation; and
-// one of twenty has settings of its own.
+// merge returns the package that the children of a batch merge into their templates. Of
+// 100 batches, 88 are prepared and approved, 10 wait for approval and 2 for
+// preparation; and one of twenty has its own settings.
 func (f Fleet) merge(first int) krm.Package {
-	d := f.dice("merge", first)
+	d := f.random("merge", first)
 	var p krm.Package
 	switch n := d.IntN(100); {
 	case n < 2:

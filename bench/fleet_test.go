@@ -25,8 +25,8 @@ func TestFleetIsTheSameForTheSameSeed(t *testing.T) {
 	if diff := cmp.Diff(templates, again); diff != "" {
 		t.Errorf("templates differ:\n%s", diff)
 	}
-	// Known values: a change of them makes results of different versions
-	// incomparable, so it must be on purpose.
+	// Known values: changing them makes the results of versions incomparable, so it
+	// must be deliberate.
 	if diff := cmp.Diff(tko.Site{
 		ID: "fleet-7/br/region-19/site-000123",
 		Metadata: map[string]string{
@@ -58,7 +58,7 @@ func TestSharesAreExact(t *testing.T) {
 		why string
 		n   int
 	}{
-		"a million":    {"the size that is promised", 1_000_000},
+		"a million":    {"the size of published results", 1_000_000},
 		"a few":        {"small fleets have one of each at least", 1000},
 		"an odd count": {"shares are rounded", 123_457},
 	}
@@ -73,7 +73,7 @@ func TestSharesAreExact(t *testing.T) {
 			rarer := 0
 			for _, share := range Shares {
 				want := max(1, int(math.Round(float64(test.n)*share.Part)))
-				// A rarer share may have taken some.
+				// Rarer shares have priority.
 				if got := count[share.Channel]; got > want || got < want-rarer {
 					t.Errorf("%s: %d are %s, want %d: %s", name, got, share.Channel, want, test.why)
 				}
@@ -83,7 +83,7 @@ func TestSharesAreExact(t *testing.T) {
 	}
 }
 
-func TestFleetIsSkewed(t *testing.T) {
+func TestFleetHasSkewedRegionsAndFunctions(t *testing.T) {
 	t.Parallel()
 	f := Fleet{Seed: 1, Sites: 20_000, Deployments: 100_000}
 	tiers, regionsOf := map[string]int{}, map[string]int{}
@@ -131,7 +131,7 @@ func TestWavesHaveEveryDeploymentOnce(t *testing.T) {
 	for _, w := range f.waves() {
 		for _, i := range w.leaves {
 			if seen[i] {
-				t.Errorf("deployment %d is there twice", i)
+				t.Errorf("deployment %d is in two waves", i)
 			}
 			seen[i] = true
 			if l := f.leaf(i); f.region(l.site) != w.region || l.round/rounds != w.number {
@@ -144,7 +144,7 @@ func TestWavesHaveEveryDeploymentOnce(t *testing.T) {
 	}
 }
 
-func TestBatchesAreMixed(t *testing.T) {
+func TestBatchesHaveMixedStates(t *testing.T) {
 	t.Parallel()
 	f := Fleet{Seed: 1, Sites: 10, Deployments: 10}
 	prepared, approved, own := 0, 0, 0

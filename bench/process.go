@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// resident is the memory of a process in bytes, 0 if it can't be read.
+// resident returns the memory of a process in bytes, 0 if it can't be read.
 func resident(pid int) int {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -24,17 +24,16 @@ func resident(pid int) int {
 	return pages * os.Getpagesize()
 }
 
-// tick is Linux's unit of processor time for programs, on all of its
-// architectures.
+// tick is Linux's unit of processor time in /proc, on all of its architectures.
 const tick = 10 * time.Millisecond
 
-// processorTime is what a process has used, 0 if it can't be read.
+// processorTime returns the processor time of a process, 0 if it can't be read.
 func processorTime(pid int) time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	end := bytes.LastIndexByte(data, ')') // of the name, which may have anything in it
+	end := bytes.LastIndexByte(data, ')') // of the name, which may contain any character
 	fields := strings.Fields(string(data[end+1:]))
 	if len(fields) < 13 {
 		return 0
@@ -47,7 +46,7 @@ func processorTime(pid int) time.Duration {
 	return time.Duration(user+system) * tick
 }
 
-// watchResident watches a process's memory until stopped, and answers the peak.
+// watchResident polls a process's memory until stop is called, which returns the peak.
 func watchResident(pid int) (stop func() (peak int)) {
 	var most atomic.Int64
 	done := make(chan struct{})

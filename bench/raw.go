@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Raw is PostgreSQL without TKO, which does by itself what TKO does with it, just
-// before TKO does: both with what the machine has left at that time.
+// Raw is PostgreSQL without TKO. It runs similar work just before TKO does, so that
+// both measure the machine in the same state.
 type Raw struct {
 	pool    *pgxpool.Pool
 	options Options
@@ -28,13 +28,13 @@ const (
 	streamRaw = `SELECT id, site, template, metadata::text, body FROM tko_bench_raw ORDER BY id`
 )
 
-// What is in raw rows: about the size of a deployment's.
+// The content of raw rows: about the size of a deployment's.
 const rawMetadata = `{"channel":"stable","NetworkFunction.name":"upf","NetworkFunction.variant.version":"v1"}`
 
 var rawBody = strings.Repeat("x", 100)
 
-// OpenRaw makes a table in a database, with as many rows as there are
-// deployments, which goes when it is closed.
+// OpenRaw creates a table in a database, with as many rows as there are deployments.
+// Close drops it.
 func OpenRaw(ctx context.Context, dsn string, o Options) (*Raw, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -70,8 +70,8 @@ func (r *Raw) Close(ctx context.Context) error {
 	return err
 }
 
-// insert answers how many transactions of a single INSERT a second there are,
-// with the same clients; 0 without PostgreSQL.
+// insert returns the rate of transactions with a single INSERT, with as many clients; 0
+// without PostgreSQL.
 func (r *Raw) insert(ctx context.Context) (float64, error) {
 	if r == nil {
 		return 0, nil
@@ -85,8 +85,7 @@ func (r *Raw) insert(ctx context.Context) (float64, error) {
 	return rate, err
 }
 
-// stream answers how many rows a second a SELECT of all answers; 0 without
-// PostgreSQL.
+// stream returns the rate of rows of a SELECT of all rows; 0 without PostgreSQL.
 func (r *Raw) stream(ctx context.Context) (float64, error) {
 	if r == nil {
 		return 0, nil
@@ -109,13 +108,13 @@ func (r *Raw) stream(ctx context.Context) (float64, error) {
 	return rate, rows.Err()
 }
 
-// RawRates is what raw PostgreSQL did, in the order in which it was measured.
+// RawRates are the rates of raw PostgreSQL, in the order of measurement.
 type RawRates struct {
 	Inserts []float64 `json:"inserts"` // single-row INSERT transactions per second
-	Streams []float64 `json:"streams"` // rows per second of a SELECT of rows of a list's size
+	Streams []float64 `json:"streams"` // rows per second of a SELECT of all rows
 }
 
-// Rates answers what was measured so far; nothing without PostgreSQL.
+// Rates returns the rates measured so far; none without PostgreSQL.
 func (r *Raw) Rates() RawRates {
 	if r == nil {
 		return RawRates{}
@@ -137,20 +136,20 @@ func (r RawRates) String() string {
 		}
 		return fmt.Sprintf("%.0f to %.0f", least, most)
 	}
-	return fmt.Sprintf("Raw PostgreSQL in the same run, each time just before what it is compared with: %s single-row INSERT transactions/s, %s rows/s of SELECT.",
+	return fmt.Sprintf("Raw PostgreSQL in the same run, measured just before each comparison: %s single-row INSERT transactions/s, %s rows/s of SELECT.",
 		span(r.Inserts), span(r.Streams))
 }
 
-// A database is the server's, looked at from outside.
+// A database is the server's database, for statistics.
 type database struct{ conn *pgx.Conn }
 
-// size is what the database takes on the disk.
+// size returns the size of the database on disk, in bytes.
 func (d database) size(ctx context.Context) (bytes int64, err error) {
 	err = d.conn.QueryRow(ctx, `SELECT pg_database_size(current_database())`).Scan(&bytes)
 	return bytes, err
 }
 
-// transactions is how many there were so far, this one not yet.
+// transactions returns the number of transactions so far, without this one.
 func (d database) transactions(ctx context.Context) (n int64, err error) {
 	err = d.conn.QueryRow(ctx, `SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
 	return n, err

@@ -14,13 +14,13 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// waitTime is what a request takes of the plugin that waits, in seconds: so
-// long that it isn't processors that the preparers share.
+// waitTime is the duration of a request to the waiting plugin, in seconds: so long that
+// preparers don't compete for processors.
 const waitTime = "0.2"
 
-// waitingPlugin is a persistent plugin that waits, and answers a package that
-// is prepared. It is bash that reads and waits: other programs would need more
-// processor time than all else.
+// waitingPlugin is a persistent plugin that waits, and returns a prepared package. It is
+// a bash script that only reads and waits: other programs would need more processor time
+// than everything else.
 const waitingPlugin = `
 answer='{"prepared": true, "package": [{"apiVersion": "bench.example/v1", "kind": "Waiting", "metadata": {"name": "w", "annotations": {"nephio.org/prepared": "true"}}}]}'
 exec {never}<> <(:)
@@ -46,7 +46,7 @@ func rowPython(n int, persistent bool) string {
 	return fmt.Sprintf("prepare %d deployments by a plugin in Python", n)
 }
 
-// waiting measures how preparers share work that is the plugins'.
+// waiting measures how preparers share work that consists of waiting for plugins.
 func (r *run) waiting(ctx context.Context) error {
 	var one float64
 	for _, preparers := range []int{1, 2, 4} {
@@ -67,11 +67,11 @@ func (r *run) waiting(ctx context.Context) error {
 	return nil
 }
 
-// python measures a plugin in Python, as tko plugin new writes it, in a
-// package of ten resources.
+// python measures a plugin in Python, as tko plugin new writes it, with a package of ten
+// resources.
 func (r *run) python(ctx context.Context) error {
 	if r.Python == "" {
-		return &notMeasuredError{"no Python environment is known: give -python, and the SDK in it or in PYTHONPATH"}
+		return &notMeasuredError{"no Python environment: set -python, with the SDK in it or in PYTHONPATH"}
 	}
 	folder, err := os.MkdirTemp("", "tko-bench-plugin-")
 	if err != nil {
@@ -104,17 +104,17 @@ func (r *run) python(ctx context.Context) error {
 	return nil
 }
 
-// prepareBy has preparers prepare deployments of a package by a plugin, and
-// answers how many they did in a second. Nothing of it is left.
+// prepareBy measures how many deployments of a package preparers prepare with a plugin
+// per second. It removes all that it created.
 func (r *run) prepareBy(ctx context.Context, plugin tko.Plugin, pkg krm.Package, preparers int) (perSecond float64, err error) {
 	if r.Preparers == nil {
-		return 0, &notMeasuredError{"the preparers aren't ours to start"}
+		return 0, &notMeasuredError{"the benchmark can't start preparers at a running server"}
 	}
 	_, stop, err := r.Preparers(ctx, 1)
 	if err != nil {
 		return 0, err
 	}
-	_, _, err = r.drain(ctx) // of what waits for other reasons
+	_, _, err = r.drain(ctx) // so that only the new deployments wait
 	stop()
 	if err != nil {
 		return 0, err
@@ -148,8 +148,7 @@ func (r *run) prepareBy(ctx context.Context, plugin tko.Plugin, pkg krm.Package,
 }
 
 // preparing starts preparers and waits until they have prepared a template's
-// deployments. The time that they take to start doesn't count, if there is
-// enough to do after it.
+// deployments. It excludes their start-up time if enough deployments are left after it.
 func (r *run) preparing(ctx context.Context, template tko.TemplateID, preparers int) (perSecond float64, err error) {
 	no, row, began := false, 1, time.Now()
 	_, stop, err := r.Preparers(ctx, preparers)

@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	rowStart  = "server start to first answer"
+	rowStart  = "server start to first row"
 	rowStream = "stream all deployments, while a client writes"
-	rowMemory = "memory that the server grows by, meanwhile"
+	rowMemory = "memory growth of the server meanwhile"
 
 	aimFirstRow = 10 * time.Millisecond
 )
 
 func rowGet(clients int) string { return fmt.Sprintf("get a deployment, %d clients", clients) }
 
-// start starts the server anew, which also lets the next rows begin with a
-// server that is as small as it gets.
+// start restarts the server, so that the next rows begin with the least memory.
 func (r *run) start(ctx context.Context) error {
 	var took []time.Duration
 	for range 3 {
@@ -43,7 +42,7 @@ func (r *run) start(ctx context.Context) error {
 
 func (r *run) restart(ctx context.Context) (err error) {
 	if r.Restart == nil {
-		return &notMeasuredError{"the server isn't ours to restart"}
+		return &notMeasuredError{"the benchmark can't restart a running server"}
 	}
 	if r.Address, r.PID, r.started, err = r.Restart(ctx); err != nil {
 		return err
@@ -51,16 +50,15 @@ func (r *run) restart(ctx context.Context) (err error) {
 	return r.dial()
 }
 
-// samplesKept is how many IDs of all deployments are kept at least, if there
-// are as many.
-const samplesKept = 5000
+// minSampled is the minimum number of sampled IDs of deployments, if there are as many.
+const minSampled = 5000
 
-// ids are those of deployments, evenly spread over all.
+// ids returns IDs of deployments, evenly spread over all.
 func (r *run) ids(ctx context.Context) ([]tko.DeploymentID, error) {
 	if len(r.sampled) > 0 {
 		return r.sampled, nil
 	}
-	every, n := max(1, r.Deployments/samplesKept), 0
+	every, n := max(1, r.Deployments/minSampled), 0
 	for d, err := range r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
 		if err != nil {
 			return nil, err
@@ -76,10 +74,10 @@ func (r *run) ids(ctx context.Context) ([]tko.DeploymentID, error) {
 	return r.sampled, nil
 }
 
-// stream lists everything while a client creates and deletes deployments, and
-// checks that the list is as of one moment.
+// stream lists all deployments while a client creates and deletes some, and checks that
+// the list is of one snapshot.
 func (r *run) stream(ctx context.Context) error {
-	w := &interferer{run: r}
+	w := &concurrentWriter{run: r}
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
@@ -91,7 +89,7 @@ func (r *run) stream(ctx context.Context) error {
 	stopWatching := watchResident(r.PID)
 	var writing sync.WaitGroup
 	writerContext, stopWriting := context.WithCancel(ctx)
-	every, n := max(1, r.Deployments/samplesKept), 0
+	every, n := max(1, r.Deployments/minSampled), 0
 	var sampled []tko.DeploymentID
 	seen := map[tko.DeploymentID]bool{}
 	began := time.Now()
@@ -101,16 +99,16 @@ func (r *run) stream(ctx context.Context) error {
 			failed = err
 			break
 		}
-		if n == 0 { // the list is as of before now
+		if n == 0 { // the snapshot is older than the writes
 			writing.Go(func() { w.write(writerContext) })
 		}
 		switch d.Parent {
-		case w.victims:
+		case w.doomedParent:
 			seen[d.ID] = true
 		case w.parent:
-			failed = fmt.Errorf("the list has the deployment %s, which was created after it began", d.ID)
+			failed = fmt.Errorf("the list has the deployment %s, which was created after the list began", d.ID)
 		default:
-			if n%every == 0 && d.ID != w.parent && d.ID != w.victims {
+			if n%every == 0 && d.ID != w.parent && d.ID != w.doomedParent {
 				sampled = append(sampled, d.ID)
 			}
 		}
@@ -124,7 +122,7 @@ func (r *run) stream(ctx context.Context) error {
 		failed = w.failed
 	}
 	if failed == nil && len(seen) != len(w.doomed) {
-		failed = fmt.Errorf("the list has %d of %d deployments that were there when it began, and deleted while it went on", len(seen), len(w.doomed))
+		failed = fmt.Errorf("the list has %d of %d deployments that were deleted after the list began", len(seen), len(w.doomed))
 	}
 	if failed = errors.Join(failed, w.clean(ctx)); failed != nil {
 		return failed
@@ -135,10 +133,10 @@ func (r *run) stream(ctx context.Context) error {
 	if row.Note != "" {
 		row.Note += "; "
 	}
-	row.Note += fmt.Sprintf("%d rows, all of one moment, beside %d writes", n, w.writes)
+	row.Note += fmt.Sprintf("%d rows of one snapshot, %d concurrent writes", n, w.writes)
 	r.add(row)
 	if r.PID == 0 || before == 0 {
-		return &notMeasuredError{"the server's process isn't known: give its -pid"}
+		return &notMeasuredError{"the server's process is not known: set -pid"}
 	}
 	r.add(Row{
 		What: rowMemory, Value: float64(max(0, peak-before)), Unit: Bytes, Aim: 64e6,
@@ -147,27 +145,27 @@ func (r *run) stream(ctx context.Context) error {
 	return nil
 }
 
-// An interferer writes while something is read.
-type interferer struct {
+// A concurrentWriter writes while a list is read.
+type concurrentWriter struct {
 	*run
-	parent, victims tko.DeploymentID
-	doomed          []tko.DeploymentID
-	writes          int
-	failed          error
+	parent, doomedParent tko.DeploymentID
+	doomed               []tko.DeploymentID
+	writes               int
+	failed               error
 }
 
-// victims is how many deployments are there to be deleted.
-const victims = 100
+// doomedCount is the number of deployments to delete.
+const doomedCount = 100
 
-func (w *interferer) prepare(ctx context.Context) (err error) {
+func (w *concurrentWriter) prepare(ctx context.Context) (err error) {
 	if w.parent, err = w.client.CreateDeployment(ctx, tko.NewDeployment{Prepared: true}); err != nil {
 		return err
 	}
-	if w.victims, err = w.client.CreateDeployment(ctx, tko.NewDeployment{Prepared: true}); err != nil {
+	if w.doomedParent, err = w.client.CreateDeployment(ctx, tko.NewDeployment{Prepared: true}); err != nil {
 		return err
 	}
-	for range victims {
-		id, err := w.client.CreateDeployment(ctx, tko.NewDeployment{Parent: w.victims, Prepared: true})
+	for range doomedCount {
+		id, err := w.client.CreateDeployment(ctx, tko.NewDeployment{Parent: w.doomedParent, Prepared: true})
 		if err != nil {
 			return err
 		}
@@ -177,9 +175,9 @@ func (w *interferer) prepare(ctx context.Context) (err error) {
 }
 
 // write creates and deletes until the context ends.
-func (w *interferer) write(ctx context.Context) {
+func (w *concurrentWriter) write(ctx context.Context) {
 	for i := 0; ; i++ {
-		// A write that was begun is ended: its outcome must be known.
+		// Writes are not cancelled: their outcome must be known.
 		if _, err := w.client.CreateDeployment(context.WithoutCancel(ctx), tko.NewDeployment{Parent: w.parent, Prepared: true}); err != nil {
 			w.failed = err
 			return
@@ -198,13 +196,13 @@ func (w *interferer) write(ctx context.Context) {
 	}
 }
 
-func (w *interferer) clean(ctx context.Context) error {
+func (w *concurrentWriter) clean(ctx context.Context) error {
 	_, err1 := w.client.DeleteDeployment(ctx, w.parent)
-	_, err2 := w.client.DeleteDeployment(ctx, w.victims)
+	_, err2 := w.client.DeleteDeployment(ctx, w.doomedParent)
 	return errors.Join(err1, err2)
 }
 
-// firstRows are the steps of all shapes of lists.
+// firstRows returns the steps for lists with all sorts of queries.
 func (r *run) firstRows() []step {
 	page := 100
 	window := tko.Window{Max: &page}
@@ -220,23 +218,23 @@ func (r *run) firstRows() []step {
 			return first(r.client.Sites(ctx, s, tko.ListOptions{Window: window}))
 		}
 	}
-	type shape struct {
+	type query struct {
 		what string
 		do   func(context.Context) error
 	}
-	shapes := []shape{
+	queries := []query{
 		{"sites by ID prefix", sites(tko.SiteSelect{IDs: []string{string(site.ID[:len(site.ID)-len("site-000000")]) + "**"}})},
 		{"sites by one metadata key (1 %)", sites(tko.SiteSelect{Metadata: map[string]string{"channel": "canary"}})},
 		{"deployments by site ID prefix", deployments(tko.DeploymentSelect{Sites: []string{string(site.ID[:len(site.ID)-2]) + "*"}}, window)},
 		{"deployments by template ID prefix", deployments(tko.DeploymentSelect{Templates: []string{f.Name() + "/nef/**"}}, window)},
 	}
 	for _, s := range Shares {
-		shapes = append(shapes, shape{
+		queries = append(queries, query{
 			fmt.Sprintf("deployments by one metadata key (%s)", s),
 			deployments(tko.DeploymentSelect{Metadata: map[string]string{"channel": s.Channel}}, window),
 		})
 	}
-	shapes = append(shapes, []shape{
+	queries = append(queries, []query{
 		{"deployments by three metadata keys (10 %, 30 % and 45 %)", deployments(tko.DeploymentSelect{Metadata: map[string]string{
 			"channel": "early", "NetworkFunction.name": "upf", "NetworkFunction.variant.vendor": "acme",
 		}}, window)},
@@ -248,25 +246,25 @@ func (r *run) firstRows() []step {
 		}}, window)},
 	}...)
 	for _, s := range Shares {
-		shapes = append(shapes, shape{
+		queries = append(queries, query{
 			fmt.Sprintf("deployments by site metadata (%s)", s),
 			deployments(tko.DeploymentSelect{SiteMetadata: map[string]string{"channel": s.Channel}}, window),
 		})
 	}
 	yes, no := true, false
-	shapes = append(shapes, []shape{
+	queries = append(queries, []query{
 		{"deployments by site metadata (90 %)", deployments(tko.DeploymentSelect{SiteMetadata: map[string]string{"tier": "edge"}}, window)},
 		{"deployments by template metadata (1 %)", deployments(tko.DeploymentSelect{TemplateMetadata: map[string]string{"channel": "canary"}}, window)},
 		{"deployments that wait for approval", deployments(tko.DeploymentSelect{Prepared: &yes, Approved: &no}, window)},
 	}...)
 	var steps []step
-	for _, s := range shapes {
+	for _, s := range queries {
 		what := "first row: " + s.what
 		steps = append(steps, step{[]string{what}, func(ctx context.Context) error {
 			took, err := sample(ctx, r.Samples, s.do)
 			switch {
-			case errors.Is(err, errNoRow) && r.Deployments < everyShape:
-				return &notMeasuredError{"nothing in such a small fleet matches"}
+			case errors.Is(err, errNoRow) && r.Deployments < minFleetForRows:
+				return &notMeasuredError{"nothing matches in a fleet this small"}
 			case err == nil:
 				r.add(latency(what, took, aimFirstRow))
 			}
@@ -276,19 +274,18 @@ func (r *run) firstRows() []step {
 	return append(
 		steps,
 		step{[]string{rowDeepCursor}, r.deepByCursor},
-		step{[]string{rowDeepJump}, r.deepByJump},
+		step{[]string{rowDeepSingleOffset}, r.deepBySingleOffset},
 		step{[]string{rowDeepOffset}, r.deepByOffset},
 	)
 }
 
-// everyShape is the size of fleets in which every shape of selections surely
-// finds something.
-const everyShape = 20_000
+// minFleetForRows is the size of fleets in which every query certainly has matches.
+const minFleetForRows = 20_000
 
 const (
-	rowDeepCursor = "first row: page at 90 % by cursor"
-	rowDeepOffset = "first row: pages from 90 % on by growing offset"
-	rowDeepJump   = "first row: page at 90 % by an offset out of nowhere"
+	rowDeepCursor       = "first row: page at 90 % by cursor"
+	rowDeepOffset       = "first row: pages from 90 % on by growing offset"
+	rowDeepSingleOffset = "first row: page at 90 % by a single offset"
 )
 
 func (r *run) deepByCursor(ctx context.Context) error {
@@ -310,7 +307,7 @@ func (r *run) deepByCursor(ctx context.Context) error {
 	return err
 }
 
-// deepByOffset reads page after page, as clients do that know offsets only.
+// deepByOffset reads page after page, as clients without cursors do.
 func (r *run) deepByOffset(ctx context.Context) error {
 	size := min(100, max(1, r.Deployments/50))
 	offset := r.Deployments * 9 / 10
@@ -333,7 +330,7 @@ func (r *run) deepByOffset(ctx context.Context) error {
 		offset += size
 		return []time.Duration{took}, nil
 	}
-	if _, err := next(); err != nil { // out of nowhere
+	if _, err := next(); err != nil { // the first page has no page before it
 		return err
 	}
 	var took []time.Duration
@@ -343,18 +340,18 @@ func (r *run) deepByOffset(ctx context.Context) error {
 			return err
 		}
 		took = append(took, one...)
-		if len(took) >= leastSamples && time.Since(start) > sampleTime {
+		if len(took) >= minSamples && time.Since(start) > sampleTime {
 			break
 		}
 	}
 	if len(took) == 0 {
-		return &notMeasuredError{"there are too few deployments"}
+		return &notMeasuredError{"the fleet has too few deployments"}
 	}
 	r.add(latency(rowDeepOffset, took, aimFirstRow))
 	return nil
 }
 
-func (r *run) deepByJump(ctx context.Context) error {
+func (r *run) deepBySingleOffset(ctx context.Context) error {
 	page := 100
 	offset := r.Deployments * 9 / 10
 	took, err := sample(ctx, min(r.Samples, 50), func(ctx context.Context) error {
@@ -362,12 +359,12 @@ func (r *run) deepByJump(ctx context.Context) error {
 		return first(r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Window: tko.Window{Max: &page, Offset: uint32(offset)}})) //nolint:gosec // it isn't negative
 	})
 	if err == nil {
-		r.add(latency(rowDeepJump, took, aimFirstRow))
+		r.add(latency(rowDeepSingleOffset, took, aimFirstRow))
 	}
 	return err
 }
 
-// get reads deployments with their packages, from all clients at once.
+// get reads deployments with their packages, with all clients concurrently.
 func (r *run) get(ctx context.Context) error {
 	ids, err := r.ids(ctx)
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 	watchedPause          = 100 * time.Millisecond
 )
 
-// watch measures how long it takes from the start of a write until every one
-// of many watchers has it.
+// watch measures the time from the start of a write until each of many watchers has
+// received it.
 func (r *run) watch(ctx context.Context) error {
 	about, err := r.client.About(ctx)
 	if err != nil {
@@ -75,22 +75,22 @@ func (r *run) watch(ctx context.Context) error {
 	return err
 }
 
-// watchers watch, each by itself.
+// watchers are independent watchers of the change feed.
 type watchers struct {
 	name           string
 	lock           sync.RWMutex
-	began          map[string]time.Time // of writes, by the ID that is written
+	began          map[string]time.Time // start times of writes, by ID
 	times          stopwatch
 	ready, arrived sync.WaitGroup
 	wait           sync.WaitGroup
 	failed         chan error
 }
 
-// watch watches from a position on; the change that follows it is there, and
-// says that the watch has begun.
+// watch watches from a position on. The change after that position exists, and shows that
+// the watch has begun.
 func (w *watchers) watch(ctx context.Context, c *client.Client, after int64) {
 	isReady := false
-	seen := map[string]bool{} // others may write the same
+	seen := map[string]bool{} // other clients may write the same ID
 	for change, err := range c.Watch(ctx, after) {
 		if err != nil {
 			if ctx.Err() == nil {
@@ -116,7 +116,7 @@ func (w *watchers) watch(ctx context.Context, c *client.Client, after int64) {
 	}
 }
 
-// until waits for a group, or the first failure of a watcher.
+// until waits for a group, or for the first failure of a watcher.
 func (w *watchers) until(ctx context.Context, group *sync.WaitGroup) error {
 	done := make(chan struct{})
 	go func() {
@@ -131,11 +131,11 @@ func (w *watchers) until(ctx context.Context, group *sync.WaitGroup) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(time.Minute):
-		return errors.New("a minute after the last write, not all watchers have it")
+		return errors.New("not all watchers have received the last write within a minute")
 	}
 }
 
-// resume measures how long it takes to catch up with what was missed.
+// resume measures how long a watch takes to receive missed changes.
 func (r *run) resume(ctx context.Context) error {
 	about, err := r.client.About(ctx)
 	if err != nil {
@@ -148,7 +148,7 @@ func (r *run) resume(ctx context.Context) error {
 	began, n := time.Now(), int64(0)
 	for change, err := range r.client.Watch(ctx, after) {
 		if errors.Is(err, tko.ErrGone) {
-			return &notMeasuredError{fmt.Sprintf("the server no longer keeps the newest %d changes", r.Missed)}
+			return &notMeasuredError{fmt.Sprintf("the server does not retain the newest %d changes", r.Missed)}
 		}
 		if err != nil {
 			return err
@@ -166,7 +166,7 @@ func (r *run) resume(ctx context.Context) error {
 	took := time.Since(began)
 	r.add(Row{
 		What: rowResume, Value: float64(n) / took.Seconds(), Unit: PerSecond,
-		Note: fmt.Sprintf("%d changes in %s, in their order and none missing, without a relist", n, short(took)),
+		Note: fmt.Sprintf("%d changes in %s, in order, none missing, without a relist", n, short(took)),
 	})
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	rowBacklog      = "prepare what waits, one preparer"
+	rowBacklog      = "prepare the backlog, one preparer"
 	rowPrepared     = "create to prepared, idle"
 	rowTransactions = "idle: SQL transactions"
 	rowProcessor    = "idle: processor time of the servers"
@@ -25,7 +25,7 @@ func rowAllPrepared(n, preparers int) string {
 	return fmt.Sprintf("placement on %d sites: all prepared, %d preparers", n, preparers)
 }
 
-// preparers starts preparers, or has those work that run.
+// preparers starts preparers, or uses the running ones.
 func (r *run) preparers(ctx context.Context, n int) (pids []int, stop func(), err error) {
 	if r.Preparers == nil {
 		return nil, func() {}, r.probe(ctx)
@@ -33,8 +33,8 @@ func (r *run) preparers(ctx context.Context, n int) (pids []int, stop func(), er
 	return r.Preparers(ctx, n)
 }
 
-// probe finds out whether deployments are prepared here at all, where the
-// preparers aren't ours.
+// probe finds out whether deployments are prepared at a server whose preparers the
+// benchmark doesn't start.
 func (r *run) probe(ctx context.Context) error {
 	if r.Preparers != nil {
 		return nil
@@ -45,11 +45,11 @@ func (r *run) probe(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		limited, cancel := context.WithTimeout(ctx, r.Patience)
+		limited, cancel := context.WithTimeout(ctx, r.PreparerWait)
 		defer cancel()
 		err = r.untilPrepared(limited, id)
 		r.prepares = err == nil
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil { // the server may tell of the deadline first
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil { // the server may report the deadline first
 			return errors.Join(err, ctx.Err())
 		}
 		if _, err := r.client.DeleteDeployment(ctx, id); err != nil {
@@ -57,13 +57,13 @@ func (r *run) probe(ctx context.Context) error {
 		}
 	}
 	if !r.prepares {
-		return &notMeasuredError{"nothing prepares deployments at this server: start a preparer"}
+		return &notMeasuredError{"no preparer works for this server: start one"}
 	}
 	return ctx.Err()
 }
 
-// drain waits until no deployment that can be prepared waits for it, and
-// answers how many did.
+// drain waits until no deployment that can be prepared is unprepared, and returns how
+// many were.
 func (r *run) drain(ctx context.Context) (waited int, took time.Duration, err error) {
 	no := false
 	count := func() (n int, err error) {
@@ -87,7 +87,7 @@ func (r *run) drain(ctx context.Context) (waited int, took time.Duration, err er
 		if err = errors.Join(err, pause(ctx, 50*time.Millisecond)); err != nil {
 			return waited, 0, err
 		}
-		if time.Since(since) < r.Patience {
+		if time.Since(since) < r.PreparerWait {
 			continue
 		}
 		n, err := count()
@@ -95,14 +95,14 @@ func (r *run) drain(ctx context.Context) (waited int, took time.Duration, err er
 		case err != nil:
 			return waited, 0, err
 		case n == last:
-			return waited, 0, fmt.Errorf("%d of %d deployments can't be prepared: the conditions of deployments say why", n, waited)
+			return waited, 0, fmt.Errorf("%d of %d deployments can't be prepared: see their conditions", n, waited)
 		}
 		last, since = n, time.Now()
 	}
 }
 
-// prepare measures a preparer: first with all that waits, then with one
-// deployment after the other, with nothing else to do.
+// prepare measures a preparer: first with the backlog, then with one deployment after the
+// other on an idle system.
 func (r *run) prepare(ctx context.Context) error {
 	_, stop, err := r.preparers(ctx, 1)
 	if err != nil {
@@ -116,7 +116,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if waited > 0 {
 		r.add(Row{What: rowBacklog, Value: float64(waited) / took.Seconds(), Unit: PerSecond, Note: fmt.Sprintf("%d in %s", waited, short(took))})
 	} else {
-		r.add(Row{What: rowBacklog, Missing: "nothing waits"})
+		r.add(Row{What: rowBacklog, Missing: "no deployment waits"})
 	}
 	if !r.wanted([]string{rowPrepared}) {
 		return nil
@@ -130,7 +130,7 @@ func (r *run) prepare(ctx context.Context) error {
 		made = append(made, id)
 		return r.untilPrepared(ctx, id)
 	}
-	if _, err := sample(ctx, 20, one); err != nil { // warm
+	if _, err := sample(ctx, 20, one); err != nil { // warm-up
 		return err
 	}
 	times, err := sample(ctx, r.Samples, one)
@@ -178,8 +178,7 @@ metadata: {name: placement}
 spec: {templates: [{template: workload, sites: [sites]}]}
 `
 
-// placement places a template on sites of its own, with one preparer and then
-// with two.
+// placement places a template on its own sites, with one preparer and then with two.
 func (r *run) placement(ctx context.Context, n int) error {
 	if err := r.probe(ctx); err != nil {
 		return err
@@ -202,7 +201,7 @@ func (r *run) placement(ctx context.Context, n int) error {
 	var one time.Duration
 	for _, preparers := range []int{1, 2} {
 		if preparers == 2 && r.Preparers == nil {
-			return &notMeasuredError{"the preparers aren't ours to start"}
+			return &notMeasuredError{"the benchmark can't start preparers at a running server"}
 		}
 		placed, prepared, err := r.place(ctx, template, n, preparers)
 		if err != nil {
@@ -228,7 +227,7 @@ func (r *run) placement(ctx context.Context, n int) error {
 	return err
 }
 
-// place has a placement prepared, counts what came of it, and removes it.
+// place measures one placement, checks the number of its children, and removes them.
 func (r *run) place(ctx context.Context, template tko.TemplateID, n, preparers int) (placed, prepared time.Duration, err error) {
 	_, stop, err := r.preparers(ctx, preparers)
 	if err != nil {
@@ -240,7 +239,7 @@ func (r *run) place(ctx context.Context, template tko.TemplateID, n, preparers i
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := r.untilPrepared(ctx, parent); err != nil { // which is when all children are there
+	if err := r.untilPrepared(ctx, parent); err != nil { // the placement is prepared when all children exist
 		return 0, 0, err
 	}
 	placed = time.Since(began)
@@ -269,17 +268,17 @@ func (r *run) place(ctx context.Context, template tko.TemplateID, n, preparers i
 	return placed, prepared, err
 }
 
-// An idle system has settled when there is hardly a transaction in a while, or
-// that has been waited for a few times.
+// An idle system has settled when it has at most about a transaction per second, or
+// after settleRounds.
 const (
 	settleTime   = 12 * time.Second
 	settleRounds = 5
 )
 
-// idle looks at a system that has nothing to do.
+// idle measures a system without work.
 func (r *run) idle(ctx context.Context) error {
 	if r.database == nil && r.PID == 0 {
-		return &notMeasuredError{"neither the server's database nor its process is known: give its -dsn and -pid"}
+		return &notMeasuredError{"neither the server's database nor its process is known: set -dsn and -pid"}
 	}
 	pids, stop, err := r.preparers(ctx, 1)
 	if err != nil {
@@ -308,7 +307,7 @@ func (r *run) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for range settleRounds { // PostgreSQL counts late what its sessions did
+	for range settleRounds { // PostgreSQL's statistics are delayed
 		wait := min(r.Idle, settleTime)
 		if err := pause(ctx, wait); err != nil {
 			return err
@@ -333,13 +332,13 @@ func (r *run) idle(ctx context.Context) error {
 	}
 	note := fmt.Sprintf("over %s, %d deployments", short(took), r.Deployments)
 	if r.database == nil {
-		r.add(Row{What: rowTransactions, Missing: "the server has no PostgreSQL that is known"})
+		r.add(Row{What: rowTransactions, Missing: "the server's PostgreSQL database is not known: set -dsn"})
 	} else {
-		// Our own first look is among them.
+		// The first query of the statistics is among them.
 		r.add(Row{What: rowTransactions, Value: float64(max(0, after-before-1)) / took.Seconds(), Unit: Frequency, Aim: 1, Note: note})
 	}
 	if r.PID == 0 {
-		return &notMeasuredError{"the server's process isn't known: give its -pid"}
+		return &notMeasuredError{"the server's process is not known: set -pid"}
 	}
 	r.add(Row{What: rowProcessor, Value: 100 * processor.Seconds() / took.Seconds(), Unit: Percent, Aim: 1, Note: note})
 	return nil

@@ -31,8 +31,8 @@ func rowDeleteParent(n int) string {
 	return fmt.Sprintf("delete a deployment with %d descendants: longest wait of writers", n)
 }
 
-// name is what the IDs of what is written for a row start with: different in
-// every run, because to write the same again is no write.
+// name returns a prefix for the IDs of a row's records. It differs in every run, because
+// writing the same record again changes nothing.
 func (r *run) name(what string) string {
 	return fmt.Sprintf("bench-%d/%s", time.Now().UnixNano(), what)
 }
@@ -81,7 +81,7 @@ func (r *run) create(ctx context.Context) error {
 	return errors.Join(err, purged)
 }
 
-// children creates what the deletes delete: the children of one deployment,
+// children creates the deployments for the deletion rows: children of one deployment,
 // all of one template.
 func (r *run) children(ctx context.Context) error {
 	raw, err := r.raw.insert(ctx)
@@ -102,15 +102,15 @@ func (r *run) children(ctx context.Context) error {
 	return nil
 }
 
-// size is what the server's state takes on the disk.
+// size returns the size of the server's state on disk, in bytes.
 func (r *run) size(ctx context.Context) (int64, error) {
 	switch {
 	case r.database != nil:
 		return r.database.size(ctx)
 	case r.File == "":
-		return 0, &notMeasuredError{"the server's database isn't known: give its -dsn"}
+		return 0, &notMeasuredError{"the server's database is not known: set -dsn"}
 	}
-	if err := r.restart(ctx); err != nil { // which writes all into the file
+	if err := r.restart(ctx); err != nil { // a restart writes everything to the file
 		return 0, err
 	}
 	info, err := os.Stat(r.File)
@@ -153,7 +153,7 @@ func (r *run) createDependents(ctx context.Context) (perSecond float64, err erro
 
 const aimWait = 100 * time.Millisecond
 
-// deletes deletes what many depend on, while clients write.
+// deletes deletes records on which many others depend, while clients write.
 func (r *run) deletes(ctx context.Context) error {
 	if r.dependent == "" {
 		if _, err := r.createDependents(ctx); err != nil {
@@ -180,8 +180,7 @@ func (r *run) deletes(ctx context.Context) error {
 	})
 }
 
-// whileWriting measures how long clients wait at most that write while
-// something is done.
+// whileWriting measures the longest wait of clients that write while do runs.
 func (r *run) whileWriting(ctx context.Context, what string, do func() error) error {
 	const writers = 4
 	name := r.name("writers")

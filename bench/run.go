@@ -17,28 +17,28 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 )
 
-// Options say what to measure.
+// Options configure what to measure.
 type Options struct {
-	Clients     int            // that write and read at once
-	Register    int            // sites registered one by one
-	Create      int            // deployments created one by one
-	Deployments int            // of the fleet that is filled in first
-	Sites       int            // of that fleet
-	Seed        uint64         // of that fleet
-	Placements  []int          // sites of each placement
-	Samples     int            // of latencies
-	Watchers    int            // of the change feed
-	Dependents  int            // of a template that is deleted
-	Missed      int            // changes after which a watch resumes; all there are if fewer
-	Prepared    int            // deployments that a plugin prepares
-	Python      string         // environment of plugins in Python; they aren't measured if empty
-	Idle        time.Duration  // how long to look at an idle system
-	Patience    time.Duration  // how long to wait for a sign of a preparer
-	Rows        *regexp.Regexp // which rows to measure; all if nil
+	Clients      int            // number of concurrent clients
+	Register     int            // sites registered one by one
+	Create       int            // deployments created one by one
+	Deployments  int            // of the fleet that is filled first
+	Sites        int            // of that fleet
+	Seed         uint64         // of that fleet
+	Placements   []int          // sites of each placement
+	Samples      int            // number of samples of a latency
+	Watchers     int            // of the change feed
+	Dependents   int            // deployments of the template and of the parent that are deleted
+	Missed       int            // changes that a watch has missed when it resumes; all if fewer
+	Prepared     int            // deployments that a plugin prepares
+	Python       string         // environment of plugins in Python; they aren't measured if empty
+	Idle         time.Duration  // how long to measure an idle system
+	PreparerWait time.Duration  // how long to wait for progress of a preparer
+	Rows         *regexp.Regexp // which rows to measure; all if nil
 }
 
-// A Target is a server to measure. Without what is optional, some rows say that
-// they are not measured.
+// A Target is a server to measure. Without the optional fields, some rows are reported
+// as not measured.
 type Target struct {
 	Address string // of its gRPC API
 
@@ -46,17 +46,17 @@ type Target struct {
 	DSN  string // of its PostgreSQL database, or ""
 	File string // its SQLite database, or ""
 
-	// Preparers starts that many preparers, and answers their processes and how
-	// to stop them. Without it, those are measured that run.
+	// Preparers starts n preparers, and returns their processes and a function that
+	// stops them. If nil, the running preparers are measured.
 	Preparers func(ctx context.Context, n int) (pids []int, stop func(), err error)
-	// Restart starts the data controller anew: it is the time from the start of
-	// the process that counts.
+	// Restart restarts the data controller. started is the start time of the new
+	// process.
 	Restart func(ctx context.Context) (address string, pid int, started time.Time, err error)
 }
 
 // A step measures some rows.
 type step struct {
-	rows []string // the rows that it adds, in their order
+	rows []string // the rows that do adds, in order
 	do   func(context.Context) error
 }
 
@@ -67,26 +67,25 @@ type run struct {
 	fleet    Fleet
 	client   *client.Client
 	database *database
-	tell     func(string)
+	report   func(string)
 	table    Table
 
-	started   time.Time          // the server's process
-	sampled   []tko.DeploymentID // every so many-th of all, in their order
-	probed    bool               // whether deployments are prepared here
-	prepares  bool               // and they are
+	started   time.Time          // start of the server's process
+	sampled   []tko.DeploymentID // IDs at equal distances, in order
+	probed    bool               // prepares is known
+	prepares  bool               // a running preparer prepares deployments
 	dependent tko.DeploymentID   // the parent of the deployments that depend on one template
 }
 
 // stepTime is how long a step may take.
 const stepTime = 30 * time.Minute
 
-// Run measures a target beside raw PostgreSQL, if there is one, and tells what
-// it is at. It fills the fleet in that rows are measured with, which stays. What it
-// can't measure, because the server doesn't know a method or an answer was
-// wrong, is a row that says so; the error is then nil for the former, and says
-// what failed for the latter.
-func Run(ctx context.Context, target Target, raw *Raw, o Options, tell func(string)) (Table, error) {
-	r := &run{Options: o, Target: target, raw: raw, tell: tell, fleet: Fleet{Seed: o.Seed, Sites: o.Sites, Deployments: o.Deployments}}
+// Run measures a target, and raw PostgreSQL if raw is not nil, and reports its progress.
+// It fills the fleet first, which stays. A row that can't be measured reports the
+// reason. The error is nil if the server only lacks a method, and names the failed rows
+// otherwise.
+func Run(ctx context.Context, target Target, raw *Raw, o Options, report func(string)) (Table, error) {
+	r := &run{Options: o, Target: target, raw: raw, report: report, fleet: Fleet{Seed: o.Seed, Sites: o.Sites, Deployments: o.Deployments}}
 	if err := r.dial(); err != nil {
 		return Table{}, err
 	}
@@ -115,7 +114,7 @@ func Run(ctx context.Context, target Target, raw *Raw, o Options, tell func(stri
 		if !r.wanted(s.rows) {
 			continue
 		}
-		tell(r.table.Backend + ": " + s.rows[0])
+		report(r.table.Backend + ": " + s.rows[0])
 		limited, cancel := context.WithTimeout(ctx, stepTime)
 		err := s.do(limited)
 		cancel()
@@ -168,7 +167,7 @@ func (r *run) steps() []step {
 	return append(steps, step{[]string{rowTransactions, rowProcessor}, r.idle})
 }
 
-// wanted says whether one of some rows is to be measured.
+// wanted reports whether one of some rows is selected.
 func (r *run) wanted(rows []string) bool {
 	for _, row := range rows {
 		if r.Rows == nil || r.Rows.MatchString(row) {
@@ -187,16 +186,16 @@ func (r *run) add(row Row) {
 	if row.Missing != "" {
 		text += ": " + row.Missing
 	}
-	r.tell(fmt.Sprintf("  %s: %s %s", row.What, text, row.Note))
+	r.report(fmt.Sprintf("  %s: %s %s", row.What, text, row.Note))
 }
 
-// missing adds the rows that a step didn't.
+// missing adds those rows of a step that have no value.
 func (r *run) missing(rows []string, err error) {
 	reason := "failed: " + err.Error()
 	if known := (*notMeasuredError)(nil); errors.As(err, &known) {
 		reason = known.why
 	} else if unimplemented(err) {
-		reason = "the server doesn't have the method: " + err.Error()
+		reason = "the server lacks the method: " + err.Error()
 	}
 	for _, what := range rows {
 		if _, ok := r.table.Row(what); !ok {
@@ -205,23 +204,23 @@ func (r *run) missing(rows []string, err error) {
 	}
 }
 
-// A notMeasuredError says why something can't be measured here.
+// A notMeasuredError is the reason why a row can't be measured at this server.
 type notMeasuredError struct{ why string }
 
 func (e *notMeasuredError) Error() string { return e.why }
 
 func (r *run) fill(ctx context.Context) error {
-	filled, err := Fill(ctx, r.client, r.fleet, FillOptions{Clients: r.Clients, Tell: func(text string) { r.tell("  " + text) }})
+	filled, err := Fill(ctx, r.client, r.fleet, FillOptions{Clients: r.Clients, Report: func(text string) { r.report("  " + text) }})
 	if err != nil {
 		return err
 	}
 	if filled.Created > 0 {
-		r.tell(fmt.Sprintf("  filled in %d deployments in %s", filled.Created, short(filled.Took)))
+		r.report(fmt.Sprintf("  filled in %d deployments in %s", filled.Created, short(filled.Took)))
 	}
 	return nil
 }
 
-// parallel calls do with 0 … n-1 from so many clients, and answers the rate.
+// parallel calls do with 0 … n-1 from a number of clients, and returns the rate.
 func parallel(ctx context.Context, clients, n int, do func(context.Context, int) error) (perSecond float64, err error) {
 	var next atomic.Int64
 	began := time.Now()
@@ -243,10 +242,10 @@ func parallel(ctx context.Context, clients, n int, do func(context.Context, int)
 	return float64(n) / time.Since(began).Seconds(), err
 }
 
-var errNoRow = errors.New("no row matches, where one should")
+var errNoRow = errors.New("no row matches, want one at least")
 
-// first reads the first row, and gives up the rest. No row at all is an error:
-// then something else would be measured.
+// first reads the first row and stops. An empty list is an error: the measurement would
+// have another meaning.
 func first[T any](rows iter.Seq2[T, error]) error {
 	for _, err := range rows {
 		return err
@@ -254,13 +253,13 @@ func first[T any](rows iter.Seq2[T, error]) error {
 	return errNoRow
 }
 
-// The bounds of a series of samples: it ends early when it takes long.
+// Limits of a series of samples: it ends early if it takes long.
 const (
-	leastSamples = 10
-	sampleTime   = 10 * time.Second
+	minSamples = 10
+	sampleTime = 10 * time.Second
 )
 
-// sample measures how long do takes, n times, or fewer if that takes long.
+// sample measures how long do takes, n times, or fewer if that takes too long.
 func sample(ctx context.Context, n int, do func(context.Context) error) ([]time.Duration, error) {
 	took := make([]time.Duration, 0, n)
 	start := time.Now()
@@ -270,14 +269,14 @@ func sample(ctx context.Context, n int, do func(context.Context) error) ([]time.
 			return nil, err
 		}
 		took = append(took, time.Since(began))
-		if len(took) >= leastSamples && time.Since(start) > sampleTime {
+		if len(took) >= minSamples && time.Since(start) > sampleTime {
 			break
 		}
 	}
 	return took, nil
 }
 
-// latency is a row of the 99th percentile.
+// latency returns a row with the 99th percentile.
 func latency(what string, took []time.Duration, aim time.Duration) Row {
 	return Row{
 		What: what, Value: quantile(took, 99).Seconds(), Unit: Seconds, Aim: aim.Seconds(),
@@ -285,7 +284,7 @@ func latency(what string, took []time.Duration, aim time.Duration) Row {
 	}
 }
 
-// rate is a row of a rate, beside what raw PostgreSQL did.
+// rate returns a row with a rate, and its ratio to raw PostgreSQL's.
 func rate(what string, perSecond, raw float64, of string) Row {
 	row := Row{What: what, Value: perSecond, Unit: PerSecond}
 	if raw > 0 {
@@ -296,7 +295,7 @@ func rate(what string, perSecond, raw float64, of string) Row {
 
 const rawInserts = "raw single-row INSERTs"
 
-// pause waits between two looks at something.
+// pause waits. It returns an error if the context ends.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -308,7 +307,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A stopwatch collects times, from many goroutines.
+// A stopwatch collects durations. It is safe for concurrent use.
 type stopwatch struct {
 	lock sync.Mutex
 	took []time.Duration

@@ -19,12 +19,12 @@ import (
 func tiny() bench.Options {
 	return bench.Options{
 		Clients: 4, Register: 20, Create: 20, Deployments: 500, Sites: 40, Seed: 1, Placements: []int{10}, Samples: 3, Watchers: 10,
-		Dependents: 50, Missed: 100, Idle: 50 * time.Millisecond, Patience: 200 * time.Millisecond,
+		Dependents: 50, Missed: 100, Idle: 50 * time.Millisecond, PreparerWait: 200 * time.Millisecond,
 	}
 }
 
-// At an address nothing is known of, and nothing prepares deployments.
-func TestRunAtAnAddress(t *testing.T) {
+// With only an address, the benchmark starts no preparers and reads no statistics.
+func TestRunMeasuresServerThatRuns(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		why      string
@@ -32,11 +32,11 @@ func TestRunAtAnAddress(t *testing.T) {
 		measured string // rows with a value
 	}{
 		"ours": {
-			"what needs no more than the API is measured",
+			"rows that need only the API are measured",
 			nil, `^(create \d|create deployments|stream|first row|get|register|change feed|delete) ?`,
 		},
 		"contract only": {
-			"what needs no addition is measured, too",
+			"rows that need no addition are measured",
 			contractOnly(), `^(create deployments|stream|first row|get|register) ?`,
 		},
 	} {
@@ -45,12 +45,12 @@ func TestRunAtAnAddress(t *testing.T) {
 			address, _ := serve(t, test.options...)
 			table, err := bench.Run(t.Context(), bench.Target{Address: address}, nil, tiny(), func(text string) { t.Log(text) })
 			if err != nil {
-				t.Fatalf("%v: what a server doesn't have is no failure", err)
+				t.Fatalf("%v, want no error for methods that the server lacks", err)
 			}
-			small := regexp.MustCompile("three metadata keys|site metadata") // of which a small fleet may have none
+			small := regexp.MustCompile("three metadata keys|site metadata") // a small fleet may have no match
 			measured := regexp.MustCompile(test.measured)
 			if len(table.Rows) < 35 {
-				t.Errorf("there are %d rows", len(table.Rows))
+				t.Errorf("there are %d rows, want 35 at least", len(table.Rows))
 			}
 			for _, row := range table.Rows {
 				switch {
@@ -65,7 +65,7 @@ func TestRunAtAnAddress(t *testing.T) {
 	}
 }
 
-func TestRunMeasuresOnlyWhatIsAskedFor(t *testing.T) {
+func TestRunMeasuresOnlySelectedRows(t *testing.T) {
 	t.Parallel()
 	address, _ := serve(t)
 	o := tiny()
@@ -79,12 +79,12 @@ func TestRunMeasuresOnlyWhatIsAskedFor(t *testing.T) {
 	}
 	for _, row := range table.Rows {
 		if !o.Rows.MatchString(row.What) {
-			t.Errorf("%q was not asked for", row.What)
+			t.Errorf("%q was not selected", row.What)
 		}
 	}
 }
 
-// A torn backend lists in chunks of different moments.
+// A torn backend reads the chunks of a list from different snapshots.
 type torn struct{ *catalog.Service }
 
 func (s torn) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
@@ -108,7 +108,7 @@ func (s torn) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.L
 	}
 }
 
-// awaitChanges waits until something was written, or long enough.
+// awaitChanges waits for five changes, for up to a second.
 func (s torn) awaitChanges(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -120,18 +120,18 @@ func (s torn) awaitChanges(ctx context.Context) {
 	}
 }
 
-func TestRunFindsListsThatAreTorn(t *testing.T) {
+func TestRunFailsIfListIsNotOneSnapshot(t *testing.T) {
 	t.Parallel()
 	address, _ := serveAs(t, func(s *catalog.Service) grpcapi.Backend { return torn{s} })
 	o := tiny()
 	o.Rows = regexp.MustCompile("^stream")
 	table, err := bench.Run(t.Context(), bench.Target{Address: address}, nil, o, func(string) {})
 	if err == nil || len(table.Rows) != 1 || !strings.HasPrefix(table.Rows[0].Missing, "failed: the list has ") {
-		t.Errorf("%+v, %v: want that the list isn't of one moment", table.Rows, err)
+		t.Errorf("%+v, %v: want an error that the list is not of one snapshot", table.Rows, err)
 	}
 }
 
-func TestRunFindsWhatIsNotPrepared(t *testing.T) {
+func TestRunFailsIfDeploymentsStayUnprepared(t *testing.T) {
 	t.Parallel()
 	address, _ := serve(t)
 	o := tiny()
@@ -139,6 +139,6 @@ func TestRunFindsWhatIsNotPrepared(t *testing.T) {
 	target := bench.Target{Address: address, Preparers: func(context.Context, int) ([]int, func(), error) { return nil, func() {}, nil }}
 	table, err := bench.Run(t.Context(), target, nil, o, func(string) {})
 	if err == nil || len(table.Rows) != 1 || !strings.Contains(table.Rows[0].Missing, "can't be prepared") {
-		t.Errorf("%+v, %v: want that deployments can't be prepared", table.Rows, err)
+		t.Errorf("%+v, %v: want an error that deployments can't be prepared", table.Rows, err)
 	}
 }

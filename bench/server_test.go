@@ -18,18 +18,18 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
 
-// anything is valid.
+// anything accepts all packages as valid.
 type anything struct{}
 
 func (anything) Validate(context.Context, tko.Validation) error { return nil }
 
-// additions are the methods that existing servers of tko.Data don't have.
+// additions are the methods of tko.Data that other servers don't have.
 var additions = []string{
 	"approveDeployments", "commitDeployment", "createChildren", "provisionSite", "setConditions",
 	"claimWork", "renewWork", "finishWork", "watchChanges",
 }
 
-// contractOnly makes a server one that has no additions.
+// contractOnly returns options of a server without the additions.
 func contractOnly() []grpc.ServerOption {
 	refuse := func(method string) error {
 		if name := method[strings.LastIndex(method, "/")+1:]; slices.Contains(additions, name) {
@@ -59,7 +59,7 @@ func serve(t *testing.T, options ...grpc.ServerOption) (address string, c *clien
 	return serveAs(t, func(s *catalog.Service) grpcapi.Backend { return s }, options...)
 }
 
-// serveAs serves an empty catalog through something else.
+// serveAs serves an empty catalog through a backend.
 func serveAs(t *testing.T, as func(*catalog.Service) grpcapi.Backend, options ...grpc.ServerOption) (address string, c *client.Client) {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())

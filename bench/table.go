@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Unit says what a row's value counts.
+// A Unit is the unit of a row's value.
 type Unit string
 
 // The units of rows.
@@ -27,17 +27,17 @@ type Row struct {
 	What  string  `json:"what"`
 	Value float64 `json:"value"`
 	Unit  Unit    `json:"unit"`
-	// Aim is what the value should reach, or stay under where less is better; 0
-	// if nothing was aimed at.
+	// Aim is the value to reach, or to stay under where less is better; 0 if there
+	// is none.
 	Aim  float64 `json:"aim,omitempty"`
-	Note string  `json:"note,omitempty"` // what else is to be said
-	// Missing says why there is no value.
+	Note string  `json:"note,omitempty"` // further facts
+	// Missing is the reason why there is no value.
 	Missing string `json:"missing,omitempty"`
 }
 
 func (u Unit) less() bool { return u != PerSecond }
 
-// Met says whether the row reached its aim, if it has one.
+// Met reports whether the row reached its aim, if it has one.
 func (r Row) Met() bool {
 	switch {
 	case r.Missing != "":
@@ -51,8 +51,8 @@ func (r Row) Met() bool {
 	}
 }
 
-// worse is how many times worse a row is than another: 1 if it is as good or
-// nothing can be said.
+// worse returns how many times worse a row is than another: 1 if it is as good, or if
+// one has no value.
 func (r Row) worse(than Row) float64 {
 	if r.Missing != "" || than.Missing != "" || r.Value <= 0 || than.Value <= 0 {
 		return 1
@@ -112,7 +112,7 @@ type Table struct {
 	Rows    []Row  `json:"rows"`
 }
 
-// Row finds a row.
+// Row returns the row with a name.
 func (t Table) Row(what string) (Row, bool) {
 	i := slices.IndexFunc(t.Rows, func(r Row) bool { return r.What == what })
 	if i < 0 {
@@ -121,14 +121,13 @@ func (t Table) Row(what string) (Row, bool) {
 	return t.Rows[i], true
 }
 
-// tooSlow is how many times worse than the first table a row may be without
-// being marked.
-const tooSlow = 3
+// markedSlower is the factor above which a row is marked as slower than the first
+// table's.
+const markedSlower = 3
 
-// Markdown writes tables side by side, row by row in the order of the first;
-// what only a later one has comes at the end. Values that miss their aim are
-// bold, and those that are more than three times worse than the first table's
-// say so.
+// Markdown writes tables next to each other, in the order of the first table's rows;
+// rows of later tables only come last. Values that miss their aim are bold, and rows
+// that are more than markedSlower times worse than the first table's are marked.
 func Markdown(w io.Writer, tables []Table) error {
 	var b strings.Builder
 	b.WriteString("| what | aim |")
@@ -151,7 +150,7 @@ func Markdown(w io.Writer, tables []Table) error {
 	return err
 }
 
-// writeRow writes the row of a name, of all tables.
+// writeRow writes the row with a name, of all tables.
 func writeRow(b *strings.Builder, name string, tables []Table) {
 	aim := ""
 	for _, t := range tables {
@@ -173,7 +172,7 @@ func writeRow(b *strings.Builder, name string, tables []Table) {
 		} else if !row.Met() {
 			value = "**" + value + "**"
 		}
-		if worse := row.worse(first); i > 0 && worse > tooSlow {
+		if worse := row.worse(first); i > 0 && worse > markedSlower {
 			notes = strings.TrimSuffix(fmt.Sprintf("**%.1fx slower**; %s", worse, notes), "; ")
 		}
 		b.WriteString(" " + value + " | " + cell(notes) + " |")
@@ -181,12 +180,12 @@ func writeRow(b *strings.Builder, name string, tables []Table) {
 	b.WriteString("\n")
 }
 
-// cell makes a text fit into a cell.
+// cell escapes a text for a cell.
 func cell(text string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(text, "|", `\|`), "\n", " ")
 }
 
-// JSON writes tables, and raw PostgreSQL's numbers, for machines.
+// JSON writes the tables and raw PostgreSQL's rates as JSON.
 func JSON(w io.Writer, raw RawRates, tables []Table) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -196,8 +195,8 @@ func JSON(w io.Writer, raw RawRates, tables []Table) error {
 	}{raw, tables})
 }
 
-// quantile is the least of the values that so many percent of them don't
-// exceed; 0 of none.
+// quantile returns the least of the values that is not less than the given percentage of
+// them; 0 if there are none.
 func quantile(took []time.Duration, percent float64) time.Duration {
 	if len(took) == 0 {
 		return 0

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestQuantile(t *testing.T) {
+func TestQuantileIsLeastValueThatCoversPercentage(t *testing.T) {
 	t.Parallel()
 	hundred := make([]time.Duration, 100)
 	for i := range hundred {
@@ -26,7 +26,7 @@ func TestQuantile(t *testing.T) {
 		"p99":             {"one of a hundred is above", hundred, 99, 99},
 		"all":             {"the longest", hundred, 100, 100},
 		"none":            {"the shortest", hundred, 0, 1},
-		"p99 of few":      {"it isn't below what one of three took", []time.Duration{3, 1, 2}, 99, 3},
+		"p99 of few":      {"1 % of three values is none", []time.Duration{3, 1, 2}, 99, 3},
 		"median of three": {"the one in the middle", []time.Duration{3, 1, 2}, 50, 2},
 		"one":             {"there is no other", []time.Duration{7}, 50, 7},
 		"nothing":         {"it mustn't panic", nil, 99, 0},
@@ -38,22 +38,22 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-func TestMet(t *testing.T) {
+func TestRowMeetsItsAim(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string
 		row  Row
 		want bool
 	}{
-		"rate at the aim":     {"that is enough", Row{Unit: PerSecond, Value: 10, Aim: 10}, true},
+		"rate at the aim":     {"the aim is the minimum", Row{Unit: PerSecond, Value: 10, Aim: 10}, true},
 		"rate under the aim":  {"more is better", Row{Unit: PerSecond, Value: 9, Aim: 10}, false},
 		"time under the aim":  {"less is better", Row{Unit: Seconds, Value: 9, Aim: 10}, true},
 		"time at the aim":     {"it should be under it", Row{Unit: Seconds, Value: 10, Aim: 10}, false},
 		"disk over the aim":   {"less is better", Row{Unit: Bytes, Value: 11, Aim: 10}, false},
 		"statements over it":  {"less is better", Row{Unit: Frequency, Value: 2, Aim: 1}, false},
 		"processor under it":  {"less is better", Row{Unit: Percent, Value: 0, Aim: 1}, true},
-		"no aim":              {"nothing was missed", Row{Unit: Seconds, Value: 10}, true},
-		"an aim, not a value": {"what isn't measured isn't met", Row{Unit: Seconds, Aim: 10, Missing: "x"}, false},
+		"no aim":              {"there is no aim to miss", Row{Unit: Seconds, Value: 10}, true},
+		"an aim, not a value": {"a row without a value misses its aim", Row{Unit: Seconds, Aim: 10, Missing: "x"}, false},
 	}
 	for name, test := range tests {
 		if got := test.row.Met(); got != test.want {
@@ -79,7 +79,7 @@ func tables() []Table {
 	}
 }
 
-func TestMarkdown(t *testing.T) {
+func TestMarkdownMarksMissedAimsAndSlowerRows(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	if err := Markdown(&b, tables()); err != nil {
@@ -98,7 +98,7 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-func TestMarkdownOfNothing(t *testing.T) {
+func TestMarkdownWithoutTablesHasHeaderOnly(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	if err := Markdown(&b, nil); err != nil || !strings.HasPrefix(b.String(), "| what | aim |\n|---|---:|\n") {
@@ -106,7 +106,7 @@ func TestMarkdownOfNothing(t *testing.T) {
 	}
 }
 
-func TestJSON(t *testing.T) {
+func TestJSONHasAllTablesAndRawRates(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	if err := JSON(&b, RawRates{Inserts: []float64{5}, Streams: []float64{6}}, tables()); err != nil {
@@ -119,7 +119,7 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(tables(), got.Tables); diff != "" || got.Raw.String() != "Raw PostgreSQL in the same run, each time just before what it is compared with: 5 single-row INSERT transactions/s, 6 rows/s of SELECT." {
+	if diff := cmp.Diff(tables(), got.Tables); diff != "" || got.Raw.String() != "Raw PostgreSQL in the same run, measured just before each comparison: 5 single-row INSERT transactions/s, 6 rows/s of SELECT." {
 		t.Errorf("%+v (-want +got):\n%s", got.Raw, diff)
 	}
 }

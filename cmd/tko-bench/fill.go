@@ -49,7 +49,7 @@ func fill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		_, _ = fmt.Fprintf(stderr, "tko-bench: %q is no flag\nSee tko-bench fill -h.\n", flags.Arg(0))
 		return errUsage
 	}
-	o.Tell = func(text string) { _, _ = fmt.Fprintln(stderr, text) }
+	o.Report = func(text string) { _, _ = fmt.Fprintln(stderr, text) }
 	c, err := client.Dial(client.Options{Address: *address, Author: tko.Author{Who: "tko-bench"}})
 	if err != nil {
 		return err

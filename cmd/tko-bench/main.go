@@ -103,7 +103,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.Prepared, "prepared", 1000, "deployments that a plugin prepares")
 	flags.StringVar(&o.Python, "python", "", "without -address: Python environment of plugins in Python, with the SDK in it or in PYTHONPATH")
 	flags.DurationVar(&o.Idle, "idle", 20*time.Second, "how long to look at the idle system")
-	flags.DurationVar(&o.Patience, "patience", 20*time.Second, "with -address: how long to wait for a sign of a preparer")
+	flags.DurationVar(&o.PreparerWait, "patience", 20*time.Second, "with -address: how long to wait for a sign of a preparer")
 	flags.StringVar(&rows, "rows", "", "measure only the rows that match this regular expression")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	if err := flags.Parse(args); err != nil {

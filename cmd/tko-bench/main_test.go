@@ -53,8 +53,8 @@ func TestMeasuresBothStores(t *testing.T) {
 func checkRows(t *testing.T, table bench.Table) {
 	t.Helper()
 	for _, want := range []string{
-		"create 200 children, in batches of 500", "disk per deployment of a shared template", "server start to first answer",
-		"stream all deployments, while a client writes", "memory that the server grows by, meanwhile",
+		"create 200 children, in batches of 500", "disk per deployment of a shared template", "server start to first row",
+		"stream all deployments, while a client writes", "memory growth of the server meanwhile",
 		"first row: sites by ID prefix", "first row: deployments by one metadata key (0.001 %)", "first row: deployments by site metadata (10 %)",
 		"first row: page at 90 % by cursor", "first row: pages from 90 % on by growing offset",
 		"get a deployment, 16 clients", "register sites, 16 clients", "create deployments of one template, 16 clients",

@@ -1,8 +1,7 @@
-// Package work is the one loop of all controllers: it claims work from a
-// queue of the data controller, has it done by a bounded number of goroutines,
-// keeps the claims while it is being done, and gives it back when it must stop.
+// Package work is the work loop of all controllers: it claims work items from a
+// queue of the data controller, processes them in a bounded number of goroutines,
+// renews their leases meanwhile, and releases them when it must stop.
 //
-// It knows nothing of what the work is, and decides nothing about it: what to
-// do, and how a look at an item ends, is said by [Loop.Do]. Start reading at
-// [Loop].
+// It knows nothing about the work: [Loop.Do] reconciles an item and returns the
+// result. Start reading at [Loop].
 package work

@@ -13,66 +13,64 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Client is what the loop needs of the data controller.
+// Client has the methods of the data controller that the loop calls.
 type Client interface {
-	// ClaimWork answers up to Max items, and waits for the first of them for at
-	// most Wait. No items is no error.
+	// ClaimWork returns up to Max items. It waits up to Wait for the first of them,
+	// and returns no error if there is none.
 	ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, error)
-	// RenewWork extends the leases that still are the caller's, and answers
-	// those items.
+	// RenewWork extends the leases that the caller still holds, and returns those
+	// items.
 	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
-	// FinishWork ends claims. Those that no longer are the caller's are passed
-	// over.
+	// FinishWork ends claims. It ignores those that the caller no longer holds.
 	FinishWork(ctx context.Context, items []tko.FinishedWork) error
 }
 
-// Why the context of an item is cancelled: see [context.Cause].
+// The causes for which the context of an item is cancelled: see [context.Cause].
 var (
-	// ErrLost says that the lease ran out, so that somebody else may be at the
-	// item by now.
+	// ErrLost means that the lease has expired, so that another worker may have
+	// claimed the item.
 	ErrLost = errors.New("the claim of the work was lost")
-	// ErrStopped says that the loop stops.
+	// ErrStopped means that the loop stops.
 	ErrStopped = errors.New("stopping")
 )
 
-// A Result is how a look at an item ended.
+// A Result is the result of one reconciliation of an item.
 type Result struct {
-	Outcome tko.WorkOutcome // if "": done, or failed if Err is there
+	Outcome tko.WorkOutcome // if "": failed if Err is not nil, else done
 	Err     error           // why it failed
-	Retry   time.Duration   // of WorkLater; of WorkFailed in place of the back-off, if not 0
+	Retry   time.Duration   // of WorkLater; of WorkFailed it replaces the back-off, if not 0
 }
 
 // A Loop does the work of one queue. Client, Queue and Do are required.
 type Loop struct {
 	Client      Client
 	Queue       string
-	Worker      string        // who claims, for people who read along
+	Worker      string        // name of the worker, for logs and diagnostics
 	Concurrency int           // items at the same time; 8 if 0
-	Lease       time.Duration // how long a claim is good without being renewed; 30 s if 0
+	Lease       time.Duration // how long a claim is valid without a renewal; 30 s if 0
 	Wait        time.Duration // how long a claim waits for work; 20 s if 0
 	Grace       time.Duration // how long running items may go on when the loop stops; 5 s if 0
-	Log         *slog.Logger  // nowhere if nil
+	Log         *slog.Logger  // discarded if nil
 
-	// Do looks at an item. It is called by several goroutines at the same time.
-	// The context is cancelled when the item's lease is lost ([ErrLost]) and
-	// when the loop has been stopped and the grace is over ([ErrStopped]). A
-	// panic is a failed item.
+	// Do reconciles an item. It must be safe for concurrent use. The context is
+	// cancelled when the item's lease is lost ([ErrLost]), and when the loop has
+	// been stopped and the grace is over ([ErrStopped]). If Do panics, the item
+	// fails.
 	Do func(ctx context.Context, item tko.WorkItem) Result
 }
 
 const (
-	groupDelay = 2 * time.Millisecond // results that come in within it are finished by one call
+	groupDelay = 2 * time.Millisecond // results within this time are finished by one call
 	maxFinish  = 500                  // results in one call
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	callLimit  = 15 * time.Second       // of one call, beyond what it was asked to wait
+	callLimit  = 15 * time.Second       // of one call, in addition to the requested wait
 	claimDrain = 200 * time.Millisecond // how long a claim under way may go on when the loop stops
 )
 
-// Run works until the context ends, and answers nil then: what was running has
-// been finished or given back. While the data controller is away, it keeps
-// trying. An error other than nil says that the data controller refuses the
-// queue altogether.
+// Run works until the context ends, and then returns nil: all items have been
+// finished or released. While the data controller is unavailable, it retries. It
+// returns an error if the data controller refuses the queue.
 func (l *Loop) Run(ctx context.Context) error {
 	r := newRun(l)
 	return r.run(ctx)
@@ -81,7 +79,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // A run is one call of Run.
 type run struct {
 	Loop
-	slots    chan struct{} // an element per item that may be begun
+	slots    chan struct{} // an element per item that may be started
 	finished chan tko.FinishedWork
 	away     awayLog
 
@@ -89,13 +87,13 @@ type run struct {
 	held map[claim]*holding
 }
 
-// A claim tells the claims of this run apart.
+// A claim identifies a claim of this run.
 type claim struct{ key, claim string }
 
-// A holding is an item whose claim is ours.
+// A holding is an item that this run has claimed.
 type holding struct {
 	item   tko.WorkItem
-	until  time.Time // when the lease runs out
+	until  time.Time // when the lease expires
 	cancel context.CancelCauseFunc
 }
 
@@ -126,8 +124,8 @@ func newRun(l *Loop) *run {
 }
 
 func (r *run) run(ctx context.Context) error {
-	// Items, renewals and results outlive the stop: they have a context of
-	// their own.
+	// Items, renewals and results continue after the stop: they have their own
+	// contexts.
 	working, stopWorking := context.WithCancelCause(context.WithoutCancel(ctx))
 	renewing, stopRenewing := context.WithCancel(context.WithoutCancel(ctx))
 	finishing, stopFinishing := context.WithCancel(context.WithoutCancel(ctx))
@@ -140,7 +138,7 @@ func (r *run) run(ctx context.Context) error {
 	keepers.Go(func() { r.finish(finishing) })
 
 	err := r.claim(ctx, func(item tko.WorkItem) {
-		// Held before anything else happens, so that it is renewed from now on.
+		// Held at once, so that its lease is renewed from now on.
 		itemCtx, h := r.hold(working, item)
 		items.Go(func() { r.do(itemCtx, h) })
 	})
@@ -156,15 +154,15 @@ func (r *run) run(ctx context.Context) error {
 	return err
 }
 
-// claim claims and begins items until the context ends.
+// claim claims and starts items until the context ends.
 func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
-	// A claim that is cut off may have been granted: its items would be nobody's
-	// until the lease runs out. So one that is under way may end.
+	// A cancelled call may have claimed items, which no worker would process until
+	// the leases expire. So a call under way may continue for claimDrain.
 	claiming, stopClaiming := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopClaiming()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(claimDrain, stopClaiming) })()
 	var backoff time.Duration
-	full := false // the last claim left work behind, as far as we know
+	full := false // the last claim returned as many items as it asked for
 	for {
 		n := r.acquire(ctx, full)
 		if n == 0 {
@@ -176,7 +174,7 @@ func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
 			for _, item := range items {
 				r.finished <- tko.FinishedWork{Item: item, Outcome: tko.WorkReleased}
 			}
-			return nil // a claim that the stop interrupts is no failure
+			return nil // a claim that the stop interrupts has not failed
 		}
 		for range n - len(items) {
 			r.slots <- struct{}{}
@@ -194,11 +192,11 @@ func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
 			sleep(ctx, backoff)
 			continue
 		case len(items) == 0 && time.Since(started) < groupDelay:
-			// A server that doesn't wait must not make us spin.
+			// Don't spin if a server doesn't wait.
 			sleep(ctx, minBackoff)
 		}
 		backoff = 0
-		r.away.back(started)
+		r.away.recovered(started)
 	}
 }
 
@@ -208,9 +206,9 @@ func (r *run) claimOnce(ctx context.Context, n int) ([]tko.WorkItem, error) {
 	return r.Client.ClaimWork(ctx, tko.ClaimWork{Queue: r.Queue, Worker: r.Worker, Max: n, Lease: r.Lease, Wait: r.Wait})
 }
 
-// acquire takes at least one slot, and all that are free; none if the context
-// ends. When there is more work than slots it waits a moment for more of them,
-// so that claims stay fewer than items.
+// acquire takes all free slots, and waits for at least one; it takes none if the
+// context ends. If there is more work than slots, it waits groupDelay for more of
+// them, so that one call claims several items.
 func (r *run) acquire(ctx context.Context, full bool) int {
 	select {
 	case <-ctx.Done():
@@ -248,7 +246,7 @@ func (r *run) hold(working context.Context, item tko.WorkItem) (context.Context,
 	return ctx, h
 }
 
-// do looks at an item and hands on how that ended.
+// do processes an item and sends its result to be reported.
 func (r *run) do(ctx context.Context, h *holding) {
 	defer func() { r.slots <- struct{}{} }()
 	result := r.call(ctx, h.item)
@@ -267,7 +265,7 @@ func (r *run) do(ctx context.Context, h *holding) {
 		}
 	}
 	if cause != nil && result.Err != nil {
-		// It failed because it was interrupted: that is no failure.
+		// It returned an error because it was interrupted: it has not failed.
 		done.Outcome = tko.WorkReleased
 	}
 	if done.Outcome == tko.WorkFailed && result.Err != nil {
@@ -292,7 +290,7 @@ func (r *run) drop(item tko.WorkItem) {
 	delete(r.held, claim{item.Key, item.Claim})
 }
 
-// renew keeps the leases, from the claim until the result has been taken.
+// renew renews the leases, from the claim until the result has been reported.
 func (r *run) renew(ctx context.Context) {
 	tick := time.NewTicker(r.Lease / 3)
 	defer tick.Stop()
@@ -325,7 +323,7 @@ func (r *run) renewOnce(ctx context.Context) {
 		c := claim{item.Key, item.Claim}
 		h := r.held[c]
 		switch {
-		case h == nil: // finished meanwhile
+		case h == nil: // it was finished in the meantime
 		case err == nil && ours[c]:
 			h.until = asked.Add(r.Lease)
 		case err == nil || !time.Now().Before(h.until):
@@ -344,7 +342,7 @@ func (r *run) holdings() []tko.WorkItem {
 	return items
 }
 
-// finish reports results, in groups, until there are no more.
+// finish reports results in groups until the channel is closed.
 func (r *run) finish(ctx context.Context) {
 	for first := range r.finished {
 		group := r.group(first)
@@ -373,7 +371,7 @@ func (r *run) group(first tko.FinishedWork) []tko.FinishedWork {
 	return group
 }
 
-// report tries until the results are taken or refused, or the context ends.
+// report retries until the results are accepted or refused, or the context ends.
 func (r *run) report(ctx context.Context, group []tko.FinishedWork) {
 	var backoff time.Duration
 	for {
@@ -385,7 +383,7 @@ func (r *run) report(ctx context.Context, group []tko.FinishedWork) {
 			r.Log.ErrorContext(ctx, "results of work were refused", "queue", r.Queue, "items", len(group), "err", err)
 			return
 		case ctx.Err() != nil:
-			r.Log.WarnContext(ctx, "gave up on reporting results: the work comes back when its lease runs out", "queue", r.Queue, "items", len(group), "err", err)
+			r.Log.WarnContext(ctx, "gave up on reporting results: the work is due again when its lease expires", "queue", r.Queue, "items", len(group), "err", err)
 			return
 		}
 		r.away.failed("finish", err)
@@ -400,8 +398,8 @@ func (r *run) finishOnce(ctx context.Context, group []tko.FinishedWork) error {
 	return r.Client.FinishWork(ctx, group)
 }
 
-// An awayLog tells once that the data controller is away, and once that it is
-// back.
+// An awayLog logs once that the data controller is unavailable, and once that it is
+// available again.
 type awayLog struct {
 	log   *slog.Logger
 	mu    sync.Mutex
@@ -415,21 +413,21 @@ func (a *awayLog) failed(what string, err error) {
 	a.since = time.Now()
 	if !a.away {
 		a.away = true
-		a.log.Warn("the data controller does not take our calls: trying on", "call", what, "err", err)
+		a.log.Warn("calls to the data controller fail: retrying", "call", what, "err", err)
 	}
 }
 
-// back says that a call worked that was begun at a time.
-func (a *awayLog) back(begun time.Time) {
+// recovered records that a call that began at begun succeeded.
+func (a *awayLog) recovered(begun time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.away && begun.After(a.since) {
 		a.away = false
-		a.log.Info("the data controller takes our calls again")
+		a.log.Info("calls to the data controller succeed again")
 	}
 }
 
-// nextBackoff doubles, with jitter, between the bounds.
+// nextBackoff returns twice the last back-off, within the bounds and with jitter.
 func nextBackoff(last time.Duration) time.Duration {
 	next := min(max(2*last, minBackoff), maxBackoff)
 	return next - time.Duration(rand.Int64N(int64(next)/4)) //nolint:gosec // jitter is no secret

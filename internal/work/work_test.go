@@ -20,27 +20,26 @@ import (
 	"github.com/tko-orchestrator/tko/internal/work"
 )
 
-// A queue is a data controller with one queue, as the contract of the loop's
-// client promises.
+// A queue is a data controller with one queue, in memory.
 type queue struct {
 	mu       sync.Mutex
 	due      []string // keys
 	claims   int
-	calls    []int // items of each claim that got any
+	calls    []int // number of items of each claim that returned any
 	asked    []int // Max of each claim
 	until    map[string]time.Time
 	finished []tko.FinishedWork
 	finishes int
-	away     error // what every call answers, if not nil
+	away     error // error of every call, if not nil
 	hang     bool  // calls hang while it is away
-	lose     bool  // renewals answer nothing
+	lose     bool  // renewals return no item
 	renewals int
-	slow     time.Duration // what the answer to a claim takes
-	stirred  chan struct{}
+	slow     time.Duration // duration of a claim
+	added    chan struct{}
 }
 
 func newQueue(keys ...string) *queue {
-	return &queue{due: keys, until: map[string]time.Time{}, stirred: make(chan struct{}, 1)}
+	return &queue{due: keys, until: map[string]time.Time{}, added: make(chan struct{}, 1)}
 }
 
 func (q *queue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, error) {
@@ -50,7 +49,7 @@ func (q *queue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 		items, err := q.claim(claim)
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err() // what was claimed is lost
+			return nil, ctx.Err() // the claimed items are lost
 		case <-time.After(q.slow):
 		}
 		if err != nil || len(items) > 0 {
@@ -61,7 +60,7 @@ func (q *queue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 			return nil, ctx.Err()
 		case <-timer.C:
 			return nil, nil
-		case <-q.stirred:
+		case <-q.added:
 		}
 	}
 }
@@ -91,7 +90,7 @@ func (q *queue) add(keys ...string) {
 	defer q.mu.Unlock()
 	q.due = append(q.due, keys...)
 	select {
-	case q.stirred <- struct{}{}:
+	case q.added <- struct{}{}:
 	default:
 	}
 }
@@ -133,7 +132,7 @@ func (q *queue) setAway(err error) {
 	q.away = err
 }
 
-// outcomes are what came of the keys: "outcome error".
+// outcomes returns the result of each key: "outcome error".
 func (q *queue) outcomes() map[string]string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -148,8 +147,7 @@ func (q *queue) outcomes() map[string]string {
 	return all
 }
 
-// run runs a loop in the bubble until the function is over and the loop has
-// stopped.
+// run runs a loop in a synctest bubble until f returns, and stops it.
 func run(t *testing.T, l *work.Loop, f func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -193,7 +191,7 @@ func TestResultsAreReported(t *testing.T) {
 			}
 		}
 		if q.finishes != 1 {
-			t.Errorf("results that came together took %d calls", q.finishes)
+			t.Errorf("concurrent results took %d calls, want 1", q.finishes)
 		}
 	})
 }
@@ -226,15 +224,15 @@ func TestConcurrencyIsBounded(t *testing.T) {
 			t.Errorf("%d items were finished, want 100", n)
 		}
 		if len(q.calls) > 50 {
-			t.Errorf("claiming 100 items took %d calls: %v", len(q.calls), q.calls)
+			t.Errorf("claiming 100 items took %d calls, want 50 at most: %v", len(q.calls), q.calls)
 		}
 		if slices.Max(q.asked) > 10 {
-			t.Errorf("more was asked for than could be begun: %v", q.asked)
+			t.Errorf("claims asked for %v items, want 10 at most", q.asked)
 		}
 	})
 }
 
-func TestLongWorkKeepsItsLease(t *testing.T) {
+func TestLongWorkRenewsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue("long")
 		l := &work.Loop{Client: q, Queue: "q", Lease: 9 * time.Second, Do: func(ctx context.Context, item tko.WorkItem) work.Result {
@@ -244,7 +242,7 @@ func TestLongWorkKeepsItsLease(t *testing.T) {
 				left := time.Until(q.until[item.Key])
 				q.mu.Unlock()
 				if left <= 0 || ctx.Err() != nil {
-					return work.Result{Err: fmt.Errorf("the lease ran out: %v left, %w", left, context.Cause(ctx))}
+					return work.Result{Err: fmt.Errorf("the lease has expired: %v left, %w", left, context.Cause(ctx))}
 				}
 			}
 			return work.Result{}
@@ -254,24 +252,24 @@ func TestLongWorkKeepsItsLease(t *testing.T) {
 			t.Error(diff)
 		}
 		if q.renewals != 20 && q.renewals != 19 {
-			t.Errorf("%d renewals in 60 s of a lease of 9 s", q.renewals)
+			t.Errorf("%d renewals in 60 s of a lease of 9 s, want 19 or 20", q.renewals)
 		}
 	})
 }
 
-func TestALostLeaseCancels(t *testing.T) {
+func TestLostLeaseCancelsItem(t *testing.T) {
 	tests := map[string]struct {
 		why  string
 		lose func(*queue)
 		by   time.Duration
 	}{
-		"taken away": {
-			why:  "somebody else may be at it by now",
+		"refused": {
+			why:  "another worker may have claimed the item",
 			lose: func(q *queue) { q.lose = true },
 			by:   3 * time.Second,
 		},
-		"away for longer than the lease": {
-			why:  "the claim can't be ours any more",
+		"unavailable for longer than the lease": {
+			why:  "the claim has expired",
 			lose: func(q *queue) { q.away = errors.New("unavailable") },
 			by:   12 * time.Second,
 		},
@@ -294,20 +292,20 @@ func TestALostLeaseCancels(t *testing.T) {
 				}}
 				run(t, l, func() { time.Sleep(time.Minute) })
 				if !errors.Is(cause, work.ErrLost) {
-					t.Errorf("cancelled because of %v", cause)
+					t.Errorf("cancelled because of %v, want ErrLost", cause)
 				}
 				if took > test.by {
-					t.Errorf("cancelled after %v", took)
+					t.Errorf("cancelled after %v, want %v at most", took, test.by)
 				}
 				if len(q.finished) != 0 {
-					t.Errorf("finished what isn't ours: %v", q.finished)
+					t.Errorf("finished %v, want nothing after a lost claim", q.finished)
 				}
 			})
 		})
 	}
 }
 
-func TestStopGivesBack(t *testing.T) {
+func TestStopReleasesUnfinishedItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue("quick", "endless", "stubborn")
 		l := &work.Loop{Client: q, Queue: "q", Concurrency: 3, Grace: time.Second, Do: func(ctx context.Context, item tko.WorkItem) work.Result {
@@ -319,7 +317,7 @@ func TestStopGivesBack(t *testing.T) {
 				return work.Result{Err: fmt.Errorf("interrupted: %w", ctx.Err())}
 			case "stubborn":
 				<-ctx.Done()
-				time.Sleep(time.Second) // ends well, though late
+				time.Sleep(time.Second) // succeeds, though late
 			}
 			return work.Result{}
 		}}
@@ -333,17 +331,17 @@ func TestStopGivesBack(t *testing.T) {
 			t.Error(diff)
 		}
 		if took := time.Since(started); took > 4*time.Second {
-			t.Errorf("stopping took until %v", took)
+			t.Errorf("the loop ended after %v, want 4s at most", took)
 		}
 	})
 }
 
-func TestAClaimThatComesWithTheStopIsGivenBack(t *testing.T) {
+func TestItemsClaimedDuringStopAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue("one", "two")
 		q.slow = 100 * time.Millisecond
 		l := &work.Loop{Client: q, Queue: "q", Do: func(context.Context, tko.WorkItem) work.Result {
-			t.Error("begun after the stop")
+			t.Error("an item was started after the stop")
 			return work.Result{}
 		}}
 		run(t, l, func() { time.Sleep(50 * time.Millisecond) })
@@ -353,7 +351,7 @@ func TestAClaimThatComesWithTheStopIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestTheDataControllerIsAway(t *testing.T) {
+func TestWorkContinuesAfterDataControllerOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue("before")
 		var log bytes.Buffer
@@ -376,12 +374,12 @@ func TestTheDataControllerIsAway(t *testing.T) {
 			t.Error(diff)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 {
-			t.Errorf("the log should say once that it is away, and once that it is back:\n%s", log.String())
+			t.Errorf("the log has %d lines, want one that calls fail and one that they succeed again:\n%s", n, log.String())
 		}
 	})
 }
 
-func TestStopWhileTheDataControllerIsAway(t *testing.T) {
+func TestStopEndsWhileDataControllerIsUnavailable(t *testing.T) {
 	for name, hang := range map[string]bool{"calls fail": false, "calls hang": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -397,14 +395,14 @@ func TestStopWhileTheDataControllerIsAway(t *testing.T) {
 					stopped = time.Now()
 				})
 				if took := time.Since(stopped); took > 6*time.Second {
-					t.Errorf("stopping took %v", took)
+					t.Errorf("stopping took %v, want 6s at most", took)
 				}
 			})
 		})
 	}
 }
 
-func TestARefusedQueueEndsTheLoop(t *testing.T) {
+func TestRefusedQueueEndsLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		q.away = tko.Errorf(tko.ErrInvalid, "there is no queue %q", "q")

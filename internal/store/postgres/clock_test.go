@@ -14,7 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-func TestClockThatGoesBackFreezesNothing(t *testing.T) {
+func TestDeadlinesSurviveClockSetBack(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	db, err := pgx.Connect(t.Context(), dsn)
@@ -40,7 +40,7 @@ func TestClockThatGoesBackFreezesNothing(t *testing.T) {
 	query.Set("search_path", "public,fake,pg_catalog")
 	u.RawQuery = query.Encode()
 	offset := time.Duration(0)
-	storetest.ClockGoesBack(t, func(t *testing.T) catalog.Store { return open(t, u.String()) }, func(by time.Duration) {
+	storetest.SetClockBack(t, func(t *testing.T) catalog.Store { return open(t, u.String()) }, func(by time.Duration) {
 		offset += by
 		run(fmt.Sprintf("UPDATE fake.clock SET ahead = '%d seconds'", int(offset.Seconds())))
 	})

@@ -15,28 +15,28 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
-// A database is a PostgreSQL database, or one that speaks like it.
+// A database is a PostgreSQL database, or one with PostgreSQL's protocol.
 type database struct {
 	pool       *pgxpool.Pool
 	skipLocked bool // it has FOR UPDATE SKIP LOCKED
 	lateral    bool // it has CROSS JOIN LATERAL
 	notify     bool // it has NOTIFY
-	planned    bool // connections keep plans that fit any parameters
-	idleLimit  bool // it ends transactions that are idle
+	planned    bool // connections cache generic plans
+	idleLimit  bool // it ends idle transactions
 
 	dialect relational.Dialect
-	texts   relational.Texts
-	readers chan struct{} // of lists; leaves connections to those that are quickly done
+	texts   relational.RenderCache
+	readers chan struct{} // one element per list; limits lists, so that short calls find a connection
 
-	stop func()
-	wait sync.WaitGroup
-	life chan struct{}
+	stop    func()
+	wait    sync.WaitGroup
+	closing chan struct{}
 }
 
-// channel is where commits are told of.
+// channel is the NOTIFY channel for commits.
 const channel = "tko_commit"
 
-// probe finds out what the database can do.
+// probe detects the features of the database.
 func (db *database) probe(ctx context.Context) (err error) {
 	for _, feature := range []struct {
 		has *bool
@@ -81,9 +81,8 @@ func (db *database) makeDialect() relational.Dialect {
 	return d
 }
 
-// amongArray makes the server hash a list. An array that is a parameter it
-// would search from its beginning, for every row, and a join would go through
-// the list in its own order.
+// amongArray makes the server hash a list. It would search an array parameter
+// linearly for every row, and a join would follow the order of the list.
 func amongArray(expression, parameter string) string {
 	return "(" + expression + " IN (SELECT unnest(" + parameter + "::text[]))) IS TRUE"
 }
@@ -94,7 +93,7 @@ var arrayTypes = map[relational.Type]string{
 
 var errClosed = errors.New("the store is closed")
 
-// rowsTable is a table of parameters, each of which is a column.
+// rowsTable returns a table of parameters, with one array for each column.
 func rowsTable(columns []relational.Column, first int) string {
 	var arrays, names strings.Builder
 	for i, c := range columns {
@@ -109,7 +108,7 @@ func rowsTable(columns []relational.Column, first int) string {
 }
 
 func (db *database) Close() error {
-	close(db.life)
+	close(db.closing)
 	db.stop()
 	db.wait.Wait()
 	db.pool.Close()
@@ -124,7 +123,7 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 			release = func() { <-db.readers }
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-db.life:
+		case <-db.closing:
 			return nil, errClosed
 		}
 	}
@@ -139,10 +138,10 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 	case relational.Write:
 		begin[0] = "BEGIN ISOLATION LEVEL READ COMMITTED"
 	case relational.List:
-		if db.idleLimit { // whoever takes the rows may be slow
+		if db.idleLimit { // the client may read the rows slowly
 			begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
 		}
-		if db.planned { // what is selected matters more than planning costs
+		if db.planned { // a plan for the actual values pays
 			begin = append(begin, "SET LOCAL plan_cache_mode = auto")
 		}
 	}
@@ -158,13 +157,13 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 	return db.send(ctx, conn.Conn(), nil, "", s)
 }
 
-// A transaction begins with its first statements, to save a round trip.
+// A transaction sends BEGIN with its first statements, to save a round trip.
 type transaction struct {
 	db    *database
 	conn  *pgxpool.Conn
 	mode  relational.Mode
 	begin []string // not yet sent
-	over  bool
+	ended bool
 
 	release func()
 }
@@ -180,24 +179,24 @@ func (t *transaction) Commit(ctx context.Context, statements ...relational.State
 	t.begin = nil
 	err := t.db.send(ctx, t.conn.Conn(), begin, "COMMIT", statements...)
 	if err == nil {
-		t.over = true
+		t.ended = true
 		t.conn.Release()
 		t.release()
 		return nil
 	}
-	if t.mode != relational.Write || answered(err) {
+	if t.mode != relational.Write || outcomeKnown(err) {
 		return err
 	}
 	return &relational.UnknownOutcomeError{Err: err}
 }
 
 func (t *transaction) Rollback() {
-	if t.over {
+	if t.ended {
 		return
 	}
-	t.over = true
-	// Not begun, nothing to end. Else a connection on which this fails is
-	// thrown away by the pool, because it is in a transaction.
+	t.ended = true
+	// If it was not begun, there is nothing to end. If ROLLBACK fails, the pool
+	// closes the connection, because it is still in a transaction.
 	if t.begin == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), maxRollback)
 		_, _ = t.conn.Exec(ctx, "ROLLBACK")
@@ -207,12 +206,12 @@ func (t *transaction) Rollback() {
 	t.release()
 }
 
-// maxRollback is how long the end of a transaction may take that is not to be.
+// maxRollback limits the time that ROLLBACK may take.
 const maxRollback = 10 * time.Second
 
 var errScan = errors.New("a result can't be read")
 
-// send sends statements together, and reads their results.
+// send sends statements together and reads their results.
 func (db *database) send(ctx context.Context, conn *pgx.Conn, begin []string, end string, statements ...relational.Statement) error {
 	batch := new(pgx.Batch)
 	for _, sql := range begin {
@@ -248,15 +247,15 @@ func (db *database) send(ctx context.Context, conn *pgx.Conn, begin []string, en
 	}
 	err := conn.SendBatch(ctx, batch).Close()
 	switch {
-	case isCode(err, codeReadOnly): // it is no longer the primary: the next connection may find who is
+	case isCode(err, codeReadOnly): // it is no longer the primary: the next connection may find the new one
 		_ = conn.Close(ctx)
 	case isCode(err, codeStatementEnded) && ctx.Err() == nil:
-		return &relational.AwayError{Text: "the database took longer than a statement may: ask for less at a time, or raise statement_timeout in the DSN", Cause: err}
+		return &relational.AwayError{Text: "the database took longer than a statement may: request less at a time, or raise statement_timeout in the DSN", Cause: err}
 	}
 	return err
 }
 
-// transpose makes an array of every column.
+// transpose returns an array for every column.
 func transpose(columns []relational.Column, rows [][]any) []any {
 	arrays := make([]any, len(columns))
 	for i, c := range columns {
@@ -274,8 +273,8 @@ func transpose(columns []relational.Column, rows [][]any) []any {
 	return arrays
 }
 
-// column is an array of the values of a column; of pointers only if some are
-// NULL, because they take longer to encode.
+// column returns an array of the values of a column. It is an array of pointers only
+// if some are NULL, because pointers take longer to encode.
 func column[T any](rows [][]any, i int) any {
 	array := make([]T, len(rows))
 	for n, row := range rows {

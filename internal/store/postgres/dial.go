@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// silence is how long a database's host may say nothing before a connection is
-// given up.
-const silence = 30 * time.Second
+// maxSilence is how long the database's host may be silent before a connection is
+// closed.
+const maxSilence = 30 * time.Second
 
-// dialer makes connections that notice that the other host is gone, be it idle
-// or in the middle of a statement.
+// dialer returns a dialer whose connections detect that the other host is gone, both
+// when they are idle and during a statement.
 func dialer() *net.Dialer {
 	return &net.Dialer{
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence / 2, Interval: silence / 6, Count: 3},
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: maxSilence / 2, Interval: maxSilence / 6, Count: 3},
 		Control:         limitSilence,
 	}
 }

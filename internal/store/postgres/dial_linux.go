@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitSilence bounds how long what was sent may stay without an answer of the
-// other host, which keepalive doesn't look at.
+// limitSilence limits how long sent data may stay unacknowledged by the other host,
+// which keepalive doesn't cover.
 func limitSilence(network, _ string, c syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
 	}
 	var failed error
 	err := c.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(maxSilence.Milliseconds()))
 	})
 	return errors.Join(err, failed)
 }

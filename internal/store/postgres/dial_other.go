@@ -4,5 +4,5 @@ package postgres
 
 import "syscall"
 
-// limitSilence is Linux's: elsewhere the system's own limits hold.
+// limitSilence does nothing: only Linux has the limit, elsewhere the system's hold.
 func limitSilence(_, _ string, _ syscall.RawConn) error { return nil }

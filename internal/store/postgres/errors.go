@@ -11,15 +11,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// What PostgreSQL and its relatives call their errors.
+// The error codes of PostgreSQL and compatible databases.
 const (
 	codeFeature         = "0A000" // not supported
 	codeUndefinedTable  = "42P01"
 	codeDuplicateTable  = "42P07"
-	codeDuplicateObject = "42710" // the type that goes with a table
+	codeDuplicateObject = "42710" // the row type of a table
 	codeUnique          = "23505"
 	codeOutcomeUnknown  = "40003"
-	codeReadOnly        = "25006" // it was the primary when we connected
+	codeReadOnly        = "25006" // the server is no longer the primary
 	codeStatementEnded  = "57014"
 	severityConnection  = "FATAL"
 	classFeature        = "0A"
@@ -27,20 +27,20 @@ const (
 	classInvalidRequest = "22" // values of settings
 )
 
-// transientCodes are, or begin, the codes of errors after which the same may
-// work.
+// transientCodes are codes, or prefixes of codes, of errors after which a retry may
+// succeed.
 var transientCodes = []string{
 	"08",    // connections
 	"40",    // serialization failures and deadlocks
 	"53",    // resources: connections, memory, disk
 	"57P",   // shutting down, starting up, crashed
-	"55P03", // a lock was not to be had in time
+	"55P03", // a lock was not available in time
 	"25P03", // a transaction was idle for too long
 	"25P04", // or took too long
 	codeReadOnly,
 }
 
-// Transient errors are lost connections, and transactions that the database
+// Transient returns true for lost connections, and for transactions that the database
 // chose to end.
 func (*database) Transient(err error) bool { return transient(err) }
 
@@ -52,7 +52,7 @@ func transient(err error) bool {
 		return slices.ContainsFunc(transientCodes, func(code string) bool { return strings.HasPrefix(failure.Code, code) })
 	}
 	if connect := (*pgconn.ConnectError)(nil); errors.As(err, &connect) {
-		return true // which has a time limit of its own
+		return true // connecting has its own time limit
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -62,7 +62,7 @@ func transient(err error) bool {
 		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) || strings.Contains(err.Error(), "conn closed")
 }
 
-// refused says that the database doesn't have what a statement needs.
+// refused reports whether the database lacks a feature that a statement needs.
 func refused(err error) bool {
 	failure, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || failure.SeverityUnlocalized == severityConnection {
@@ -73,16 +73,16 @@ func refused(err error) bool {
 	})
 }
 
-// answered says that the database said that a transaction failed, or never got
-// to know of it.
-func answered(err error) bool {
+// outcomeKnown reports whether a transaction certainly failed: the database reported
+// that it failed, or never received it.
+func outcomeKnown(err error) bool {
 	if failure, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return failure.SeverityUnlocalized != severityConnection && failure.Severity != severityConnection && failure.Code != codeOutcomeUnknown
 	}
 	return pgconn.SafeToRetry(err) || errors.Is(err, errScan)
 }
 
-// isCode says that an error is one of the database with one of these codes.
+// isCode reports whether an error is one of the database with one of these codes.
 func isCode(err error, codes ...string) bool {
 	failure, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains(codes, failure.Code)

@@ -14,15 +14,15 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
-// explained is how many deployments there are of each sort when plans are looked
-// at: enough for a plan that reads them all to stand out.
+// explained is the number of deployments of each sort: so many that a plan that reads
+// all of them exceeds the limits.
 const explained = 40_000
 
-// fill is a world like that of an operator: 2,000 sites, 20 templates, and
-// deployments at them with metadata of every frequency. The last tenth of the
-// sites has deployments only at the end of the IDs. Behind them are as many
-// that have their metadata from 200 templates: one after the other in the first
-// half, mixed in the second.
+// fill writes data like an operator's: 2,000 sites, 20 templates, and deployments at
+// them with metadata of every frequency. The last tenth of the sites has deployments
+// only at the end of the IDs. As many deployments with higher IDs have their metadata
+// from 200 templates: in the first half one template after the other, in the second
+// half mixed.
 const fill = `
 ALTER TABLE entity SET (autovacuum_enabled = off);
 ALTER TABLE entity_pair SET (autovacuum_enabled = off);
@@ -75,13 +75,13 @@ INSERT INTO entity SELECT 'deployment', lpad(i::text, 8, '0'), '', 1, i, 0, 0, '
 	CASE WHEN i % 100 = 0 THEN pg_temp.site(1850) ELSE '' END, true, true, NULL, NULL, -1 - CASE WHEN i < 60000 THEN (i - 40000) / 200 ELSE 100 + i * 7 % 100 END, NULL, false, '', '', NULL FROM generate_series(40000, 79999) i;
 `
 
-// What a page of a list may look at: a tenth of what there is, at most.
+// Limits of what one page of a list may examine: a tenth of the deployments.
 const (
 	maxExamined = explained / 10
 	maxBuffers  = 4 * maxExamined
 )
 
-func TestListsGoByTheirIndexes(t *testing.T) {
+func TestListsUseIndexes(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	execute(t, dsn, fill)
@@ -92,7 +92,7 @@ func TestListsGoByTheirIndexes(t *testing.T) {
 	pages(t, dsn+"&plan_cache_mode=force_generic_plan", "with statistics and generic plans")
 }
 
-// pages lists the first rows of every shape of query, and looks at how.
+// pages lists the first rows of queries of all forms, and checks their cost.
 func pages(t *testing.T, dsn, when string) {
 	t.Helper()
 	store, err := postgres.Open(t.Context(), dsn, postgres.Options{})
@@ -157,13 +157,13 @@ func pages(t *testing.T, dsn, when string) {
 		"metadata, every value":      {catalog.Query{Metadata: values("percent", "*")}, 50},
 		"metadata, three keys":       {catalog.Query{Metadata: values("all", "x", "tenth", "t3", "percent", "p33")}, 50},
 		"metadata, rare of three":    {catalog.Query{Metadata: values("all", "x", "tenth", "t0", "rare", "r3")}, 1},
-		"metadata, far behind":       {catalog.Query{Metadata: values("all", "x", "late", "yes")}, 50},
+		"metadata, at the end":       {catalog.Query{Metadata: values("all", "x", "late", "yes")}, 50},
 		"shared, all":                {catalog.Query{Metadata: values("shared", "yes")}, 50},
 		"shared, half":               {catalog.Query{Metadata: values("half", "h0")}, 50},
 		"shared, the other half":     {catalog.Query{Metadata: values("half", "h1")}, 50},
 		"shared, 5 %":                {catalog.Query{Metadata: values("function", "f03")}, 50},
 		"shared, one template":       {catalog.Query{Metadata: values("version", "v007")}, 50},
-		"shared, far behind":         {catalog.Query{Metadata: values("version", "v107")}, 50},
+		"shared, at the end":         {catalog.Query{Metadata: values("version", "v107")}, 50},
 		"shared, pattern":            {catalog.Query{Metadata: values("version", "v1*")}, 50},
 		"shared, every value":        {catalog.Query{Metadata: values("version", "*")}, 50},
 		"shared, three keys":         {catalog.Query{Metadata: values("shared", "yes", "half", "h1", "function", "f03")}, 50},
@@ -181,7 +181,7 @@ func pages(t *testing.T, dsn, when string) {
 		"site metadata, all":         {catalog.Query{SiteMetadata: values("fifth", "*")}, 50},
 		"site metadata, many sites":  {catalog.Query{SiteMetadata: values("group", "g0*")}, 50},
 		"site metadata, two keys":    {catalog.Query{SiteMetadata: values("fifth", "f3", "group", "g003")}, 50},
-		"site metadata, far behind":  {catalog.Query{SiteMetadata: values("late", "yes")}, 50},
+		"site metadata, at the end":  {catalog.Query{SiteMetadata: values("late", "yes")}, 50},
 		"site metadata, none":        {catalog.Query{SiteMetadata: values("late", "no")}, 0},
 		"template metadata":          {catalog.Query{TemplateMetadata: values("vendor", "v3")}, 50},
 		"template and site metadata": {catalog.Query{TemplateMetadata: values("vendor", "v4"), SiteMetadata: values("group", "g003")}, 50},
@@ -221,16 +221,16 @@ func pages(t *testing.T, dsn, when string) {
 	}
 }
 
-// spent is what statements cost.
+// spent is the cost of statements.
 type spent struct {
 	rows, buffers float64
 	statements    int
 	scans         []string // statements that read a whole table
-	worst         string   // the statement that looked at the most rows
+	worst         string   // the statement that examined the most rows
 	most          float64
 }
 
-// A planNode is what EXPLAIN says of a step of a plan.
+// A planNode is a step of a plan as EXPLAIN reports it.
 type planNode struct {
 	Type        string     `json:"Node Type"`
 	Relation    string     `json:"Relation Name"`
@@ -243,8 +243,8 @@ type planNode struct {
 	Plans       []planNode `json:"Plans"`
 }
 
-// explain runs a statement, and adds what it costs. EXECUTE takes the plan that
-// the connection would use for the statement, generic ones included.
+// explain runs a statement and adds its cost. EXECUTE uses the same plan as the
+// connection would for the statement, including generic plans.
 func (c *spent) explain(t *testing.T, tx relational.Tx, s relational.Statement) error {
 	args := make([]string, 0, len(s.Args)+len(s.Columns))
 	for _, arg := range s.Args {
@@ -257,18 +257,18 @@ func (c *spent) explain(t *testing.T, tx relational.Tx, s relational.Statement) 
 		}
 		args = append(args, "ARRAY["+strings.Join(column, ", ")+"]")
 	}
-	execution := "EXECUTE looked"
+	execution := "EXECUTE explained"
 	if len(args) > 0 {
 		execution += " (" + strings.Join(args, ", ") + ")"
 	}
 	var text string
 	err := tx.Run(t.Context(),
-		relational.Statement{SQL: "PREPARE looked AS " + s.SQL},
+		relational.Statement{SQL: "PREPARE explained AS " + s.SQL},
 		relational.Statement{
 			SQL:  "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + execution,
 			Scan: func(row relational.Row) error { return row.Scan(&text) },
 		},
-		relational.Statement{SQL: "DEALLOCATE looked"},
+		relational.Statement{SQL: "DEALLOCATE explained"},
 	)
 	if err != nil {
 		return fmt.Errorf("%w\n%s\n%s", err, s.SQL, execution)
@@ -299,7 +299,7 @@ func (c *spent) add(n planNode, sql string) {
 	}
 }
 
-// literal writes an argument into SQL.
+// literal returns an argument as an SQL literal.
 func literal(t *testing.T, arg any) string {
 	t.Helper()
 	switch arg := arg.(type) {

@@ -1,10 +1,8 @@
 package postgres_test
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,9 +11,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// Statements that PostgreSQL refuses as others refuse what they don't have.
+// Statements that PostgreSQL refuses with the errors of databases that lack a feature.
 const (
 	notSupported     = "SELECT DISTINCT 1 FOR UPDATE"  // 0A000
 	syntaxError      = "SELECT FROM WHERE"             // 42601
@@ -23,9 +22,9 @@ const (
 	undefinedSetting = "SET no_such_setting_of = 'us'" // 42704
 )
 
-// without makes a database of PostgreSQL that lacks what relatives lack.
+// without replaces statements that compatible databases may not support.
 func without(sql string) string {
-	for _, missing := range []struct{ what, answer string }{
+	for _, missing := range []struct{ feature, replacement string }{
 		{"SKIP LOCKED", syntaxError},
 		{"LATERAL", syntaxError},
 		{"LISTEN", notSupported},
@@ -37,14 +36,14 @@ func without(sql string) string {
 		{"_timeout", undefinedSetting},
 		{"COLLATE", syntaxError},
 	} {
-		if strings.Contains(sql, missing.what) {
-			return missing.answer
+		if strings.Contains(sql, missing.feature) {
+			return missing.replacement
 		}
 	}
 	return sql
 }
 
-func TestConformanceWithoutWhatRelativesLack(t *testing.T) {
+func TestStoreKeepsAllPromisesWithoutOptionalFeatures(t *testing.T) {
 	r := new(recorder)
 	p := r.proxy(without)
 	t.Run("promises", func(t *testing.T) {
@@ -59,12 +58,12 @@ func TestConformanceWithoutWhatRelativesLack(t *testing.T) {
 	t.Run("grammar", r.checkGrammar)
 }
 
-// Poolers that lend connections for a transaction take LISTEN, and forget it.
-func TestSignalsComeWhereListenIsTakenAndDoesNothing(t *testing.T) {
+// Connection poolers in transaction mode accept LISTEN, and never deliver notifications.
+func TestSignalsArriveIfListenHasNoEffect(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	p := &pgtest.Proxy{Rewrite: func(sql string) string { return strings.ReplaceAll(sql, "LISTEN tko", "LISTEN nobody") }}
-	log := new(safeBuffer)
+	p := &pgtest.Proxy{Rewrite: func(sql string) string { return strings.ReplaceAll(sql, "LISTEN tko", "LISTEN unused") }}
+	log := new(eventually.Buffer)
 	deaf, err := postgres.Open(t.Context(), p.Start(t, dsn), postgres.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +76,7 @@ func TestSignalsComeWhereListenIsTakenAndDoesNothing(t *testing.T) {
 		if _, err := other.Commit(t.Context(), write); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.After(30 * time.Second); ; {
+		for deadline := time.After(eventually.Limit); ; {
 			select {
 			case <-signal:
 			case <-deadline:
@@ -86,24 +85,7 @@ func TestSignalsComeWhereListenIsTakenAndDoesNothing(t *testing.T) {
 			if strings.Contains(log.String(), "pooler") {
 				break
 			}
-			signal = deaf.Signal() // of the start
+			signal = deaf.Signal() // the first signal is of the start
 		}
 	}
-}
-
-type safeBuffer struct {
-	mutex sync.Mutex
-	bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.Buffer.String()
 }

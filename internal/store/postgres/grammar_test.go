@@ -10,15 +10,16 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// A recorder remembers the statements that pass through a proxy.
+// A recorder records the statements that pass through a proxy.
 type recorder struct {
 	mutex      sync.Mutex
 	statements map[string]bool
 }
 
-// proxy answers one that changes statements and remembers what they were.
+// proxy returns a proxy that rewrites statements and records the originals.
 func (r *recorder) proxy(rewrite func(string) string) *pgtest.Proxy {
 	return &pgtest.Proxy{Rewrite: func(sql string) string {
 		r.mutex.Lock()
@@ -33,18 +34,18 @@ func (r *recorder) proxy(rewrite func(string) string) *pgtest.Proxy {
 
 func asItIs(sql string) string { return sql }
 
-// checkGrammar checks that CockroachDB can read all statements but those that
-// are known to be PostgreSQL's own, and are done without where they fail.
+// checkGrammar checks that CockroachDB can parse all statements, except for the known
+// ones that are specific to PostgreSQL and optional.
 func (r *recorder) checkGrammar(t *testing.T) {
 	t.Helper()
 	known := []string{"LISTEN ", "SELECT 'B' COLLATE "}
 	statements := slices.Sorted(maps.Keys(r.statements))
 	if len(statements) < 50 {
-		t.Errorf("only %d statements were recorded", len(statements))
+		t.Errorf("%d statements were recorded, want 50 at least", len(statements))
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "run", "-C", "../../../tools/portable", ".")
 	cmd.Stdin = strings.NewReader(strings.Join(statements, "\x00"))
-	log := new(safeBuffer)
+	log := new(eventually.Buffer)
 	cmd.Stderr = log
 	out, err := cmd.Output()
 	if err != nil {

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	slowPoll = 15 * time.Second // how often the database is looked at that tells of commits
-	fastPoll = time.Second      // and one that doesn't
-	maxEcho  = 5 * time.Second  // how long what we tell ourselves may take to arrive
+	slowPoll    = 15 * time.Second // interval of polling a database that notifies of commits
+	fastPoll    = time.Second      // interval of polling a database that doesn't
+	maxDelivery = 5 * time.Second  // time limit for a notification to arrive
 
-	minPause = 100 * time.Millisecond // between attempts to connect again
+	minPause = 100 * time.Millisecond // between attempts to reconnect
 	maxPause = 5 * time.Second
 )
 
-// listen calls wake soon after every commit of any server, until the database
-// is closed.
+// listen calls wake soon after every commit of any server, until the database is
+// closed.
 func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake func(), log *slog.Logger) {
 	ctx, db.stop = context.WithCancel(ctx)
 	db.wait.Go(func() {
 		pause := minPause
 		away := false
 		for ctx.Err() == nil {
-			err := db.hear(ctx, config, wake, func() {
+			err := db.listenOnce(ctx, config, wake, func() {
 				if away {
 					log.InfoContext(ctx, "the database is back")
 				}
@@ -39,9 +39,9 @@ func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake fun
 			if ctx.Err() != nil {
 				return
 			}
-			wake() // something may have been missed
-			if errors.Is(err, errDeaf) {
-				log.InfoContext(ctx, "the database doesn't tell of commits, so it is looked at every now and then",
+			wake() // a commit may have been missed
+			if errors.Is(err, errNoNotifications) {
+				log.InfoContext(ctx, "the database does not notify of commits: polling it",
 					slog.Any("err", err), slog.Duration("every", fastPoll))
 				db.poll(ctx, wake)
 				return
@@ -50,7 +50,7 @@ func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake fun
 				away = true
 				log.WarnContext(ctx, "lost the connection that listens to the database: calls wait until it is back", slog.Any("err", err))
 			}
-			// Connections that were made before are lost, too.
+			// Connections that were opened before are lost, too.
 			db.pool.Reset()
 			select {
 			case <-time.After(pause):
@@ -61,46 +61,47 @@ func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake fun
 	})
 }
 
-var errDeaf = errors.New("LISTEN and NOTIFY are not to be had")
+var errNoNotifications = errors.New("LISTEN and NOTIFY are not available")
 
-// hear listens on a connection of its own until that is lost.
-func (db *database) hear(ctx context.Context, config *pgx.ConnConfig, wake, connected func()) error {
+// listenOnce listens on its own connection until that is lost.
+func (db *database) listenOnce(ctx context.Context, config *pgx.ConnConfig, wake, connected func()) error {
 	if !db.notify {
-		return errDeaf
+		return errNoNotifications
 	}
 	conn, err := pgx.ConnectConfig(ctx, config.Copy())
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is done with
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is no longer used
 	if _, err := conn.PgConn().Exec(ctx, "LISTEN "+channel).ReadAll(); err != nil {
 		if refused(err) {
-			return errors.Join(errDeaf, err)
+			return errors.Join(errNoNotifications, err)
 		}
 		return err
 	}
-	if err := db.echo(ctx, conn); err != nil {
+	if err := db.checkNotifications(ctx, conn); err != nil {
 		return err
 	}
 	connected()
-	wake() // what happened while nobody listened
+	wake() // for commits before LISTEN
 	last := int64(-1)
 	for {
-		if err := db.hearOne(ctx, conn, &last); err != nil {
+		if err := db.awaitCommit(ctx, conn, &last); err != nil {
 			return err
 		}
 		wake()
 	}
 }
 
-// echo tells a connection that listens something, because some take LISTEN and
-// never tell anything: poolers, and databases in which it does nothing.
-func (db *database) echo(ctx context.Context, conn *pgx.Conn) error {
+// checkNotifications sends a notification to a connection that listens. Some systems
+// accept LISTEN and never send notifications: connection poolers, and databases in
+// which LISTEN does nothing.
+func (db *database) checkNotifications(ctx context.Context, conn *pgx.Conn) error {
 	nonce := rand.Text()
 	if _, err := db.pool.Exec(ctx, "SELECT pg_notify('"+channel+"', '"+nonce+"')"); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, maxEcho)
+	limited, cancel := context.WithTimeout(ctx, maxDelivery)
 	defer cancel()
 	for {
 		notification, err := conn.WaitForNotification(limited)
@@ -109,16 +110,16 @@ func (db *database) echo(ctx context.Context, conn *pgx.Conn) error {
 			return nil
 		case err == nil:
 		case limited.Err() != nil && ctx.Err() == nil && pgconn.Timeout(err):
-			return errors.Join(errDeaf, errors.New("LISTEN was taken, but nothing arrives: is there a pooler between?"))
+			return errors.Join(errNoNotifications, errors.New("LISTEN was accepted, but no notification arrives: check whether a connection pooler is in between"))
 		default:
 			return err
 		}
 	}
 }
 
-// hearOne waits for a commit, or for a while: then it looks whether it missed
-// any, and finds out whether the connection still works.
-func (db *database) hearOne(ctx context.Context, conn *pgx.Conn, last *int64) error {
+// awaitCommit waits for a commit. Every slowPoll, it checks whether it missed one, and
+// whether the connection still works.
+func (db *database) awaitCommit(ctx context.Context, conn *pgx.Conn, last *int64) error {
 	for {
 		limited, cancel := context.WithTimeout(ctx, slowPoll)
 		_, err := conn.WaitForNotification(limited)
@@ -137,12 +138,12 @@ func (db *database) hearOne(ctx context.Context, conn *pgx.Conn, last *int64) er
 	}
 }
 
-// poll looks at the head, and at what is due when, where LISTEN isn't to be
-// had.
+// poll polls the position of the log and the next due work, for databases without
+// LISTEN.
 func (db *database) poll(ctx context.Context, wake func()) {
 	ticker := time.NewTicker(fastPoll)
 	defer ticker.Stop()
-	look := "SELECT position, " +
+	query := "SELECT position, " +
 		"(SELECT COALESCE(min(due), 0) FROM work WHERE queue = '" + tko.QueuePrepare + "'), " +
 		"(SELECT COALESCE(min(due), 0) FROM work WHERE queue = '" + tko.QueueSchedule + "') " +
 		"FROM head WHERE one = 1"
@@ -154,7 +155,7 @@ func (db *database) poll(ctx context.Context, wake func()) {
 			return
 		}
 		var now [3]int64
-		err := db.pool.QueryRow(ctx, look).Scan(&now[0], &now[1], &now[2])
+		err := db.pool.QueryRow(ctx, query).Scan(&now[0], &now[1], &now[2])
 		if err == nil && now != last {
 			last = now
 			wake()

@@ -36,16 +36,16 @@ func newLossy() *lossy {
 	return l
 }
 
-// A connection that is lost during a commit leaves open whether that happened.
-// It is found out, so that every call does what it says exactly once.
-func TestCommitsWithoutAnAnswerHappenOnce(t *testing.T) {
-	losses := map[string]pgtest.Loss{"before it happens": pgtest.Before, "after it happened": pgtest.After}
+// If a connection is lost during a commit, its outcome is unknown. The store reads the
+// outcome, so that every call is executed exactly once.
+func TestCommitsWithLostConnectionHappenOnce(t *testing.T) {
+	losses := map[string]pgtest.Loss{"before the commit": pgtest.Before, "after the commit": pgtest.After}
 	for name, loss := range losses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLossy()
 			store := open(t, l.Start(t, pgtest.DSN(t)))
-			storetest.Lost(t, store, func(what string, call func() error) {
+			storetest.LoseCommits(t, store, func(what string, call func() error) {
 				before := l.lost.Load()
 				l.when.Store(int64(loss))
 				l.times.Store(2)
@@ -62,8 +62,8 @@ func TestCommitsWithoutAnAnswerHappenOnce(t *testing.T) {
 	}
 }
 
-// What stays unknown is said.
-func TestUnknownOutcomesAreSaid(t *testing.T) {
+// If the outcome stays unknown, the error reports that.
+func TestUnknownOutcomeIsReported(t *testing.T) {
 	t.Parallel()
 	l := newLossy()
 	store := open(t, l.Start(t, pgtest.DSN(t)))
@@ -77,12 +77,12 @@ func TestUnknownOutcomesAreSaid(t *testing.T) {
 	defer cancel()
 	_, _, err := store.StartModification(ctx, "d", "token", time.Hour)
 	if !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "not known") {
-		t.Errorf("error is %v, want to be told that the outcome isn't known", err)
+		t.Errorf("error is %v, want one that reports an unknown outcome", err)
 	}
 }
 
-// Serialization failures and deadlocks are for the store to try again.
-func TestTransactionsThatTheDatabaseEndsAreTriedAgain(t *testing.T) {
+// The store retries after serialization failures and deadlocks.
+func TestTransactionsThatTheDatabaseEndsAreRetried(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	store := open(t, dsn)
@@ -97,16 +97,15 @@ func TestTransactionsThatTheDatabaseEndsAreTriedAgain(t *testing.T) {
 		CREATE TRIGGER fail AFTER UPDATE ON head FOR EACH STATEMENT EXECUTE FUNCTION fail();
 		CREATE TRIGGER fail AFTER UPDATE OR DELETE ON work FOR EACH STATEMENT EXECUTE FUNCTION fail();
 		CREATE TRIGGER fail AFTER INSERT OR DELETE ON modification FOR EACH STATEMENT EXECUTE FUNCTION fail();`)
-	storetest.Lost(t, store, func(what string, call func() error) {
+	storetest.LoseCommits(t, store, func(what string, call func() error) {
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	})
 }
 
-// A database that can't serve, or not in time, is away: that is no fault of
-// the call.
-func TestErrorsOfTheDatabaseAreOfAKind(t *testing.T) {
+// A database that can't serve a call in time is unavailable: the request is not invalid.
+func TestDatabaseErrorsHaveAKind(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	store := open(t, dsn)
@@ -119,8 +118,8 @@ func TestErrorsOfTheDatabaseAreOfAKind(t *testing.T) {
 			CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'secret' USING ERRCODE = '`+code+`'; END $$;
 			CREATE OR REPLACE TRIGGER fail AFTER INSERT ON modification FOR EACH STATEMENT EXECUTE FUNCTION fail();`)
 		var err error
-		// It says so before its time is up, but on a busy machine that may be
-		// in the middle of a try.
+		// The error usually arrives before the deadline, but on a busy machine the
+		// deadline may end an attempt.
 		for limit := 500 * time.Millisecond; ; limit *= 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			_, _, err = store.StartModification(ctx, "d", "token", time.Hour)
@@ -133,7 +132,7 @@ func TestErrorsOfTheDatabaseAreOfAKind(t *testing.T) {
 			t.Errorf("%s: error is %v, want the kind %v", code, err, want)
 		}
 		if want != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: callers are told what is for the log: %v", code, err)
+			t.Errorf("%s: the error contains the cause, which belongs into the log: %v", code, err)
 		}
 	}
 }

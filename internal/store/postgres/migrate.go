@@ -18,11 +18,11 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrate brings the schema to this version. Servers that start at the same
-// time do it one after the other.
+// migrate migrates the schema to this version. Servers that start at the same time
+// do it one after the other.
 func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
-	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(unhurried))
-	defer db.Close() //nolint:errcheck // nothing of it is used any more
+	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(withoutLimits))
+	defer db.Close() //nolint:errcheck // it is no longer used
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err
@@ -43,8 +43,8 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 	case current == newest:
 		return nil
 	}
-	err = alone(ctx, db, func() error {
-		files, err := inTermsOf(ctx, db, files)
+	err = exclusively(ctx, db, func() error {
+		files, err := adaptMigrations(ctx, db, files)
 		if err != nil {
 			return err
 		}
@@ -61,16 +61,16 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 	return nil
 }
 
-// collation is how texts are sorted that lists go by: byte by byte.
+// collation sorts the texts by which lists are ordered byte by byte.
 const collation = ` COLLATE "C"`
 
 func newProvider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 }
 
-// inTermsOf answers migrations as a database takes them: some sort all texts
-// byte by byte, and have no such collation.
-func inTermsOf(ctx context.Context, db *sql.DB, files fs.FS) (fs.FS, error) {
+// adaptMigrations returns the migrations in the form that the database accepts: some
+// databases sort all texts byte by byte, and have no such collation.
+func adaptMigrations(ctx context.Context, db *sql.DB, files fs.FS) (fs.FS, error) {
 	var bytewise bool
 	err := db.QueryRowContext(ctx, "SELECT 'B'"+collation+" < 'a'").Scan(&bytewise)
 	if !refused(err) {
@@ -80,12 +80,12 @@ func inTermsOf(ctx context.Context, db *sql.DB, files fs.FS) (fs.FS, error) {
 		return nil, err
 	}
 	if !bytewise {
-		return nil, errors.New("it can't sort texts byte by byte: make the database with the collation C")
+		return nil, errors.New("the database can't sort texts byte by byte: create it with the collation C")
 	}
 	return plainFS{files}, nil
 }
 
-// A plainFS has migrations without collations.
+// A plainFS removes the collation from migrations.
 type plainFS struct{ fs.FS }
 
 func (f plainFS) Open(name string) (fs.File, error) {
@@ -104,9 +104,9 @@ type plainFile struct {
 
 func (f plainFile) Read(p []byte) (int, error) { return f.text.Read(p) }
 
-// unhurried takes the limits off a connection that migrates: indexes of large
-// tables take their time, and so do servers that others wait for.
-func unhurried(ctx context.Context, conn *pgx.Conn) error {
+// withoutLimits removes the time limits from a connection that migrates: building
+// indexes of large tables takes long, and so does waiting for a server that does.
+func withoutLimits(ctx context.Context, conn *pgx.Conn) error {
 	for _, name := range []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"} {
 		if _, err := conn.Exec(ctx, "SET "+name+" = 0"); err != nil && !refused(err) {
 			return err
@@ -115,15 +115,15 @@ func unhurried(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// alone runs fn while no other server does so. Everybody who speaks SQL has
-// locks of rows, while advisory locks are PostgreSQL's own, and get lost in
-// poolers.
-func alone(ctx context.Context, db *sql.DB, fn func() error) error {
+// exclusively runs fn while no other server does. It locks a row, because every SQL
+// database has row locks; advisory locks are specific to PostgreSQL, and poolers lose
+// them.
+func exclusively(ctx context.Context, db *sql.DB, fn func() error) error {
 	for _, statement := range []string{
 		"CREATE TABLE IF NOT EXISTS migrating (one SMALLINT NOT NULL PRIMARY KEY)",
 		"INSERT INTO migrating (one) VALUES (1) ON CONFLICT (one) DO NOTHING",
 	} {
-		// Several that create the same table at once may get in each other's way.
+		// Servers that create the same table at once may fail on each other.
 		if _, err := db.ExecContext(ctx, statement); err != nil && !isCode(err, codeUnique, codeDuplicateTable, codeDuplicateObject) {
 			return err
 		}
@@ -140,7 +140,7 @@ func alone(ctx context.Context, db *sql.DB, fn func() error) error {
 	return fn()
 }
 
-// version is that of the schema, 0 if there is none.
+// version returns the version of the schema, 0 if there is none.
 func version(ctx context.Context, db *sql.DB) (int64, error) {
 	var current sql.NullInt64
 	err := db.QueryRowContext(ctx, "SELECT max(version_id) FROM goose_db_version").Scan(&current)

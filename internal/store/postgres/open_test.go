@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 func execute(t *testing.T, dsn, statement string) {
@@ -33,7 +34,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	execute(t, dsn, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
 	_, err := postgres.Open(t.Context(), dsn, postgres.Options{})
 	if err == nil || !strings.Contains(err.Error(), "newer TKO") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error is %v, want one that names a newer TKO", err)
 	}
 }
 
@@ -58,23 +59,23 @@ func TestServersThatStartAtOnceMigrateOnce(t *testing.T) {
 	wait.Wait()
 }
 
-func TestPasswordsAreNotTold(t *testing.T) {
+func TestErrorsDoNotContainPasswords(t *testing.T) {
 	const secret = "hunter2"
 	tests := map[string]struct{ why, dsn string }{
-		"nobody there":     {"the address is told, the password isn't", "postgres://u:" + secret + "@127.0.0.1:1/db?connect_timeout=1"},
-		"key and value":    {"the other form", "host=127.0.0.1 port=1 user=u password=" + secret},
-		"wrong port":       {"a URL's error repeats it", "postgres://u:" + secret + "@127.0.0.1:port/db"},
-		"wrong escape":     {"a URL's error repeats it", "postgres://u:" + secret + "%zz@127.0.0.1/db"},
-		"wrong option":     {"a wrong value", "postgres://u:" + secret + "@127.0.0.1/db?sslmode=" + secret},
-		"wrong quotes":     {"in the other form", "password='" + secret},
-		"wrong time limit": {"a number that is none", "postgres://u:" + secret + "@127.0.0.1/db?connect_timeout=x"},
+		"no server":        {"the error names the address, not the password", "postgres://u:" + secret + "@127.0.0.1:1/db?connect_timeout=1"},
+		"key and value":    {"the other form of a DSN", "host=127.0.0.1 port=1 user=u password=" + secret},
+		"wrong port":       {"the parser's error contains the URL", "postgres://u:" + secret + "@127.0.0.1:port/db"},
+		"wrong escape":     {"the parser's error contains the URL", "postgres://u:" + secret + "%zz@127.0.0.1/db"},
+		"wrong option":     {"the value is not an option", "postgres://u:" + secret + "@127.0.0.1/db?sslmode=" + secret},
+		"wrong quotes":     {"the other form of a DSN", "password='" + secret},
+		"wrong time limit": {"the number is invalid", "postgres://u:" + secret + "@127.0.0.1/db?connect_timeout=x"},
 	}
 	for name, test := range tests {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := postgres.Open(ctx, test.dsn, postgres.Options{Wait: time.Millisecond})
 		cancel()
 		if err == nil || strings.Contains(err.Error(), secret) {
-			t.Errorf("%s: %v: %s", name, err, test.why)
+			t.Errorf("%s: error is %v, want one without the password: %s", name, err, test.why)
 		}
 	}
 }
@@ -82,11 +83,11 @@ func TestPasswordsAreNotTold(t *testing.T) {
 func TestBackendNamesPostgreSQL(t *testing.T) {
 	s := open(t, pgtest.DSN(t))
 	if b := s.Backend(); !strings.HasPrefix(b, "PostgreSQL ") || len(b) > 40 {
-		t.Errorf("the backend is %q", b)
+		t.Errorf("the backend is %q, want a short name of PostgreSQL", b)
 	}
 }
 
-func TestSignalOfAnotherServerComesSoon(t *testing.T) {
+func TestCommitOfAnotherServerSignals(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	one, other := open(t, dsn), open(t, dsn)
 	for n := range int64(5) {
@@ -97,13 +98,13 @@ func TestSignalOfAnotherServerComesSoon(t *testing.T) {
 		}
 		select {
 		case <-signal:
-		case <-time.After(30 * time.Second):
+		case <-time.After(eventually.Limit):
 			t.Fatal("no signal")
 		}
 	}
 }
 
-func TestLostConnectionsAreMadeAgain(t *testing.T) {
+func TestLostConnectionsAreReplaced(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	s := open(t, dsn)
 	for n := range int64(5) {
@@ -118,7 +119,7 @@ func TestLostConnectionsAreMadeAgain(t *testing.T) {
 	}
 }
 
-func TestManyClientsAreQueued(t *testing.T) {
+func TestMoreCallersThanConnectionsAreServed(t *testing.T) {
 	s := open(t, pgtest.DSN(t))
 	var wait sync.WaitGroup
 	for i := range 256 {
@@ -138,19 +139,20 @@ func TestManyClientsAreQueued(t *testing.T) {
 	wait.Wait()
 }
 
-func TestSharedMetadataIsIndexedInDataOfAnOlderSchema(t *testing.T) {
+func TestDataOfSchema30IsReadAfterUpgrade(t *testing.T) {
 	t.Parallel()
-	storetest.RunOlder(t, older(pgtest.DSN(t)))
+	storetest.UpgradeOldDatabase(t, oldDatabase(pgtest.DSN(t)))
 }
 
-func TestTargetStatesMoveOutOfSourcesOfAnOlderSchema(t *testing.T) {
+func TestTargetStatesMoveOutOfSourcesOfSchema37(t *testing.T) {
 	t.Parallel()
-	storetest.RunOlderTargetStates(t, older(pgtest.DSN(t)))
+	storetest.UpgradeTargetStates(t, oldDatabase(pgtest.DSN(t)))
 }
 
-// older is a database at a DSN that can be made one of an older schema.
-func older(dsn string) storetest.Older {
-	return storetest.Older{
+// oldDatabase returns the database at a DSN as one that a test can convert to an
+// older schema.
+func oldDatabase(dsn string) storetest.OldDatabase {
+	return storetest.OldDatabase{
 		Open: func(t *testing.T) storetest.Closer {
 			t.Helper()
 			s, err := postgres.Open(t.Context(), dsn, postgres.Options{})

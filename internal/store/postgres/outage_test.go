@@ -10,15 +10,16 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-func TestRestartsOfTheDatabaseLoseNothing(t *testing.T) {
+func TestDatabaseRestartsLoseNoWrite(t *testing.T) {
 	t.Parallel()
 	server := pgtest.NewCluster(t)
 	restart := func(fast bool) func() {
 		return func() {
 			server.Stop(fast)
-			time.Sleep(200 * time.Millisecond) // as if somebody had something to do there
+			time.Sleep(200 * time.Millisecond) // a short downtime
 			server.Start()
 		}
 	}
@@ -29,11 +30,11 @@ func TestServerWaitsForItsDatabase(t *testing.T) {
 	t.Parallel()
 	server := pgtest.NewCluster(t)
 	server.Stop(true)
-	log := new(safeBuffer)
+	log := new(eventually.Buffer)
 	options := postgres.Options{Wait: 300 * time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))}
 	_, err := postgres.Open(t.Context(), server.DSN(), options)
-	if err == nil || !strings.Contains(err.Error(), "not there within 300ms") || !strings.Contains(log.String(), "waiting for the database") {
-		t.Errorf("error is %v, the log %s", err, log)
+	if err == nil || !strings.Contains(err.Error(), "not available within 300ms") || !strings.Contains(log.String(), "waiting for the database") {
+		t.Errorf("error is %v, want a time-out; the log is %s", err, log)
 	}
 	options.Wait = time.Minute
 	opened := make(chan error)
@@ -50,7 +51,7 @@ func TestServerWaitsForItsDatabase(t *testing.T) {
 	if err := <-opened; err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(log.String(), "the database is there") {
-		t.Errorf("the log is %s", log)
+	if !strings.Contains(log.String(), "the database is available") {
+		t.Errorf("the log is %s, want that the database is available", log)
 	}
 }

@@ -14,30 +14,31 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
-// Options are what may be said when a store is opened.
+// Options configure a store.
 type Options struct {
-	// Connections is how many are made at most; what pool_max_conns in the DSN
-	// says, or else 16, if zero.
+	// Connections is the maximum number of connections. If zero, it is
+	// pool_max_conns of the DSN, or else 16.
 	Connections int
 	// Wait is how long to wait for a database that can't be reached; a minute
 	// if zero.
 	Wait time.Duration
-	Log  *slog.Logger // where to report; nowhere if nil
+	Log  *slog.Logger // discarded if nil
 }
 
 const (
 	defaultConnections = 16
-	// minConnections leave one for those who are done quickly when another
-	// serves a list.
+	// minConnections leaves one connection for short calls while another serves a
+	// list.
 	minConnections = 2
-	// reserved is how many connections lists leave to others, if there are as many.
+	// reserved is the number of connections that lists leave to other calls, if
+	// there are twice as many.
 	reserved    = 4
 	defaultWait = time.Minute
 )
 
-// Open opens the store in the database that a DSN names (a URL or key=value
-// pairs, see libpq). An empty database or an older schema is migrated, a newer
-// schema refused. Errors don't tell the DSN's password.
+// Open opens the store in the database that a DSN names (a URL or key=value pairs,
+// see libpq). It migrates an empty database or an older schema, and returns an error
+// for a newer one. Errors never contain the DSN's password.
 func Open(ctx context.Context, dsn string, options Options) (*relational.Store, error) {
 	config, err := configure(dsn, options.Connections)
 	if err != nil {
@@ -51,7 +52,7 @@ func Open(ctx context.Context, dsn string, options Options) (*relational.Store, 
 	}
 	where := fmt.Sprintf("%s:%d/%s", config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Database)
 	var s *relational.Store
-	err = patiently(ctx, where, options, func() error {
+	err = waitForDatabase(ctx, where, options, func() error {
 		if err := migrate(ctx, config.ConnConfig, where); err != nil {
 			return err
 		}
@@ -64,24 +65,24 @@ func Open(ctx context.Context, dsn string, options Options) (*relational.Store, 
 	return s, err
 }
 
-// patiently waits for a database that isn't there yet.
-func patiently(ctx context.Context, where string, o Options, try func() error) error {
+// waitForDatabase calls try until the database is available, for up to o.Wait.
+func waitForDatabase(ctx context.Context, where string, o Options, try func() error) error {
 	limit := time.Now().Add(o.Wait)
-	told := false
+	logged := false
 	for {
 		err := try()
 		if !transient(err) {
-			if err == nil && told {
-				o.Log.InfoContext(ctx, "the database is there", slog.String("database", where))
+			if err == nil && logged {
+				o.Log.InfoContext(ctx, "the database is available", slog.String("database", where))
 			}
 			return err
 		}
 		const pause = 200 * time.Millisecond
 		if time.Until(limit) < pause || ctx.Err() != nil {
-			return fmt.Errorf("the database was not there within %v: %w", o.Wait, err)
+			return fmt.Errorf("the database was not available within %v: %w", o.Wait, err)
 		}
-		if !told {
-			told = true
+		if !logged {
+			logged = true
 			o.Log.WarnContext(ctx, "waiting for the database", slog.String("database", where), slog.Duration("at_most", o.Wait), slog.Any("err", err))
 		}
 		select {
@@ -91,47 +92,46 @@ func patiently(ctx context.Context, where string, o Options, try func() error) e
 	}
 }
 
-// configure reads a DSN, and settles what it leaves open.
+// configure parses a DSN and sets the defaults.
 func configure(dsn string, connections int) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, errors.New("the PostgreSQL DSN can't be read: " + form)
+		return nil, errors.New("the PostgreSQL DSN can't be read: " + dsnHint)
 	}
-	own, err := pgx.ParseConfig(dsn) // keeps what is about the pool
+	own, err := pgx.ParseConfig(dsn) // also has the parameters of the pool
 	if err != nil {
-		return nil, errors.New("the PostgreSQL DSN can't be read: " + form)
+		return nil, errors.New("the PostgreSQL DSN can't be read: " + dsnHint)
 	}
-	said := own.RuntimeParams
+	params := own.RuntimeParams
 	switch {
 	case connections > 0:
 		config.MaxConns = int32(min(connections, 10_000))
-	case said["pool_max_conns"] == "":
+	case params["pool_max_conns"] == "":
 		config.MaxConns = defaultConnections
 	}
 	config.MaxConns = max(config.MaxConns, minConnections)
-	if said["pool_max_conn_idle_time"] == "" {
+	if params["pool_max_conn_idle_time"] == "" {
 		config.MaxConnIdleTime = 5 * time.Minute
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = 10 * time.Second
 	}
-	if said["application_name"] == "" {
+	if params["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "tko"
 	}
 	config.ConnConfig.DialFunc = dialer().DialContext
-	config.AfterConnect = settle(said)
+	config.AfterConnect = applySettings(params)
 	return config, nil
 }
 
-// open opens the pool of a database with the current schema, and what listens
-// to it.
+// open opens the pool of a database with the current schema, and listens for commits.
 func open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*relational.Store, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
 	lists := max(config.MaxConns-reserved, config.MaxConns/2)
-	db := &database{pool: pool, life: make(chan struct{}), readers: make(chan struct{}, lists)}
+	db := &database{pool: pool, closing: make(chan struct{}), readers: make(chan struct{}, lists)}
 	var version string
 	err = pool.QueryRow(ctx, "SELECT version()").Scan(&version)
 	if err == nil {
@@ -143,35 +143,35 @@ func open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*relat
 	}
 	db.dialect = db.makeDialect()
 	if !db.skipLocked {
-		log.InfoContext(ctx, "the database has no SKIP LOCKED, so those who claim work wait for each other")
+		log.InfoContext(ctx, "the database has no SKIP LOCKED: workers that claim work wait for each other")
 	}
 	s := relational.New(ctx, db, backend(version))
 	db.listen(context.WithoutCancel(ctx), config.ConnConfig, s.Wake, log)
 	return s, nil
 }
 
-// backend is the name and version out of what version() answers.
+// backend returns the name and version in the result of version().
 func backend(version string) string {
 	words := strings.Fields(version)
 	return strings.TrimSuffix(strings.Join(words[:min(2, len(words))], " "), ",")
 }
 
-// form is all that is said of a DSN that can't be read: what is wrong with it
-// may be a part of its password.
-const form = "check its form, port and options: postgresql://USER@HOST:PORT/DATABASE, or host=HOST port=PORT user=USER dbname=DATABASE"
+// dsnHint is the only text in errors about a DSN: the driver's text may contain parts
+// of the password.
+const dsnHint = "check its form, port and options: postgresql://USER@HOST:PORT/DATABASE, or host=HOST port=PORT user=USER dbname=DATABASE"
 
-// A setting is one of a connection.
+// A setting is a setting of a connection.
 type setting struct{ name, value string }
 
-// settings bound what may take forever, and make every statement use the
-// indexes it was written for, whatever the statistics of a table that has just
-// grown say, and plan it once: for arrays of few elements it would be planned
-// every time, which takes longer than running it. The DSN overrules them. A database that doesn't know one of them
-// is left as it is.
+// settings limit statements that might take forever, and make every statement use
+// the indexes it was written for, whatever the statistics of a table that has just
+// grown are. Statements are planned once: for short arrays they would be planned every
+// time, which takes longer than running them. The DSN overrides these settings.
+// Settings that the database doesn't know are skipped.
 var settings = []setting{
 	{"statement_timeout", "'5min'"},
 	{"lock_timeout", "'1min'"},
-	// A transaction whose client went away unheard holds its locks that long.
+	// A transaction whose client vanished holds its locks for that long.
 	{"idle_in_transaction_session_timeout", "'30s'"},
 	{"enable_seqscan", "off"},
 	{"enable_hashjoin", "off"},
@@ -182,16 +182,17 @@ var settings = []setting{
 	{"plan_cache_mode", "force_generic_plan"},
 }
 
-// settle makes the settings of a new connection that the DSN doesn't make.
-func settle(said map[string]string) func(context.Context, *pgx.Conn) error {
+// applySettings returns a function that applies the settings that the DSN doesn't
+// contain to a new connection.
+func applySettings(params map[string]string) func(context.Context, *pgx.Conn) error {
 	var statements []string
 	for _, s := range settings {
-		if said[s.name] == "" && !strings.Contains(said["options"], s.name) {
+		if params[s.name] == "" && !strings.Contains(params["options"], s.name) {
 			statements = append(statements, "SET "+s.name+" = "+s.value)
 		}
 	}
 	return func(ctx context.Context, conn *pgx.Conn) error {
-		// All in one round trip, unless one of them isn't known.
+		// All in one round trip, unless the database doesn't know one of them.
 		_, err := conn.PgConn().Exec(ctx, strings.Join(statements, "; ")).ReadAll()
 		if !refused(err) {
 			return err

@@ -24,11 +24,11 @@ func TestMain(m *testing.M) {
 	os.Exit(pgtest.Main(m))
 }
 
-func TestConformance(t *testing.T) {
+func TestStoreKeepsAllPromises(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) catalog.Store { return open(t, pgtest.DSN(t)) })
 }
 
-func TestConformanceOfTwoStoresOnOneDatabase(t *testing.T) {
+func TestTwoStoresOnOneDatabaseKeepAllPromises(t *testing.T) {
 	r := new(recorder)
 	p := r.proxy(asItIs)
 	t.Run("promises", func(t *testing.T) {
@@ -40,9 +40,9 @@ func TestConformanceOfTwoStoresOnOneDatabase(t *testing.T) {
 	t.Run("grammar", r.checkGrammar)
 }
 
-// Whoever locks several rows in an order of their own waits for somebody who
-// waits for them, until PostgreSQL finds out, a second later.
-func TestNobodyWaitsInCircles(t *testing.T) {
+// Transactions that lock several rows in different orders deadlock, which PostgreSQL
+// detects a second later.
+func TestConcurrentWorkersDoNotDeadlock(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	storetest.Contend(t, open(t, dsn))
 	c, err := pgx.Connect(t.Context(), dsn)
@@ -73,7 +73,7 @@ func open(t *testing.T, dsn string) catalog.Store {
 	return s
 }
 
-// alternating is a store whose calls go to one store and the other in turn.
+// alternating is a store that passes calls to two stores alternately.
 type alternating struct {
 	stores [2]catalog.Store
 	calls  atomic.Int64

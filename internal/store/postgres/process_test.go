@@ -13,16 +13,16 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-// writerEnvironment names the variable that makes of this test binary a second
-// process: on the database whose DSN it has.
+// writerEnvironment is the name of the variable that makes this test binary run as a
+// second process, on the database whose DSN is its value.
 const writerEnvironment = "TKO_TEST_WRITER"
 
 func writerMain(dsn string) int {
 	ctx := context.Background()
 	s, err := postgres.Open(ctx, dsn, postgres.Options{})
 	if err == nil {
-		if name := os.Args[len(os.Args)-1]; name == "beside" {
-			err = storetest.Beside(ctx, s, name, os.Stdout)
+		if name := os.Args[len(os.Args)-1]; name == "competitor" {
+			err = storetest.Compete(ctx, s, name, os.Stdout)
 		} else {
 			err = storetest.Write(ctx, s, name, 1_000_000, os.Stdout)
 		}
@@ -44,10 +44,10 @@ func second(t *testing.T, dsn string) *exec.Cmd {
 
 func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 	dsn := pgtest.DSN(t)
-	storetest.Kill(t, func() *exec.Cmd { return second(t, dsn) }, func(t *testing.T) catalog.Store { return open(t, dsn) })
+	storetest.KillWriter(t, func() *exec.Cmd { return second(t, dsn) }, func(t *testing.T) catalog.Store { return open(t, dsn) })
 }
 
 func TestTwoProcessesBehaveAsOne(t *testing.T) {
 	dsn := pgtest.DSN(t)
-	storetest.Second(t, second(t, dsn), open(t, dsn))
+	storetest.CompeteWithProcess(t, second(t, dsn), open(t, dsn))
 }

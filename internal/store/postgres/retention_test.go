@@ -8,7 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-func TestCollectingTakesNothingThatIsWrittenMeanwhile(t *testing.T) {
+func TestCollectionKeepsContentWrittenMeanwhile(t *testing.T) {
 	dsn := pgtest.DSN(t)
-	storetest.Collect(t, func(t *testing.T) catalog.Store { return open(t, dsn) })
+	storetest.CollectWhileWriting(t, func(t *testing.T) catalog.Store { return open(t, dsn) })
 }

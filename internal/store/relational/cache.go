@@ -12,8 +12,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A cache keeps what was used last, up to a size: of what never changes in the
-// database, but for the committer's [memory].
+// A cache holds the most recently used entries, up to a total size. Entries must
+// never change in the database, except in the [commitCache]. It is safe for
+// concurrent use.
 type cache[K comparable, V any] struct {
 	mutex   sync.Mutex
 	limit   int
@@ -58,7 +59,7 @@ func (c *cache[K, V]) put(key K, value V, size int) {
 	}
 }
 
-// drop takes out what is no longer so.
+// drop removes an entry that is no longer valid.
 func (c *cache[K, V]) drop(key K) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -86,7 +87,7 @@ const (
 	encodingZstd = 1
 )
 
-// minCompressed is the size below which compressing doesn't pay.
+// minCompressed is the size, in bytes, below which compression doesn't pay.
 const minCompressed = 256
 
 var (
@@ -96,7 +97,7 @@ var (
 	})
 )
 
-// must is for options that are constants.
+// must is for constant options.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -128,7 +129,7 @@ func decompress(encoding, size int, stored []byte) ([]byte, error) {
 	}
 }
 
-// fillPackages gives records their packages.
+// fillPackages sets the packages of records.
 func (s *Store) fillPackages(ctx context.Context, run runner, records []*catalog.Record) error {
 	missing := Statement{
 		SQL:     "SELECT b.digest, b.encoding, b.size, b.data FROM {rows} CROSS JOIN blob b WHERE b.digest = r.digest",
@@ -174,7 +175,8 @@ func (s *Store) fillPackages(ctx context.Context, run runner, records []*catalog
 	return nil
 }
 
-// metadataOf finds metadata by number.
+// metadataOf sets the metadata of all numbers in ids. It is an error if one is
+// missing.
 func (s *Store) metadataOf(ctx context.Context, run runner, ids map[int64]*catalog.Metadata) error {
 	missing := Statement{
 		SQL:     "SELECT m.id, m.doc FROM {rows} CROSS JOIN metaset m WHERE m.id = r.id",
@@ -215,7 +217,7 @@ func (s *Store) metadataOf(ctx context.Context, run runner, ids map[int64]*catal
 	return nil
 }
 
-// fillMetadata gives rows their metadata.
+// fillMetadata sets the metadata of rows.
 func (s *Store) fillMetadata(ctx context.Context, run runner, rows []row) error {
 	ids := map[int64]*catalog.Metadata{}
 	for i := range rows {

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// clockStep is how far the database's clock may go back without being noticed:
-// deadlines are later by no more than that.
+// clockStep is how far the database's clock may be set back without being noticed:
+// deadlines may be late by that much.
 const clockStep = time.Second
 
-// A clock notices when the database's clock goes back. Deadlines that were set
-// before would be later by as much: tokens and leases would be held, and work
+// A clock detects when the database's clock is set back. Deadlines that were set
+// before would be late by the same amount: tokens and leases would be held, and work
 // would wait, for that time.
 type clock struct {
-	newest atomic.Int64  // the newest time that the database told, in microseconds
-	back   chan struct{} // holds one: deadlines are to be capped
+	newest  atomic.Int64  // the newest database time read, in microseconds
+	rewound chan struct{} // capacity 1: deadlines must be capped
 }
 
-func newClock() clock { return clock{back: make(chan struct{}, 1)} }
+func newClock() clock { return clock{rewound: make(chan struct{}, 1)} }
 
-// observe takes a time that the database told. The first one counts as going
-// back: what happened before is not known.
+// observe records a time read from the database. The first one counts as a rewind,
+// because earlier times are not known.
 func (c *clock) observe(now int64) {
 	newest := c.newest.Load()
 	if newest != 0 && now >= newest-clockStep.Microseconds() {
 		if now > newest {
-			c.newest.CompareAndSwap(newest, now) // one of those at the same time is enough
+			c.newest.CompareAndSwap(newest, now) // one of several concurrent observers is enough
 		}
 		return
 	}
@@ -35,20 +35,20 @@ func (c *clock) observe(now int64) {
 		return
 	}
 	select {
-	case c.back <- struct{}{}:
+	case c.rewound <- struct{}{}:
 	default:
 	}
 }
 
-// watchClock caps deadlines whenever the clock went back.
+// watchClock caps deadlines whenever the clock was set back.
 func (s *Store) watchClock() {
 	for {
 		select {
-		case <-s.clock.back:
+		case <-s.clock.rewound:
 		case <-s.ended.Done():
 			return
 		}
-		for s.capDeadlines(s.ended) != nil { // the database is away: then nothing else works, either
+		for s.capDeadlines(s.ended) != nil { // the database is away
 			if !sleep(s.ended, maxPause) {
 				return
 			}
@@ -56,9 +56,9 @@ func (s *Store) watchClock() {
 	}
 }
 
-// capDeadlines moves deadlines that were set in the future, which is a time
-// before the clock went back: each is as long from now as it was from then. It
-// may be done at any time, and by several stores.
+// capDeadlines moves deadlines that were set in the future, which is a time before the
+// clock was set back: each is as far from now as it was from that time. It may run at
+// any time, in several stores at once.
 func (s *Store) capDeadlines(ctx context.Context) error {
 	moved := 0
 	count := func(from Row) error {
@@ -85,7 +85,7 @@ func (s *Store) capDeadlines(ctx context.Context) error {
 		return err
 	}
 	if moved > 0 {
-		s.Wake() // what waits for a deadline must look again
+		s.Wake() // workers that wait for a deadline must check again
 	}
 	return nil
 }

@@ -9,28 +9,29 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A call is one call of Commit.
+// A call is one call of Commit that waits for its transaction.
 type call struct {
-	caller   context.Context //nolint:containedctx // whose patience it is
+	caller   context.Context //nolint:containedctx // ends when the caller stops waiting
 	begun    time.Time
 	writes   []catalog.Write
-	cascades bool // deletes something on which others depend
+	cascades bool // deletes a record on which other records may depend
 	done     chan struct{}
 	outcomes []catalog.Outcome
 	err      error
 }
 
-// What is put into one transaction at most.
+// Limits of one transaction.
 const (
 	groupCalls  = 64
 	groupWrites = 512
 )
 
-// maxCommit is how long a transaction may take before the connection is taken
-// for dead.
+// maxCommit is how long a transaction may take before its connection is
+// considered dead.
 const maxCommit = 5 * time.Minute
 
-// maxKey is the longest key of metadata: what fits into the index.
+// maxKey is the maximum length of a metadata key, in bytes: what fits into the
+// index.
 const maxKey = 1024
 
 // Commit applies writes in one transaction.
@@ -58,7 +59,7 @@ func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.
 	case <-s.ended.Done():
 		return nil, errClosed
 	}
-	<-c.done // from here on it is decided by the transaction, not by the caller's patience
+	<-c.done // from here on the transaction decides, even if the caller's context ends
 	return c.outcomes, c.err
 }
 
@@ -104,8 +105,8 @@ func checkWrite(w *catalog.Write) error {
 	return nil
 }
 
-// commitCalls is the committer: while one transaction is under way, the calls
-// that come in wait, and all go into the next.
+// commitCalls commits calls until the store closes: calls that arrive during one
+// transaction wait, and all go into the next.
 func (s *Store) commitCalls() {
 	for {
 		select {
@@ -132,19 +133,19 @@ func (s *Store) gather(first *call) []*call {
 	return group
 }
 
-// commitGroup runs calls in one transaction. If that fails as a whole, each is
-// run alone, so that one doesn't fail the others.
+// commitGroup commits calls in one transaction. If that fails as a whole, each
+// call is committed alone, so that one doesn't fail the others.
 func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 	var lost *group
 	var last error
-	err := s.retryUntil(ctx, calls[len(calls)-1].begun.Add(Patience), func() error {
+	err := s.retryUntil(ctx, calls[len(calls)-1].begun.Add(MaxWait), func() error {
 		if lost == nil {
-			calls = dropImpatient(calls, last)
+			calls = dropExpired(calls, last)
 		}
 		last = s.tryGroup(ctx, calls, &lost)
 		return last
 	})
-	if lost != nil && err != nil { // whatever it failed with since
+	if lost != nil && err != nil { // whatever error followed
 		err = away(&UnknownOutcomeError{Err: err})
 	}
 	if err != nil && len(calls) > 1 && lost == nil && !s.db.Transient(err) && ctx.Err() == nil {
@@ -164,15 +165,15 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 	}
 }
 
-// dropImpatient ends the calls that wait no longer, and answers the others:
-// nothing of them has happened yet. The error is that of the last attempt.
-func dropImpatient(calls []*call, last error) []*call {
+// dropExpired ends the calls whose callers stopped waiting, and returns the
+// others. No call has been executed yet. last is the error of the last attempt.
+func dropExpired(calls []*call, last error) []*call {
 	var wanted []*call
 	for _, c := range calls {
 		switch {
 		case c.caller.Err() != nil:
 			c.err = c.caller.Err()
-		case last != nil && time.Since(c.begun) > Patience:
+		case last != nil && time.Since(c.begun) > MaxWait:
 			c.err = fault("commit", away(last))
 		default:
 			wanted = append(wanted, c)
@@ -183,15 +184,16 @@ func dropImpatient(calls []*call, last error) []*call {
 	return wanted
 }
 
-// tryGroup runs calls in one transaction: reads what they depend on, decides
-// one after the other, and writes what comes of it. If the outcome of that is
-// unknown, lost is set; the next try finds it out first.
+// tryGroup runs calls in one transaction: it reads the records that they depend
+// on, decides the calls one after the other, and writes the results. If the
+// outcome of the transaction is unknown, it sets lost; the next try first reads
+// whether it was committed.
 func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error {
 	if len(calls) == 0 {
 		return nil
 	}
 	if *lost == nil {
-		if written, err := s.guess(ctx, calls, lost); written || err != nil {
+		if written, err := s.tryOptimistic(ctx, calls, lost); written || err != nil {
 			return err
 		}
 	}
@@ -201,12 +203,12 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	}
 	defer tx.Rollback()
 	if *lost != nil {
-		happened, err := (*lost).happened(ctx, tx)
+		happened, err := (*lost).wasCommitted(ctx, tx)
 		if err != nil {
 			return err
 		}
 		if happened {
-			(*lost).remember()
+			(*lost).fillCaches()
 			*lost = nil
 			return nil
 		}
@@ -216,7 +218,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	if err := g.load(ctx, tx, calls); err != nil {
 		return err
 	}
-	found, began, step := g.head, time.Now(), g.left
+	found, began, step := g.head, time.Now(), g.remaining
 	for _, c := range calls {
 		if c.cascades {
 			if err := g.loadDependents(ctx, tx, c); err != nil {
@@ -226,7 +228,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		c.outcomes, c.err = g.decide(c.writes)
 	}
 	if !g.changed() {
-		s.memory.noteLocked(g, found)
+		s.commitCache.updateLocked(g, found)
 		return nil
 	}
 	statements, err := g.flush(ctx, tx.Run)
@@ -239,19 +241,19 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		}
 		return err
 	}
-	g.remember()
-	s.memory.noteLocked(g, found)
-	if n := step - g.left; n > 0 {
-		s.pace.took(n, time.Since(began))
+	g.fillCaches()
+	s.commitCache.updateLocked(g, found)
+	if n := step - g.remaining; n > 0 {
+		s.stepSizer.observe(n, time.Since(began))
 	}
 	return nil
 }
 
-// happened says whether a group was committed whose commit got no answer. It
-// locks the head, as the lost transaction did, which is therefore over. If it
-// was committed, its last change is in the log, with its time: whoever else
-// came to that position did so at another.
-func (g *group) happened(ctx context.Context, tx Tx) (happened bool, err error) {
+// wasCommitted reports whether a group was committed whose outcome was unknown. It
+// locks the head, as the lost transaction did, so that transaction has ended. If
+// the group was committed, its last change is in the log with its time: another
+// writer's change at that position has another time.
+func (g *group) wasCommitted(ctx context.Context, tx Tx) (happened bool, err error) {
 	var h head
 	var now time.Time
 	err = tx.Run(ctx, g.store.lockHead(&h, &now), Statement{

@@ -12,24 +12,23 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Conditions are written as a text that is short and quickly read, because
-// every deployment has some and lists read them all. The first character is
-// conditionsMark; each condition is its type, status, reason, message, the time
-// of its last transition and the revision that was observed. Words that come
-// often are one letter, others their length, a colon and themselves; numbers
-// end with a semicolon. What was written before is JSON, and so are the few to
-// which something is attached or that have an attempt: servers of before read
-// them, too.
+// Conditions are stored as a short text that is parsed quickly, because every
+// deployment has some and lists read them all. The first character is conditionsMark;
+// each condition is its type, status, reason, message, the time of its last
+// transition and the observed revision. Frequent words are one letter, others their
+// length, a colon and the word; numbers end with a semicolon. Earlier versions wrote
+// JSON, which is also the form of the few conditions with attachments or attempts, so
+// that servers of earlier versions read them.
 
 const conditionsMark = '!'
 
-// sameWord stands for the word before it: Prepared, because it is Prepared.
+// sameWord stands for the word before it, as in the type and reason Prepared.
 const sameWord = '='
 
-// timeBase is the base in which times are written, in nanoseconds.
+// timeBase is the number base of times, which are in nanoseconds.
 const timeBase = 36
 
-// conditionWords are written as letters, which mean them for ever.
+// conditionWords are stored as letters. The meaning of a letter never changes.
 var conditionWords = map[byte]string{
 	'A': tko.ConditionApproved,
 	'D': tko.ConditionDeleting,
@@ -49,13 +48,13 @@ var conditionLetters = func() map[string]byte {
 	return letters
 }()
 
-// The times that can be told in nanoseconds.
+// The range of times that fit into int64 nanoseconds.
 var (
 	minTransition = time.Unix(0, math.MinInt64)
 	maxTransition = time.Unix(0, math.MaxInt64)
 )
 
-// formatConditions writes conditions; none are "".
+// formatConditions encodes conditions; none are "".
 func formatConditions(conditions []tko.Condition) (string, error) {
 	if len(conditions) == 0 {
 		return "", nil
@@ -93,7 +92,7 @@ func appendWord(b []byte, word, before string) []byte {
 	return append(b, word...)
 }
 
-// parseConditions reads what formatConditions wrote, and JSON.
+// parseConditions decodes the format of formatConditions, and JSON.
 func parseConditions(text string) ([]tko.Condition, error) {
 	if text == "" {
 		return nil, nil
@@ -122,7 +121,7 @@ func parseConditions(text string) ([]tko.Condition, error) {
 	return conditions, nil
 }
 
-var errConditions = errors.New("they can't be read: a newer TKO wrote them, or somebody else")
+var errConditions = errors.New("unknown format: a newer TKO or another program wrote them")
 
 // A conditionsParser reads words and numbers from the beginning of a text.
 type conditionsParser struct {
@@ -155,7 +154,7 @@ func (p *conditionsParser) word(before string) string {
 	return rest[:n]
 }
 
-// number reads a number; ok is false if there is none.
+// number reads a number; ok is false if it is empty.
 func (p *conditionsParser) number(base int) (n int64, ok bool) {
 	digits, rest, ended := strings.Cut(p.rest, ";")
 	p.rest = rest

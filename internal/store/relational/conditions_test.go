@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-func TestConditionsAreReadAsWritten(t *testing.T) {
+func TestConditionsAreParsedAsFormatted(t *testing.T) {
 	t.Parallel()
 	moment := time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)
 	prepared := tko.Condition{
@@ -22,26 +22,26 @@ func TestConditionsAreReadAsWritten(t *testing.T) {
 		most       int // bytes
 	}{
 		"none":  {why: "most records of other kinds have none", most: 0},
-		"usual": {why: "every deployment has such", conditions: []tko.Condition{prepared}, most: 22},
-		"several": {why: "each ends where the next begins", conditions: []tko.Condition{
+		"usual": {why: "every deployment has one", conditions: []tko.Condition{prepared}, most: 22},
+		"several": {why: "each begins where the one before ends", conditions: []tko.Condition{
 			prepared, {Type: tko.ConditionHealthy, Status: tko.ConditionUnknown}, {Type: tko.ConditionDeleting, Status: tko.ConditionFalse}, prepared,
 		}, most: 70},
-		"words of others": {why: "controllers say what they like", conditions: []tko.Condition{{
+		"unknown words": {why: "controllers may set any text", conditions: []tko.Condition{{
 			Type: "example.com/Ours", Status: "Maybe", Reason: "12:Odd;", Message: "line 1\n!PT=0:\x1f;ä;", LastTransition: moment, ObservedRevision: -1,
 		}}, most: 120},
-		"words that look like letters": {why: "a word is never taken for a letter", conditions: []tko.Condition{{
+		"one-letter words": {why: "a word is never parsed as a letter code", conditions: []tko.Condition{{
 			Type: "P", Status: "T", Reason: "=", Message: "A",
 		}}, most: 40},
-		"managed by others": {why: "what a transport attached is kept", conditions: []tko.Condition{
+		"attached": {why: "attachments of transports are stored", conditions: []tko.Condition{
 			prepared, {Type: "T", LastTransition: moment, Attached: `[{"manager":"a"}]`},
 		}, most: 400},
-		"tried again": {why: "it is found again, and servers of before can read it", conditions: []tko.Condition{
+		"retried": {why: "attempts are stored, in a form that earlier versions read", conditions: []tko.Condition{
 			prepared, {Type: "T", Message: "m", LastTransition: moment, Attempt: 3, NextTry: moment.Add(time.Minute)},
 		}, most: 400},
-		"tried for the last time": {why: "only a change helps", conditions: []tko.Condition{{Type: "T", Attempt: 1}}, most: 200},
-		"long ago":                {why: "the zero time is none", conditions: []tko.Condition{{Type: "T", LastTransition: time.Time{}}}, most: 40},
-		"before 1970":             {why: "numbers may be negative", conditions: []tko.Condition{{Type: "T", LastTransition: time.Unix(-1, 5).UTC()}}, most: 40},
-		"out of what nanos reach": {why: "any time that can be set is kept", conditions: []tko.Condition{{Type: "T", LastTransition: moment.AddDate(900, 0, 0)}}, most: 300},
+		"last attempt":       {why: "an attempt without a next one is stored", conditions: []tko.Condition{{Type: "T", Attempt: 1}}, most: 200},
+		"zero time":          {why: "the zero time stays zero", conditions: []tko.Condition{{Type: "T", LastTransition: time.Time{}}}, most: 40},
+		"before 1970":        {why: "numbers may be negative", conditions: []tko.Condition{{Type: "T", LastTransition: time.Unix(-1, 5).UTC()}}, most: 40},
+		"beyond nanoseconds": {why: "any time that can be set is stored", conditions: []tko.Condition{{Type: "T", LastTransition: moment.AddDate(900, 0, 0)}}, most: 300},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -64,8 +64,8 @@ func TestConditionsAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// Databases have conditions that an earlier TKO wrote.
-func TestConditionsOfEarlierVersionsAreRead(t *testing.T) {
+// Earlier versions of TKO stored conditions as JSON.
+func TestConditionsOfEarlierVersionsAreParsed(t *testing.T) {
 	t.Parallel()
 	got, err := parseConditions(`[{"Type":"Approved","Status":"True","Reason":"Approved","Message":"","LastTransition":"2026-11-21T16:32:04.241142328Z","ObservedRevision":1}]`)
 	if err != nil {
@@ -80,27 +80,27 @@ func TestConditionsOfEarlierVersionsAreRead(t *testing.T) {
 	}
 }
 
-// In a fleet of two versions the earlier one reads what this one writes: an
-// attempt must not be in the short form, of which it doesn't know more fields.
+// While servers are upgraded, servers of the earlier version read what this one writes:
+// attempts must not be in the short form, whose parser knows no further fields.
 func TestConditionsWithAttemptAreWrittenAsJSON(t *testing.T) {
 	t.Parallel()
 	for _, c := range []tko.Condition{{Type: "T", Attempt: 1}, {Type: "T", NextTry: time.Unix(1, 0)}} {
 		if text, err := formatConditions([]tko.Condition{c}); err != nil || !strings.HasPrefix(text, `[{"Type":"T"`) {
-			t.Errorf("%+v is written as %s, %v", c, text, err)
+			t.Errorf("%+v is stored as %s, %v, want JSON", c, text, err)
 		}
 	}
 	if text, err := formatConditions([]tko.Condition{{Type: "T", Attached: "a"}}); err != nil || strings.Contains(text, "Attempt") || strings.Contains(text, "NextTry") {
-		t.Errorf("without an attempt: %s, %v", text, err)
+		t.Errorf("without an attempt: stored as %s, %v, want no fields of attempts", text, err)
 	}
 }
 
-// Whatever is in the database: it is read, or refused.
+// Any text in the database is parsed or refused.
 func FuzzConditions(f *testing.F) {
 	for _, text := range []string{
 		"!", "!P", "!PT=0:", "!PT=0:1;", "!PT=0:1;1", "!PT=9:1;1;", "!?T=0:1;1;", "!PT=0:zz zz;1;", "!PT=0:;x;", "!99999999999999999999:a", "!PT=-1:;1;", "[", "{}", "!==0:0:;;",
 	} {
 		if _, err := parseConditions(text); err == nil && text != "!" {
-			f.Errorf("%q is taken for conditions", text)
+			f.Errorf("%q was parsed as conditions, want an error", text)
 		}
 		f.Add(text)
 	}

@@ -8,36 +8,37 @@ import (
 	"sync"
 )
 
-// A Database runs statements. Its methods may be called at the same time.
+// A Database runs statements. It is safe for concurrent use.
 type Database interface {
-	// Begin starts a transaction. One that writes doesn't wait for readers, nor
-	// they for it. One that reads sees one snapshot. Lists may wait for other
-	// lists, but nothing else does.
+	// Begin starts a transaction. Transactions that write and transactions that
+	// read don't wait for each other. One that reads sees one snapshot. Lists may
+	// wait for other lists, but no other transaction waits for lists.
 	Begin(ctx context.Context, mode Mode) (Tx, error)
-	// Run runs one statement that reads, in a snapshot of its own.
+	// Run runs one statement that reads, in its own snapshot.
 	Run(ctx context.Context, s Statement) error
-	// Dialect says how its SQL differs.
+	// Dialect describes how the SQL of the database differs.
 	Dialect() Dialect
-	// Transient says whether a transaction that failed with an error before its
-	// commit was sent may work when it is run again.
+	// Transient reports whether a transaction that failed with err before its
+	// commit was sent may succeed when it is run again.
 	Transient(err error) bool
-	// Close ends everything.
+	// Close closes all connections. Calls under way fail.
 	Close() error
 }
 
-// A Mode is what a transaction is for.
+// A Mode is the purpose of a transaction.
 type Mode int
 
-// What transactions are for.
+// The modes of transactions.
 const (
-	Read Mode = iota // and be done with it
-	List             // read for as long as whoever takes the rows likes
+	Read Mode = iota // a few statements
+	List             // reads for as long as the client takes to read the rows
 	Write
 )
 
-// A Tx is a transaction. It is used by one goroutine, and must be ended.
+// A Tx is a transaction. It is used by one goroutine, and must be committed or
+// rolled back.
 type Tx interface {
-	// Run runs statements in their order, together if the database can.
+	// Run runs statements in their order, in one round trip if the database can.
 	Run(ctx context.Context, statements ...Statement) error
 	// Commit runs statements and commits. If the transaction's outcome is
 	// unknown, the error is an [UnknownOutcomeError].
@@ -46,8 +47,8 @@ type Tx interface {
 	Rollback()
 }
 
-// An UnknownOutcomeError says that the connection was lost while a commit was
-// under way: it may have happened or not.
+// An UnknownOutcomeError reports that the connection was lost during a commit,
+// which may have happened or not.
 type UnknownOutcomeError struct{ Err error }
 
 func (e *UnknownOutcomeError) Error() string {
@@ -56,44 +57,47 @@ func (e *UnknownOutcomeError) Error() string {
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// A Dialect says how the SQL of a database differs.
+// A Dialect describes how the SQL of a database differs.
 type Dialect struct {
-	// Now is the expression for the database's time, in microseconds.
+	// Now is the expression for the database's time, in microseconds since 1970.
 	Now string
-	// ForUpdate locks the rows that are read, as far as the database needs it.
+	// ForUpdate is the clause that locks the rows that are read; "" if the
+	// database needs none.
 	ForUpdate string
-	// SkipLocked does, and leaves out rows that others have locked.
+	// SkipLocked is the clause that locks rows and leaves out those that other
+	// transactions have locked.
 	SkipLocked string
-	// In tests whether an expression is in a list that is a parameter, made by
-	// List.
+	// In returns the condition that an expression is in a list parameter, which
+	// List or Ints encodes.
 	In func(expression, parameter string) string
 	// Among is In for long lists of texts and expressions without an index.
 	Among func(expression, parameter string) string
-	// List makes a parameter of a list of texts.
+	// List encodes a list of texts as a parameter.
 	List func([]string) any
-	// Ints makes a parameter of a list of numbers.
+	// Ints encodes a list of numbers as a parameter.
 	Ints func([]int64) any
-	// By makes a table of a statement be read by an index, if the database can
-	// be told so. May be nil.
-	By func(index string) string
-	// Lateral says that it has CROSS JOIN LATERAL.
+	// IndexHint returns the clause after a table that makes the database read
+	// it by an index. Nil if the database has none.
+	IndexHint func(index string) string
+	// Lateral is true if the database has CROSS JOIN LATERAL.
 	Lateral bool
-	// Regexp tests whether an expression matches a regular expression.
+	// Regexp returns the condition that an expression matches a regular
+	// expression parameter.
 	Regexp func(expression, parameter string) string
-	// Rows is a table named r of parameters, whose numbers start at first.
+	// Rows returns a table named r of parameters, which are numbered from first.
 	Rows func(columns []Column, first int) string
-	// Notify is run at the end of transactions after which others should look.
+	// Notify ends transactions of which other stores are notified.
 	Notify []Statement
 }
 
-func (d *Dialect) by(index string) string {
-	if d.By == nil || index == "" {
+func (d *Dialect) indexHint(index string) string {
+	if d.IndexHint == nil || index == "" {
 		return ""
 	}
-	return d.By(index)
+	return d.IndexHint(index)
 }
 
-// A Type is a type of columns.
+// A Type is the type of a column.
 type Type int
 
 // The types of columns. Times are numbers: microseconds since 1970.
@@ -104,7 +108,7 @@ const (
 	Bool
 )
 
-// A Column is one of a table of parameters.
+// A Column is a column of a table of parameters.
 type Column struct {
 	Name string
 	Type Type
@@ -115,11 +119,11 @@ type Column struct {
 type Statement struct {
 	SQL  string
 	Args []any
-	// Columns and Rows are the table {rows}. Without rows, the statement isn't
-	// run. A database may run it once for each row.
+	// Columns and Rows are the table {rows}. With Columns and no Rows, the
+	// statement isn't run. A database may run it once for each row.
 	Columns []Column
 	Rows    [][]any
-	// Scan is called for every row of the result, if not nil.
+	// Scan, if not nil, is called for every row of the result.
 	Scan func(Row) error
 }
 
@@ -128,10 +132,10 @@ type Row interface {
 	Scan(dest ...any) error
 }
 
-// Idle says that the statement needs not be run.
+// Idle reports whether the statement need not be run.
 func (s Statement) Idle() bool { return s.Columns != nil && len(s.Rows) == 0 }
 
-// Render writes the SQL for a dialect.
+// Render returns the SQL in a dialect.
 func (s Statement) Render(d *Dialect) string {
 	sql := s.SQL
 	if !strings.Contains(sql, "{") {
@@ -146,30 +150,30 @@ func (s Statement) Render(d *Dialect) string {
 	return sql
 }
 
-// Texts remembers what statements look like in one dialect. The zero value is
-// ready, for any number of goroutines.
-type Texts struct {
-	mutex sync.RWMutex
-	known map[string]knownText
+// A RenderCache caches the SQL of statements in one dialect. The zero value is
+// ready, and safe for concurrent use.
+type RenderCache struct {
+	mutex    sync.RWMutex
+	rendered map[string]renderedText
 }
 
-type knownText struct {
+type renderedText struct {
 	args    int
 	columns []Column
 	text    string
 }
 
-// maxTexts is how many texts are remembered: more than there are of those that
-// come again.
-const maxTexts = 1000
+// maxRendered limits the cached texts. It is more than the number of statements
+// that occur repeatedly.
+const maxRendered = 1000
 
-// Render is what Statement.Render answers.
-func (t *Texts) Render(d *Dialect, s Statement) string {
+// Render returns the same as Statement.Render.
+func (t *RenderCache) Render(d *Dialect, s Statement) string {
 	if !strings.Contains(s.SQL, "{") {
 		return s.SQL
 	}
 	t.mutex.RLock()
-	known, ok := t.known[s.SQL]
+	known, ok := t.rendered[s.SQL]
 	t.mutex.RUnlock()
 	if ok && known.args == len(s.Args) && slices.Equal(known.columns, s.Columns) {
 		return known.text
@@ -177,10 +181,10 @@ func (t *Texts) Render(d *Dialect, s Statement) string {
 	text := s.Render(d)
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	if t.known == nil || len(t.known) >= maxTexts {
-		t.known = map[string]knownText{}
+	if t.rendered == nil || len(t.rendered) >= maxRendered {
+		t.rendered = map[string]renderedText{}
 	}
-	t.known[s.SQL] = knownText{len(s.Args), s.Columns, text}
+	t.rendered[s.SQL] = renderedText{len(s.Args), s.Columns, text}
 	return text
 }
 

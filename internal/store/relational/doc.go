@@ -1,13 +1,13 @@
-// Package relational is what the stores on SQL databases share: every rule of
-// [catalog.Store], written once over a small interface to a database.
+// Package relational holds the parts that the stores on SQL databases share: every
+// rule of [catalog.Store], written once over a small interface to a database.
 //
-// A database package (sqlite, postgres) implements [Database]: it opens,
-// migrates, runs statements in transactions and says how its SQL differs
-// ([Dialect]). Everything else is here. It knows no driver.
+// A database package (sqlite, postgres) implements [Database]: it opens and
+// migrates the database, runs statements in transactions and describes its SQL
+// ([Dialect]). Everything else is here. This package knows no driver.
 //
-// Start reading at [Store], then at Commit: all commits of all servers take the
-// lock of the one row of the table head first. So they are strictly one after
-// the other, positions are dense and in the order of commits, and no reader of
-// the log ever finds something before what it has seen. What that would cost is
-// won back by putting concurrent calls into one transaction.
+// Start reading at [Store], then at Commit: every commit of every server first
+// locks the one row of the table head. So commits are strictly one after the
+// other, positions are dense and in the order of commits, and a reader of the log
+// never finds a change at a position before one that it has seen. Putting
+// concurrent calls into one transaction makes up for the cost of the lock.
 package relational

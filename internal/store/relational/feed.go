@@ -7,7 +7,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Changes answers changes after a position.
+// Changes returns the changes after a position, up to limit.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) ([]tko.Change, error) {
 	if limit <= 0 {
 		return nil, ctx.Err()
@@ -42,16 +42,16 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) ([]tko.Chan
 		return nil, fault("read changes", err)
 	}
 	if after < gone {
-		return nil, tko.Errorf(tko.ErrGone, "changes up to %d are no longer kept: list again", gone)
+		return nil, tko.Errorf(tko.ErrGone, "changes up to %d are no longer retained: list again", gone)
 	}
 	return changes, nil
 }
 
-// Head is the position of the newest change.
+// Head returns the position of the newest change.
 func (s *Store) Head(ctx context.Context) (int64, error) { return s.headColumn(ctx, "position") }
 
-// Epoch is the position of the newest change to what packages are validated
-// against.
+// Epoch returns the position of the newest change to plugins and custom resource
+// definitions, against which packages are validated.
 func (s *Store) Epoch(ctx context.Context) (int64, error) { return s.headColumn(ctx, "epoch") }
 
 func (s *Store) headColumn(ctx context.Context, column string) (value int64, err error) {
@@ -74,7 +74,7 @@ func (s *Store) read(ctx context.Context, fn func(tx Tx) error) error {
 	})
 }
 
-// cleanText takes out of a text of ours what the databases can't keep.
+// cleanText replaces characters that the databases can't store.
 func cleanText(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A pairKey is a metadata entry as the index knows it: the value by its hash.
+// A pairKey identifies a metadata entry in the index: the value by its hash.
 type pairKey struct {
 	kind tko.Kind
 	key  string
 	hash [16]byte
 }
 
-// labelsOf is the kind under which the index has the labels of a kind's records.
+// labelsOf returns the kind under which the index holds the labels of a kind's
+// records.
 func labelsOf(kind tko.Kind) tko.Kind { return kind + " label" }
 
 func pairOf(kind tko.Kind, key, value string) pairKey {
@@ -28,10 +29,10 @@ func pairOf(kind tko.Kind, key, value string) pairKey {
 	return pairKey{kind, key, [16]byte(sum[:16])}
 }
 
-// maxStart is how much of a value the index orders by, in bytes.
+// maxStart is how many bytes of a value the index is ordered by.
 const maxStart = 256
 
-// startOf cuts a value to what the index orders by.
+// startOf cuts a value to the part that the index is ordered by.
 func startOf(value string) string {
 	if len(value) <= maxStart {
 		return value
@@ -43,8 +44,8 @@ func startOf(value string) string {
 	return value[:end]
 }
 
-// flush answers the statements that write what was decided since the last
-// flush. It may read, and gives numbers to new metadata.
+// flush returns the statements that write the changes decided since the last
+// flush. It may read, and numbers new metadata.
 func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 	numbering, shared, err := g.numberMetadata(ctx, run)
 	if err != nil {
@@ -74,14 +75,15 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 // Very many deployments have the metadata of their template and nothing else.
 // Such metadata has a negative number and is indexed once, by itself: the records
 // that have it are found by its number. Other metadata is indexed by record,
-// because there may be as much of it as there are records.
+// because it may be different for each record.
 
-// isShared says whether a record's metadata is indexed by itself.
+// isShared reports whether a record's metadata is indexed by itself.
 func isShared(kind tko.Kind, m *catalog.Metadata) bool {
 	return kind == tko.KindDeployment && len(m.Passed) == 0 && len(m.Labels) == 0 && len(m.Inherited) > 0 && maps.Equal(m.Effective, m.Inherited)
 }
 
-// digestOf tells what is shared from what isn't, though it be the same.
+// digestOf returns the digest of encoded metadata. Shared and unshared metadata have
+// different digests, even if they are equal.
 func digestOf(text []byte, shared bool) catalog.Digest {
 	if shared {
 		text = append([]byte("shared "), text...)
@@ -89,8 +91,8 @@ func digestOf(text []byte, shared bool) catalog.Digest {
 	return sha256.Sum256(text)
 }
 
-// numberMetadata gives the rows that were written the numbers of their
-// metadata, and answers what of that is new and shared.
+// numberMetadata sets the metadata numbers of the rows that were written. It returns
+// the statements that write new metadata, and the new shared metadata by number.
 func (g *group) numberMetadata(ctx context.Context, run runner) (statements []Statement, shared map[int64]*catalog.Metadata, err error) {
 	type use struct {
 		metadata *catalog.Metadata
@@ -133,7 +135,7 @@ func (g *group) numberMetadata(ctx context.Context, run runner) (statements []St
 			continue
 		}
 		docs[digest] = doc{string(text), u}
-		if id, ok := g.known.numbers.get(digest); ok {
+		if id, ok := g.stored.metasets.get(digest); ok {
 			known[digest] = id
 		} else {
 			read.Rows = append(read.Rows, []any{digest[:]})
@@ -141,7 +143,7 @@ func (g *group) numberMetadata(ctx context.Context, run runner) (statements []St
 	}
 	if len(read.Rows) > 0 {
 		if err := run(ctx, read); err != nil {
-			return nil, nil, fault("look metadata up", err)
+			return nil, nil, fault("read metadata", err)
 		}
 	}
 	shared = map[int64]*catalog.Metadata{}
@@ -162,9 +164,9 @@ func (g *group) numberMetadata(ctx context.Context, run runner) (statements []St
 			write.Rows = append(write.Rows, []any{number, digest[:], docs[digest].text})
 		}
 		id, d := known[digest], docs[digest]
-		g.learned = append(g.learned, func() {
-			g.known.numbers.put(digest, id, 1)
-			// The caller's maps are its own: the cache keeps what the database has.
+		g.cacheFills = append(g.cacheFills, func() {
+			g.stored.metasets.put(digest, id, 1)
+			// The maps belong to the caller: the cache holds a copy.
 			metadata := new(catalog.Metadata)
 			if json.Unmarshal([]byte(d.text), metadata) == nil {
 				g.store.metasets.put(id, metadata, 3*len(d.text)+200)
@@ -185,8 +187,8 @@ func (g *group) numberMetadata(ctx context.Context, run runner) (statements []St
 	return []Statement{write}, shared, nil
 }
 
-// indexMetadata brings the index of metadata to what the rows have now, and
-// adds what is shared.
+// indexMetadata returns the statements that update the metadata index for the rows
+// that were written, and add the new shared metadata.
 func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]*catalog.Metadata) ([]Statement, error) {
 	type difference struct {
 		key       catalog.Key
@@ -224,7 +226,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 	maps.Copy(sets, missing)
 	slices.SortFunc(differences, func(a, b difference) int { return compareKeys(a.key, b.key) })
 
-	// What the index has of a metaset: metadata, and labels.
+	// indexed returns the index entries of a metaset: metadata and labels.
 	indexed := func(kind tko.Kind, id int64) map[tko.Kind]map[string]string {
 		if set := sets[id]; set != nil && id > 0 {
 			return map[tko.Kind]map[string]string{kind: set.Effective, labelsOf(kind): set.Labels}
@@ -236,10 +238,10 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 		value string
 		of    any // an ID, or the number of a metaset
 	}
-	var added, removed, once []entry
+	var added, removed, sharedEntries []entry
 	for _, number := range slices.Sorted(maps.Keys(shared)) {
 		for key, value := range shared[number].Effective {
-			once = append(once, entry{pairOf(tko.KindDeployment, key, value), value, number})
+			sharedEntries = append(sharedEntries, entry{pairOf(tko.KindDeployment, key, value), value, number})
 		}
 	}
 	for _, d := range differences {
@@ -261,7 +263,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 
 	numbers := map[pairKey]int64{}
 	values := map[pairKey]string{}
-	lookUp := Statement{
+	read := Statement{
 		SQL:     "SELECT p.id, p.kind, p.key, p.hash FROM {rows} CROSS JOIN pair p WHERE p.kind = r.kind AND p.key = r.key AND p.hash = r.hash",
 		Columns: []Column{{"kind", Text}, {"key", Text}, {"hash", Bytes}},
 		Scan: func(from Row) error {
@@ -274,21 +276,21 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 		},
 	}
 	var unknown []pairKey
-	for _, e := range slices.Concat(added, removed, once) {
+	for _, e := range slices.Concat(added, removed, sharedEntries) {
 		if _, ok := values[e.pair]; ok {
 			continue
 		}
 		values[e.pair] = e.value
-		if id, ok := g.known.pairs.get(e.pair); ok {
+		if id, ok := g.stored.pairs.get(e.pair); ok {
 			numbers[e.pair] = id
 			continue
 		}
 		unknown = append(unknown, e.pair)
-		lookUp.Rows = append(lookUp.Rows, []any{string(e.pair.kind), e.pair.key, e.pair.hash[:]})
+		read.Rows = append(read.Rows, []any{string(e.pair.kind), e.pair.key, e.pair.hash[:]})
 	}
 	if len(unknown) > 0 {
-		if err := run(ctx, lookUp); err != nil {
-			return nil, fault("look metadata entries up", err)
+		if err := run(ctx, read); err != nil {
+			return nil, fault("read metadata entries", err)
 		}
 	}
 	dictionary := Statement{
@@ -303,7 +305,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 			dictionary.Rows = append(dictionary.Rows, []any{numbers[p], string(p.kind), p.key, values[p], startOf(values[p]), p.hash[:]})
 		}
 		id := numbers[p]
-		g.learned = append(g.learned, func() { g.known.pairs.put(p, id, 1) })
+		g.cacheFills = append(g.cacheFills, func() { g.stored.pairs.put(p, id, 1) })
 	}
 	rowsOf := func(entries []entry) [][]any {
 		rows := make([][]any, len(entries))
@@ -325,12 +327,12 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 		},
 		{
 			SQL:     "INSERT INTO metaset_pair (pair, metaset) SELECT r.pair, r.metaset FROM {rows} WHERE true",
-			Columns: []Column{{"pair", Int}, {"metaset", Int}}, Rows: rowsOf(once),
+			Columns: []Column{{"pair", Int}, {"metaset", Int}}, Rows: rowsOf(sharedEntries),
 		},
 	}, nil
 }
 
-// blobStatements store the packages that aren't known to be stored.
+// blobStatements write the packages that are not known to be stored.
 func (g *group) blobStatements() []Statement {
 	statement := Statement{
 		SQL: "INSERT INTO blob (digest, encoding, size, data) " +
@@ -343,14 +345,14 @@ func (g *group) blobStatements() []Statement {
 			continue
 		}
 		g.written[r.Digest] = true
-		if _, ok := g.known.packages.get(r.Digest); ok {
+		if _, ok := g.stored.packages.get(r.Digest); ok {
 			continue
 		}
 		encoding, data := compress(r.Package)
 		statement.Rows = append(statement.Rows, []any{r.Digest[:], int64(encoding), int64(len(r.Package)), data})
 		digest, own := r.Digest, slices.Clone(r.Package)
-		g.learned = append(g.learned, func() {
-			g.known.packages.put(digest, struct{}{}, 1)
+		g.cacheFills = append(g.cacheFills, func() {
+			g.stored.packages.put(digest, struct{}{}, 1)
 			g.store.blobs.put(digest, own, len(own)+100)
 		})
 	}
@@ -398,7 +400,7 @@ var (
 	addChange = "INSERT INTO change (" + names(changeColumns, "") + ") SELECT " + names(changeColumns, "r.") + " FROM {rows} WHERE true"
 )
 
-// replaced is the SET of an upsert.
+// replaced returns the SET clause of an upsert.
 func replaced(columns []Column) string {
 	var list []byte
 	for i, c := range columns {
@@ -415,7 +417,7 @@ func (g *group) logStatements() ([]Statement, error) {
 	for _, c := range g.changes {
 		r := c.after
 		r.Updated = g.now
-		if c.op != tko.OpWritten { // what a record is, its revision says
+		if c.op != tko.OpWritten { // the content of the record is in its revision
 			r = row{Record: catalog.Record{
 				Key: r.Key, UID: r.UID, Revision: r.Revision, Position: r.Position, Created: r.Created, Updated: r.Updated, Author: r.Author,
 			}}
@@ -440,28 +442,28 @@ func (g *group) tokenStatements() []Statement {
 	return []Statement{statement}
 }
 
-// remember puts into caches what was committed.
-func (g *group) remember() {
-	for _, learned := range g.learned {
+// fillCaches adds the content that was committed to the caches.
+func (g *group) fillCaches() {
+	for _, learned := range g.cacheFills {
 		learned()
 	}
 }
 
-// workStatements write the work that the changes call for.
+// workStatements enqueue the work items that the changes cause.
 func (g *group) workStatements() []Statement {
-	calls := map[catalog.Work]bool{}
+	enqueued := map[catalog.Work]bool{}
 	wakes := map[string]bool{}
 	everywhere := false
 	for _, c := range g.changes {
 		if c.op == tko.OpStatus {
-			continue // else controllers would call for themselves by saying how it went
+			continue // otherwise controllers would enqueue their own work by reporting conditions
 		}
 		before, after := c.before.Record, c.after.Record
 		if c.op == tko.OpDeleted {
 			after = catalog.Record{}
 		}
 		for _, w := range catalog.WorkFor(before, after) {
-			calls[w] = true
+			enqueued[w] = true
 		}
 		queues, allSites := catalog.QueuesToWake(before, after)
 		for _, q := range queues {
@@ -469,13 +471,13 @@ func (g *group) workStatements() []Statement {
 		}
 		everywhere = everywhere || allSites
 	}
-	call := Statement{SQL: callFor("r.queue, r.key", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}}}
-	for _, w := range slices.SortedFunc(maps.Keys(calls), func(a, b catalog.Work) int {
+	enqueue := Statement{SQL: enqueueSQL("r.queue, r.key", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}}}
+	for _, w := range slices.SortedFunc(maps.Keys(enqueued), func(a, b catalog.Work) int {
 		return compareText(a.Queue+" "+a.Key, b.Queue+" "+b.Key)
 	}) {
-		call.Rows = append(call.Rows, []any{w.Queue, w.Key})
+		enqueue.Rows = append(enqueue.Rows, []any{w.Queue, w.Key})
 	}
-	statements := []Statement{call}
+	statements := []Statement{enqueue}
 	soon := catalog.WakeDelay.Microseconds()
 	for _, queue := range slices.Sorted(maps.Keys(wakes)) {
 		statements = append(
@@ -492,18 +494,18 @@ func (g *group) workStatements() []Statement {
 	}
 	if everywhere {
 		statements = append(statements, Statement{
-			SQL:  callFor("'"+tko.QueueSchedule+"', e.id", "entity e", "e.kind = 'site' ORDER BY e.id"),
+			SQL:  enqueueSQL("'"+tko.QueueSchedule+"', e.id", "entity e", "e.kind = 'site' ORDER BY e.id"),
 			Args: []any{soon},
 		})
 	}
 	return statements
 }
 
-// callFor is the statement that calls for work that is due so long from now as
-// $1 says. All times of work are the database's when the statement runs, because
-// they are compared with those of claims. Work that is claimed is seen to when
-// the claim ends.
-func callFor(what, from string, where ...string) string {
+// enqueueSQL returns the statement that enqueues work items that are due $1
+// microseconds from now. All times of work are the database's when the statement
+// runs, because they are compared with those of claims. An item that is claimed is
+// processed again when its claim ends.
+func enqueueSQL(what, from string, where ...string) string {
 	condition := "true"
 	if len(where) > 0 {
 		condition = where[0]

@@ -10,37 +10,37 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A group is one transaction of commits: what the database has, what was
-// decided on top of that, and what is still to be written.
+// A group is one transaction of commits: the records as the database has them, the
+// decisions made on top of them, and the changes still to be written.
 type group struct {
 	store *Store
 	now   time.Time
 	head  head
 
-	state    map[catalog.Key]*row // as decided so far; nil: not there
+	state    map[catalog.Key]*row // as decided so far; nil: does not exist
 	newest   map[catalog.Key]int64
 	origins  map[originKey]string // IDs
 	tokens   map[string]modification
-	held     map[string]time.Time // deployments that somebody has a token of, until
-	claims   map[claimName]bool   // of work, that still are good
-	children map[string][]string  // the children, in the database, of deployments that are deleted alone
+	held     map[string]time.Time // deployments with a valid token, and its deadline
+	claims   map[claimName]bool   // of work, still valid
+	children map[string][]string  // of deployments that are deleted in a single step, as the database has them
 
-	base    map[catalog.Key]*row // of what is to be written: as the database has it
+	base    map[catalog.Key]*row // records to be written, as the database has them
 	changes []change
 	ended   []string    // tokens
-	dirty   bool        // something was written already
-	last    catalog.Key // of the last change that was written
-	undo    []func()    // takes back what the call under way has decided
+	dirty   bool        // statements were already run
+	last    catalog.Key // of the last change of the transaction
+	undo    []func()    // reverts the decisions of the call under way
 
-	left       int        // of the records that a step may change (see pace)
-	dependents dependents // of what the call under way deletes
+	remaining  int        // number of records that this step may still change (see stepSizer)
+	dependents dependents // of the records that the call under way deletes
 
-	known   *known   // what needs not be written again
-	learned []func() // what to put into caches once it is committed
-	written map[catalog.Digest]bool
+	stored     *storedContent // content that need not be written again
+	cacheFills []func()       // run after the commit
+	written    map[catalog.Digest]bool
 }
 
-// head is the row of the table head.
+// A head is the row of the table head.
 type head struct{ position, epoch, gone, number, collected int64 }
 
 type originKey struct {
@@ -54,19 +54,19 @@ type modification struct {
 	expires    time.Time
 }
 
-// A claimName is a claim of work.
+// A claimName identifies a claim of work.
 type claimName struct{ queue, key, claim string }
 
 // A change is one entry of the log.
 type change struct {
 	op     tko.Op
 	before row
-	after  row // what the log says; Revision is that of the record
+	after  row // as the log has it; Revision is the record's
 }
 
 func newGroup(s *Store) *group {
 	return &group{
-		store: s, left: s.pace.step(), state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
+		store: s, remaining: s.stepSizer.next(), state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
 		tokens: map[string]modification{}, held: map[string]time.Time{}, base: map[catalog.Key]*row{}, claims: map[claimName]bool{}, written: map[catalog.Digest]bool{},
 		children: map[string][]string{},
 	}
@@ -74,7 +74,8 @@ func newGroup(s *Store) *group {
 
 func (g *group) changed() bool { return len(g.changes) > 0 || g.dirty }
 
-// lockHead makes all that write wait for each other.
+// lockHead locks the head, so that all transactions that write wait for each
+// other.
 func (s *Store) lockHead(h *head, now *time.Time) Statement {
 	return Statement{
 		SQL: "SELECT position, epoch, gone, number, collected, {now} FROM head WHERE one = 1 {for update}",
@@ -97,7 +98,8 @@ func (g *group) saveHead() Statement {
 	}
 }
 
-// load locks the head and reads what calls depend on.
+// load locks the head and reads the records, tokens and claims that calls depend
+// on.
 func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 	keys := Statement{
 		SQL: "SELECT r.k, r.i, CASE WHEN e.id IS NULL THEN " +
@@ -211,7 +213,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 		}
 	}
 	err := tx.Run(ctx, g.store.lockHead(&g.head, &g.now), keys, entities, origins, tokens, held, claims, childRows)
-	g.known = g.store.knownSince(g.head.collected)
+	g.stored = g.store.storedAt(g.head.collected)
 	return fault("read what the commit depends on", err)
 }
 
@@ -220,12 +222,12 @@ func (g *group) scanEntity(from Row) error {
 	if err := r.scanEntity(from); err != nil {
 		return err
 	}
-	g.learn(r)
+	g.addRow(r)
 	return nil
 }
 
-// learn takes a row as the database has it.
-func (g *group) learn(r *row) {
+// addRow adds a row as the database has it.
+func (g *group) addRow(r *row) {
 	g.state[r.Key] = r
 	if r.Origin != "" {
 		g.origins[originKey{r.Kind, r.Origin}] = r.ID
@@ -285,7 +287,7 @@ func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 	}
 }
 
-// check says why a write can't be.
+// check returns an error if a write's conditions don't hold.
 func (g *group) check(w *catalog.Write, current *row) error {
 	key := w.Record.Key
 	if err := g.checkToken(w); err != nil {
@@ -311,7 +313,7 @@ func (g *group) check(w *catalog.Write, current *row) error {
 		}
 	}
 	if w.Epoch != nil && *w.Epoch != g.head.epoch {
-		return &catalog.StaleError{What: "what packages are validated against"}
+		return &catalog.StaleError{What: "the set of plugins and custom resource definitions"}
 	}
 	for _, version := range w.ReadSet {
 		if r := g.state[version.Key]; r == nil || r.Position != version.Position {
@@ -319,7 +321,7 @@ func (g *group) check(w *catalog.Write, current *row) error {
 		}
 	}
 	if w.SingleStep && w.Op == tko.OpDeleted && current != nil {
-		if err := g.checkAlone(key); err != nil {
+		if err := g.checkSingleStep(key); err != nil {
 			return err
 		}
 	}
@@ -328,7 +330,7 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	}
 	parent := g.state[catalog.Key{Kind: key.Kind, ID: w.Record.Parent}]
 	if parent == nil {
-		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is gone: read it again", w.Record.Parent, key.Kind, key.ID)
+		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q was deleted: read it again", w.Record.Parent, key.Kind, key.ID)
 	}
 	if parent.Deleting() {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is being deleted: read it again", w.Record.Parent, key.Kind, key.ID)
@@ -340,10 +342,10 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	return nil
 }
 
-// checkAlone refuses to delete a record on which others depend.
-func (g *group) checkAlone(key catalog.Key) error {
+// checkSingleStep returns an error if other records depend on the record.
+func (g *group) checkSingleStep(key catalog.Key) error {
 	if key.Kind != tko.KindDeployment {
-		return tko.Errorf(tko.ErrInvalid, "%s %q can't be deleted alone: only deployments can", key.Kind, key.ID)
+		return tko.Errorf(tko.ErrInvalid, "%s %q can't be deleted in a single step: only deployments can", key.Kind, key.ID)
 	}
 	refuse := func(child string) error {
 		return tko.Errorf(tko.ErrConflict, "deployment %q has the child %q: read it again", key.ID, child)
@@ -432,7 +434,7 @@ func compareText(a, b string) int {
 	}
 }
 
-// change enters a change: into the log, and into what is known of the record.
+// change appends a change to the log and updates the state of its record.
 func (g *group) change(op tko.Op, before, after row) (position int64) {
 	key := after.Key
 	old, known := g.state[key]
@@ -459,7 +461,7 @@ func (g *group) change(op tko.Op, before, after row) (position int64) {
 	switch op {
 	case tko.OpDeleted:
 		g.state[key] = nil
-	case tko.OpStatus: // the author is that of the newest revision
+	case tko.OpStatus: // the record keeps the author of its newest revision
 		stays := after
 		stays.Author = before.Author
 		g.state[key] = &stays
@@ -470,15 +472,15 @@ func (g *group) change(op tko.Op, before, after row) (position int64) {
 }
 
 func errUnknownToken() error {
-	return tko.Errorf(tko.ErrNotFound, "this modification token is not known: it was ended or cancelled, never given, or its deployment is gone")
+	return tko.Errorf(tko.ErrNotFound, "the modification token is not known: it was ended, cancelled or never issued, or its deployment was deleted")
 }
 
 func errExpired(deployment string) error {
-	return tko.Errorf(tko.ErrBusy, "the time to modify deployment %q has run out: start again", deployment)
+	return tko.Errorf(tko.ErrBusy, "the modification token of deployment %q has expired: start again", deployment)
 }
 
 func errHeld(deployment string, until time.Time) error {
-	return tko.Errorf(tko.ErrBusy, "deployment %q is being modified by somebody else, until %s at the latest: try again", deployment, until.Format(time.RFC3339))
+	return tko.Errorf(tko.ErrBusy, "another caller is modifying deployment %q, until %s at the latest: try again", deployment, until.Format(time.RFC3339))
 }
 
 func (c change) String() string {

@@ -11,15 +11,15 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// The number of rows that are read at once: few at first, so that the first
-// one comes soon.
+// The number of rows that are read at once: few at first, so that the first row
+// arrives soon.
 const (
 	firstChunk   = 32
 	fullChunk    = 1000
 	packageChunk = 100 // with packages, which may be large
 )
 
-// List answers what matches, sorted by ID.
+// List returns the records that match query, ordered by ID.
 func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
 	return func(yield func(catalog.Record, error) bool) {
 		err := checkQuery(&query)
@@ -50,85 +50,85 @@ func checkQuery(q *catalog.Query) error {
 	return checkTexts(texts...)
 }
 
-// A lister answers a query.
+// A lister executes one query.
 type lister struct {
-	store *Store
-	query catalog.Query
-	yield func(catalog.Record, error) bool
-	began bool // something was answered
+	store   *Store
+	query   catalog.Query
+	yield   func(catalog.Record, error) bool
+	yielded bool // a row was given to the caller
 
-	turn *turn
-	walk *walk
-	left int    // of the limit; negative: none
-	last string // the ID of the last row that was taken
-	gone bool   // is whoever took the rows
+	lease     *snapshotLease
+	cursor    *cursor
+	remaining int    // rows of the limit that the caller has not read; negative: no limit
+	lastTaken string // ID of the last row that the caller read
+	stopped   bool   // the caller stopped reading
 
-	// Of whoever reads, which is not always who gives the rows to the caller.
-	size   int    // of the next rows
-	unread int    // of the limit; negative: none
-	skip   int    // how many of what matches are to be left out
-	end    string // the ID of the last row that was read
+	// Used by the goroutine that reads rows, which may not be the caller's.
+	size     int    // number of rows to read next
+	unread   int    // rows of the limit that were not read from the database; negative: no limit
+	skip     int    // number of matches to leave out
+	lastRead string // ID of the last row read from the database
 }
 
-// A chunk is rows that were read together, or the reason why there are none.
+// A chunk is rows that were read together, or an error.
 type chunk struct {
 	rows []row
 	err  error
 }
 
 func (l *lister) list(caller context.Context) (err error) {
-	l.turn, err = l.store.listTurn(caller)
+	l.lease, err = l.store.leaseSnapshot(caller)
 	if err != nil {
 		return err
 	}
-	defer l.turn.end()
-	// Most callers go before the end: a query that is cut off costs its
-	// connection, and what was prepared on it. So the caller's going is noticed
-	// between queries, which are short.
+	defer l.lease.end()
+	// Most callers stop before the end. Cancelling a statement would cost the
+	// connection and its prepared statements. So cancellation is checked between
+	// statements, which are short.
 	ctx := context.WithoutCancel(caller)
-	p := newPlan(l.store, &l.query, l.turn.run)
-	if err := p.prepare(ctx); err != nil || p.nothing {
+	p := newPlan(l.store, &l.query, l.lease.run)
+	if err := p.prepare(ctx); err != nil || p.empty {
 		return err
 	}
-	l.walk, l.left, l.skip = newWalk(p), l.query.Limit, int(l.query.Offset)
-	l.size, l.unread, l.end = firstChunk, l.left, l.query.After
-	pages, err := l.start(ctx)
-	if err != nil || l.walk == nil {
+	l.cursor, l.remaining, l.skip = newCursor(p), l.query.Limit, int(l.query.Offset)
+	l.size, l.unread, l.lastRead = firstChunk, l.remaining, l.query.After
+	marks, err := l.seekOffset(ctx)
+	if err != nil || l.cursor == nil {
 		return err
 	}
-	answered, err := l.answer(caller, ctx)
-	if err == nil && pages != nil && !l.gone && l.left == 0 && l.began {
-		pages.add(mark{int(l.query.Offset) + answered, l.last})
-		l.store.offsets.put(pages)
+	taken, err := l.yieldRows(caller, ctx)
+	if err == nil && marks != nil && !l.stopped && l.remaining == 0 && l.yielded {
+		marks.add(mark{int(l.query.Offset) + taken, l.lastTaken})
+		l.store.offsetCache.put(marks)
 	}
 	return err
 }
 
-// answer gives the caller all rows, and answers how many it took. Whoever took
-// the first of them wants more: from then on, rows are read while those before
-// them are taken. Packages may be too large to have more of them than needed.
-func (l *lister) answer(caller, ctx context.Context) (taken int, err error) {
-	for more := true; more && !l.gone && l.left != 0; {
+// yieldRows gives the caller all rows, and returns how many it read. A caller that
+// reads the first chunk will read more: from then on, rows are read ahead.
+// Packages may be too large to read ahead.
+func (l *lister) yieldRows(caller, ctx context.Context) (taken int, err error) {
+	for more := true; more && !l.stopped && l.remaining != 0; {
 		if err := caller.Err(); err != nil {
 			return taken, err
 		}
 		if taken > 0 && !l.query.Fields.Package {
-			ahead, err := l.answerAhead(caller, ctx)
+			ahead, err := l.yieldWhileReading(caller, ctx)
 			return taken + ahead, err
 		}
-		l.turn.await()
+		l.lease.clearOffer()
 		var c chunk
-		if c, more = l.next(ctx); c.err != nil {
+		if c, more = l.readChunk(ctx); c.err != nil {
 			return taken, c.err
 		}
-		taken += l.offer(c.rows)
+		taken += l.yieldChunk(c.rows)
 	}
 	return taken, nil
 }
 
-// answerAhead gives the caller the rest of the rows, and has the next ones read
-// meanwhile: those it takes, those that wait for it, and no more.
-func (l *lister) answerAhead(caller, ctx context.Context) (taken int, err error) {
+// yieldWhileReading gives the caller the remaining rows while the next chunk is
+// read. At most two chunks are in memory.
+func (l *lister) yieldWhileReading(caller, ctx context.Context) (taken int, err error) {
 	chunks, over := make(chan chunk), make(chan struct{})
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -136,7 +136,7 @@ func (l *lister) answerAhead(caller, ctx context.Context) (taken int, err error)
 		for more := true; more; {
 			c := chunk{err: caller.Err()}
 			if c.err == nil {
-				c, more = l.next(ctx)
+				c, more = l.readChunk(ctx)
 			}
 			more = more && c.err == nil
 			select {
@@ -149,33 +149,33 @@ func (l *lister) answerAhead(caller, ctx context.Context) (taken int, err error)
 	defer reading.Wait()
 	defer close(over)
 	for {
-		l.turn.await()
+		l.lease.clearOffer()
 		c, ok := <-chunks
 		if !ok || c.err != nil {
 			return taken, c.err
 		}
-		if taken += l.offer(c.rows); l.gone || l.left == 0 {
+		if taken += l.yieldChunk(c.rows); l.stopped || l.remaining == 0 {
 			return taken, nil
 		}
 	}
 }
 
-// next reads the next rows, and says whether there may be more.
-func (l *lister) next(ctx context.Context) (c chunk, more bool) {
+// readChunk reads the next rows, and reports whether there may be more.
+func (l *lister) readChunk(ctx context.Context) (c chunk, more bool) {
 	size, most := l.size, fullChunk
 	if l.query.Fields.Package {
 		most = packageChunk
 	}
 	l.size = min(4*size, most)
-	if l.unread > 0 && l.walk.rest == nil {
+	if l.unread > 0 && l.cursor.residual == nil {
 		size = min(size, l.unread)
 	}
-	c.rows, more, c.err = l.walk.rows(ctx, size)
+	c.rows, more, c.err = l.cursor.rows(ctx, size)
 	if c.err == nil {
 		c.rows, c.err = l.fill(ctx, c.rows)
 	}
-	if errors.Is(c.err, errLost) {
-		c.err = lostAt(l.end)
+	if errors.Is(c.err, errLeaseLost) {
+		c.err = errListEnded(l.lastRead)
 	}
 	if c.err != nil {
 		return chunk{err: c.err}, false
@@ -186,48 +186,48 @@ func (l *lister) next(ctx context.Context) (c chunk, more bool) {
 		more = more && l.unread > 0
 	}
 	if n := len(c.rows); n > 0 {
-		l.end = c.rows[n-1].ID
+		l.lastRead = c.rows[n-1].ID
 	}
 	return c, more
 }
 
-// offer gives rows to the caller, and answers how many it took.
-func (l *lister) offer(rows []row) (taken int) {
-	l.turn.offer()
+// yieldChunk gives rows to the caller, and returns how many it read.
+func (l *lister) yieldChunk(rows []row) (taken int) {
+	l.lease.offer()
 	for i := range rows {
-		l.began = true
-		if l.gone = !l.yield(rows[i].Record, nil); l.gone {
+		l.yielded = true
+		if l.stopped = !l.yield(rows[i].Record, nil); l.stopped {
 			return taken
 		}
-		l.turn.took()
-		l.last = rows[i].ID
+		l.lease.rowTaken()
+		l.lastTaken = rows[i].ID
 		taken++
-		if l.left--; l.left == 0 {
+		if l.remaining--; l.remaining == 0 {
 			return taken
 		}
 	}
 	return taken
 }
 
-// fill gives rows what isn't in their table, and leaves out those that don't
-// match, and those to be skipped.
+// fill sets the parts of rows that are in other tables. It removes rows that don't
+// match the residual filters, and those that the offset skips.
 func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 	if len(rows) == 0 {
 		return rows, nil
 	}
 	s, fields := l.store, l.query.Fields
-	if err := s.fillMetadata(ctx, l.turn.run, rows); err != nil {
+	if err := s.fillMetadata(ctx, l.lease.run, rows); err != nil {
 		return nil, err
 	}
-	if l.walk.rest != nil {
+	if l.cursor.residual != nil {
 		all := len(rows)
-		rows = slices.DeleteFunc(rows, func(r row) bool { return !l.walk.matches(r.Metadata) })
-		l.walk.matched -= all - len(rows)
+		rows = slices.DeleteFunc(rows, func(r row) bool { return !l.cursor.matches(r.Metadata) })
+		l.cursor.matched -= all - len(rows)
 		skipped := min(l.skip, len(rows))
 		l.skip -= skipped
 		rows = rows[skipped:]
 	}
-	if err := s.fillDeployments(ctx, l.turn.run, fields, rows); err != nil {
+	if err := s.fillDeployments(ctx, l.lease.run, fields, rows); err != nil {
 		return nil, err
 	}
 	if fields.Counts {
@@ -242,10 +242,10 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 	for i := range rows {
 		records[i] = &rows[i].Record
 	}
-	return rows, s.fillPackages(ctx, l.turn.run, records)
+	return rows, s.fillPackages(ctx, l.lease.run, records)
 }
 
-// fillCounts gives templates and sites the numbers of their deployments.
+// fillCounts sets the numbers of deployments of templates and sites.
 func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 	if kind := l.query.Kind; kind != tko.KindTemplate && kind != tko.KindSite {
 		return nil
@@ -254,7 +254,7 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 	column := "e." + name
 	counts := make(map[string]int, len(rows))
 	statement := Statement{
-		SQL: "SELECT r.i, (SELECT count(*) FROM entity e" + l.store.dialect.by("entity_by_"+name) +
+		SQL: "SELECT r.i, (SELECT count(*) FROM entity e" + l.store.dialect.indexHint("entity_by_"+name) +
 			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " = r.i) FROM {rows}",
 		Columns: []Column{{"i", Text}},
 		Scan: func(from Row) error {
@@ -268,7 +268,7 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 	for i := range rows {
 		statement.Rows = append(statement.Rows, []any{rows[i].ID})
 	}
-	if err := l.turn.run(ctx, statement); err != nil {
+	if err := l.lease.run(ctx, statement); err != nil {
 		return err
 	}
 	for i := range rows {
@@ -277,9 +277,9 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 	return nil
 }
 
-// matches says whether metadata fulfils what the database didn't see to.
+// matches reports whether metadata fulfils the residual filters.
 func (p *plan) matches(metadata *catalog.Metadata) bool {
-	for _, f := range p.rest {
+	for _, f := range p.residual {
 		has := metadata.Effective
 		if f.label {
 			has = metadata.Labels

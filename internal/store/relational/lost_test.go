@@ -13,13 +13,13 @@ import (
 
 var errConnection = errors.New("the connection is gone")
 
-// A patchy database loses its connection at commits, as it is told.
+// A patchy database loses its connection at commits, as the test configures.
 type patchy struct {
 	Database
 
-	commits int                             // so many so far
-	commit  func(n int) error               // of the commit number n, from 1
-	run     func(ctx context.Context) error // of statements before
+	commits int                             // number of commits so far
+	commit  func(n int) error               // result of the nth commit, from 1
+	run     func(ctx context.Context) error // result of other statements, after the first commit
 	begin   func(ctx context.Context) error
 }
 
@@ -69,27 +69,27 @@ func untilGivenUp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Whoever sent a change whose commit got no answer is told so as long as it
-// isn't found out, whatever keeps us from that; and is told what was found out.
-func TestLostCommitsAreFoundOutOrSaid(t *testing.T) {
-	refusal := tko.Errorf(tko.ErrConflict, "somebody else has it")
+// While the outcome of a commit is unknown, the client receives an error that reports it,
+// whatever prevents TKO from finding out. Otherwise, it receives the outcome.
+func TestLostCommitReportsItsOutcomeOrThatItIsUnknown(t *testing.T) {
+	refusal := tko.Errorf(tko.ErrConflict, "another caller has it")
 	slow := &AwayError{"too slow", errors.New("statement timeout")}
 	tests := map[string]struct {
 		db     patchy
-		decide error // what the change says when it is run again
-		open   bool  // whether the outcome stays so
+		decide error // result of the change when it is run again
+		open   bool  // the outcome stays unknown
 		want   error
 	}{
-		"lost again and again":                {db: patchy{commit: lose}, open: true},
-		"given up while it waits for a turn":  {db: patchy{commit: lose, begin: untilGivenUp}, open: true},
-		"given up while it asks":              {db: patchy{commit: lose, run: untilGivenUp}, open: true},
-		"away from then on":                   {db: patchy{commit: lose, run: func(context.Context) error { return errConnection }}, open: true},
-		"too slow from then on":               {db: patchy{commit: lose, run: func(context.Context) error { return slow }}, open: true},
-		"broken from then on":                 {db: patchy{commit: lose, begin: func(context.Context) error { return errors.New("no such table") }}, open: true},
-		"found out":                           {db: patchy{commit: loseOnce(nil)}},
-		"found out that it can't be":          {db: patchy{commit: loseOnce(nil)}, decide: refusal, want: refusal},
-		"not made, and refused then":          {db: patchy{commit: loseOnce(refusal)}, want: refusal},
-		"not made, and then really not to be": {db: patchy{commit: loseOnce(errConnection)}, want: tko.ErrUnavailable},
+		"connection lost at every commit":      {db: patchy{commit: lose}, open: true},
+		"cancelled while it waits to begin":    {db: patchy{commit: lose, begin: untilGivenUp}, open: true},
+		"cancelled while it reads the outcome": {db: patchy{commit: lose, run: untilGivenUp}, open: true},
+		"database away afterwards":             {db: patchy{commit: lose, run: func(context.Context) error { return errConnection }}, open: true},
+		"database too slow afterwards":         {db: patchy{commit: lose, run: func(context.Context) error { return slow }}, open: true},
+		"database broken afterwards":           {db: patchy{commit: lose, begin: func(context.Context) error { return errors.New("no such table") }}, open: true},
+		"outcome read: committed":              {db: patchy{commit: loseOnce(nil)}},
+		"outcome read: refused":                {db: patchy{commit: loseOnce(nil)}, decide: refusal, want: refusal},
+		"not committed, then refused":          {db: patchy{commit: loseOnce(refusal)}, want: refusal},
+		"not committed, then away":             {db: patchy{commit: loseOnce(errConnection)}, want: tko.ErrUnavailable},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -107,18 +107,18 @@ func TestLostCommitsAreFoundOutOrSaid(t *testing.T) {
 					}
 					return nil, nil
 				})
-				said := err != nil && strings.Contains(err.Error(), "is not known")
+				unknown := err != nil && strings.Contains(err.Error(), "is not known")
 				switch {
-				case said != test.open:
-					t.Errorf("the outcome is said to be open: %t, want %t: %v", said, test.open, err)
+				case unknown != test.open:
+					t.Errorf("the error reports an unknown outcome: %t, want %t: %v", unknown, test.open, err)
 				case test.open && !errors.Is(err, tko.ErrUnavailable):
-					t.Errorf("error is %v, want one to try again after", err)
+					t.Errorf("error is %v, want tko.ErrUnavailable", err)
 				case !test.open && !errors.Is(err, test.want):
 					t.Errorf("error is %v, want %v", err, test.want)
 				}
-				// Where nothing hangs, it is said while the caller listens.
+				// Where no statement hangs, the error arrives before the caller's deadline.
 				if test.db.begin == nil && test.db.run == nil && ctx.Err() != nil {
-					t.Error("the answer came after the deadline")
+					t.Error("the error arrived after the deadline")
 				}
 			})
 		})

@@ -12,73 +12,74 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// Clients page by growing offsets. To pass over what matches costs time, so the
-// store remembers, for the queries that were paged last, which ID is how many
-// matches from the beginning. What is remembered is used only if the change log
-// says that it still holds: an offset is always exact.
+// Clients page by growing offsets. Skipping rows costs time, so the store caches, for
+// the most recent paged queries, the IDs at some offsets. A cached mark is used only
+// if the change log shows that it is still valid: an offset is always exact.
 
 const (
-	// maxShapes is how many queries are remembered.
-	maxShapes = 64
-	// maxMarks is how many marks of each.
+	// maxQueries is the number of cached queries.
+	maxQueries = 64
+	// maxMarks is the number of cached marks of each query.
 	maxMarks = 2000
-	// markDistance is how many matches lie between marks that are kept.
+	// markDistance is the number of matches between two marks.
 	markDistance = 1000
-	// maxMissed is how many changes are looked at to keep what is remembered.
+	// maxMissed is the number of changes that are read to validate marks.
 	maxMissed = 5000
 )
 
-// A mark says that of what matches, n have IDs up to id.
+// A mark records that n matches have IDs up to id.
 type mark struct {
 	n  int
 	id string
 }
 
-// pages are what is remembered of a query: true at a position of the log.
-type pages struct {
+// offsetMarks are the marks of a query, valid at a position of the log.
+type offsetMarks struct {
 	key      string
 	position int64
-	marks    []mark // in their order
+	marks    []mark // by ascending n
 }
 
-// offsets are the pages of queries.
-type offsets struct {
-	mutex sync.Mutex
-	pages []*pages // used last, first
+// An offsetCache caches the marks of queries. It is safe for concurrent use.
+type offsetCache struct {
+	mutex   sync.Mutex
+	queries []*offsetMarks // most recently used first
 }
 
-// get answers a copy of the pages of a query, or nil.
-func (o *offsets) get(key string) *pages {
+// get returns a copy of the marks of a query, or nil.
+func (o *offsetCache) get(key string) *offsetMarks {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	i := slices.IndexFunc(o.pages, func(p *pages) bool { return p.key == key })
+	i := slices.IndexFunc(o.queries, func(p *offsetMarks) bool { return p.key == key })
 	if i < 0 {
 		return nil
 	}
-	p := o.pages[i]
-	copy(o.pages[1:i+1], o.pages[:i])
-	o.pages[0] = p
+	p := o.queries[i]
+	copy(o.queries[1:i+1], o.queries[:i])
+	o.queries[0] = p
 	return p.clone()
 }
 
-// put keeps a copy of the pages of a query, unless newer ones are there.
-func (o *offsets) put(p *pages) {
+// put stores a copy of the marks of a query, unless newer ones are cached.
+func (o *offsetCache) put(p *offsetMarks) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	i := slices.IndexFunc(o.pages, func(other *pages) bool { return other.key == p.key })
+	i := slices.IndexFunc(o.queries, func(other *offsetMarks) bool { return other.key == p.key })
 	switch {
 	case i < 0:
-		o.pages = slices.Insert(o.pages, 0, p.clone())
-		o.pages = o.pages[:min(len(o.pages), maxShapes)]
-	case o.pages[i].position <= p.position:
-		o.pages[i] = p.clone()
+		o.queries = slices.Insert(o.queries, 0, p.clone())
+		o.queries = o.queries[:min(len(o.queries), maxQueries)]
+	case o.queries[i].position <= p.position:
+		o.queries[i] = p.clone()
 	}
 }
 
-func (p *pages) clone() *pages { return &pages{p.key, p.position, slices.Clone(p.marks)} }
+func (p *offsetMarks) clone() *offsetMarks {
+	return &offsetMarks{p.key, p.position, slices.Clone(p.marks)}
+}
 
-// best is the last mark up to an offset; zero if there is none.
-func (p *pages) best(offset int) mark {
+// best returns the last mark up to an offset; zero if there is none.
+func (p *offsetMarks) best(offset int) mark {
 	i := sort.Search(len(p.marks), func(i int) bool { return p.marks[i].n > offset })
 	if i == 0 {
 		return mark{}
@@ -86,8 +87,8 @@ func (p *pages) best(offset int) mark {
 	return p.marks[i-1]
 }
 
-// add adds a mark, and drops the one before it if it is of little use.
-func (p *pages) add(m mark) {
+// add adds a mark, and removes the one before it if both are close.
+func (p *offsetMarks) add(m mark) {
 	i := sort.Search(len(p.marks), func(i int) bool { return p.marks[i].n >= m.n })
 	if i < len(p.marks) && p.marks[i].n == m.n {
 		return
@@ -101,8 +102,8 @@ func (p *pages) add(m mark) {
 	}
 }
 
-// keyOf is what queries that select the same have in common.
-func keyOf(q *catalog.Query) string {
+// queryKey returns a text that is equal for queries that select the same records.
+func queryKey(q *catalog.Query) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q %q", q.Kind, q.Parent)
 	for _, list := range [][]tko.Pattern{q.IDs, q.Templates, q.Sites} {
@@ -130,24 +131,23 @@ func keyOf(q *catalog.Query) string {
 	return b.String()
 }
 
-// pages answers what is known of the pages of the query, as far as it is true
-// in the list's snapshot.
-func (l *lister) pages(ctx context.Context) (*pages, error) {
-	now := &pages{key: keyOf(&l.query)}
+// loadMarks returns the marks of the query that are valid in the list's snapshot.
+func (l *lister) loadMarks(ctx context.Context) (*offsetMarks, error) {
+	now := &offsetMarks{key: queryKey(&l.query)}
 	var gone int64
-	err := l.turn.run(ctx, Statement{
+	err := l.lease.run(ctx, Statement{
 		SQL:  "SELECT position, gone FROM head WHERE one = 1",
 		Scan: func(from Row) error { return from.Scan(&now.position, &gone) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	known := l.store.offsets.get(now.key)
+	known := l.store.offsetCache.get(now.key)
 	if known == nil || known.position > now.position || known.position < gone {
 		return now, nil
 	}
 	if known.position < now.position {
-		holds, err := l.holds(ctx, known, now.position)
+		holds, err := l.validMarks(ctx, known, now.position)
 		if err != nil {
 			return nil, err
 		}
@@ -157,13 +157,13 @@ func (l *lister) pages(ctx context.Context) (*pages, error) {
 	return now, nil
 }
 
-// holds answers how many of the marks still hold at a position.
-func (l *lister) holds(ctx context.Context, known *pages, position int64) (count int, err error) {
+// validMarks returns how many of the marks are still valid at a position.
+func (l *lister) validMarks(ctx context.Context, known *offsetMarks, position int64) (count int, err error) {
 	missed, count := 0, len(known.marks)
 	q := &l.query
 	everything := len(q.IDs) == 0 && q.Parent == "" && len(q.Templates)+len(q.Sites)+len(q.Metadata)+len(q.TemplateMetadata)+len(q.SiteMetadata) == 0 &&
 		q.Prepared == nil && q.Approved == nil && !q.CRDs
-	err = l.turn.run(ctx, Statement{
+	err = l.lease.run(ctx, Statement{
 		SQL: "SELECT c.kind, c.id, c.op, CASE WHEN c.created = c.updated THEN 1 ELSE 0 END FROM change c " +
 			"WHERE c.position > $1 AND c.position <= $2 ORDER BY c.position LIMIT $3",
 		Args: []any{known.position, position, int64(maxMissed + 1)},
@@ -178,7 +178,7 @@ func (l *lister) holds(ctx context.Context, known *pages, position int64) (count
 			case tko.Op(op) == tko.OpStatus:
 			case tko.Kind(kind) == tko.KindTemplate && len(q.TemplateMetadata) > 0, tko.Kind(kind) == tko.KindSite && len(q.SiteMetadata) > 0:
 				count = 0
-			case tko.Kind(kind) != q.Kind, everything && tko.Op(op) == tko.OpWritten && created == 0: // neither comes nor goes
+			case tko.Kind(kind) != q.Kind, everything && tko.Op(op) == tko.OpWritten && created == 0: // the set of matches is unchanged
 			default:
 				count = sort.Search(count, func(i int) bool { return known.marks[i].id >= id })
 			}
@@ -191,33 +191,34 @@ func (l *lister) holds(ctx context.Context, known *pages, position int64) (count
 	return count, err
 }
 
-// start brings the walk to where the query's offset is, and answers the pages
-// of the query, if they are of use. The walk is nil if that is behind the end.
-func (l *lister) start(ctx context.Context) (known *pages, err error) {
-	w := l.walk
+// seekOffset moves the cursor to the query's offset, and returns the marks of the
+// query, or nil if they are of no use. It sets the cursor to nil if the offset is
+// behind the last match.
+func (l *lister) seekOffset(ctx context.Context) (known *offsetMarks, err error) {
+	c := l.cursor
 	if l.skip == 0 {
-		return nil, nil //nolint:nilnil // none are of use
+		return nil, nil //nolint:nilnil // marks are of no use
 	}
 	if l.query.After == "" {
-		if known, err = l.pages(ctx); err != nil {
+		if known, err = l.loadMarks(ctx); err != nil {
 			return nil, err
 		}
 		if m := known.best(l.skip); m.n > 0 {
-			w.after = bound{id: m.id, set: true}
+			c.after = bound{id: m.id, set: true}
 			l.skip -= m.n
 		}
 	}
-	if w.rest != nil || l.skip == 0 {
+	if c.residual != nil || l.skip == 0 {
 		return known, nil
 	}
-	ok, err := w.skip(ctx, l.skip)
+	ok, err := c.skip(ctx, l.skip)
 	if l.skip = 0; err != nil || !ok {
-		l.walk = nil
+		l.cursor = nil
 		return nil, err
 	}
 	if known != nil {
-		known.add(mark{int(l.query.Offset), w.after.id})
-		l.store.offsets.put(known)
+		known.add(mark{int(l.query.Offset), c.after.id})
+		l.store.offsetCache.put(known)
 	}
 	return known, nil
 }

@@ -13,90 +13,91 @@ import (
 )
 
 const (
-	// maxPairs is how many entries of the metadata dictionary a pattern may
-	// match for the index to be used at once.
+	// maxPairs is the maximum number of entries of the metadata dictionary that a
+	// pattern may match for the index to be used at once.
 	maxPairs = 1000
-	// maxSets is how much shared metadata that has a key is looked at at once.
+	// maxSets is the maximum number of shared metasets with a key that are read at
+	// once.
 	maxSets = 2000
-	// maxRanges is how many ranges of an index are merged without trying
-	// something else first.
-	maxRanges = 300
-	// maxProbed is how many entries of the metadata index may be tried for each
-	// record.
+	// maxMerged is the maximum number of index ranges that are merged before
+	// another path is tried.
+	maxMerged = 300
+	// maxProbed is the maximum number of entries of the metadata index that are
+	// probed for each record.
 	maxProbed = 16
-	// maxCounted is how far is counted to find the shortest way.
+	// maxCounted is how many records are counted to find the shortest access path.
 	maxCounted = 2000
 )
 
-// A plan is how a query is answered: what records must fulfil, and the ways to
-// those that fulfil a part of it. Ways are indexes that have the IDs of records
-// in their order.
+// A plan describes how a query is executed: the conditions on records, and the
+// access paths to records that fulfil some of the conditions. An access path is an
+// index that has the IDs of records in their order.
 //
-// Which way is the shortest, the statistics of the database can't say: they may
-// be old, and know averages. So the planner of the database is told which way
-// to go (the other conditions are hidden from it), and the way is chosen here,
-// stretch by stretch, by looking how far the ways lead.
+// The statistics of the database can't tell which access path is the shortest: they
+// may be old, and describe averages. So statements force the database's planner to
+// use one access path (the other conditions are hidden from it). A cursor chooses
+// the path for each range of IDs, by how far each path leads.
 type plan struct {
 	store *Store
 	query *catalog.Query
 	run   runner
 
-	nothing bool // nothing can match
-	low     bound
-	high    bound
-	filters []filter
-	rest    []restFilter // what the database can't see to
+	empty    bool // no record can match
+	low      bound
+	high     bound
+	filters  []filter
+	residual []residualFilter // conditions that the database can't check
 }
 
-// A filter is something that records must fulfil.
+// A filter is a condition on records, with its access paths.
 type filter struct {
-	// hidden is the condition, in a form that makes the planner use no index.
-	// If it is nil, it is in rest.
+	// hidden is the condition in a form for which the planner uses no index. If it
+	// is nil, the condition is in residual.
 	hidden condition
-	way    *way
-	ways   *ways
-	// find finds ways that are expensive to find.
-	find func(ctx context.Context) (*ways, error)
+	path   *accessPath
+	paths  *accessPaths
+	// find returns access paths that are expensive to find.
+	find func(ctx context.Context) (*accessPaths, error)
 }
 
-// A way is an index that has the IDs of some records in their order.
-type way struct {
-	table string
-	id    string
-	where []condition
-	short bool // the table has no more than the IDs
+// An accessPath is an index that has the IDs of some records in their order.
+type accessPath struct {
+	table   string
+	id      string
+	where   []condition
+	idsOnly bool // the table has no other columns of the records
 }
 
-// ways are many ways, of which each record is on one at most.
-type ways struct {
-	column string // of entity, whose value is one of texts
+// accessPaths are many access paths. Each record is on one of them at most.
+type accessPaths struct {
+	column string // of the table entity, with one of texts as its value
 	texts  []string
-	// Entries of the metadata index: records have them, or metadata that has
-	// them.
+	// Entries of the metadata index, and shared metadata that has them. Records
+	// have either.
 	pairs []int64
 	sets  []int64
 }
 
-func (w *ways) count() int { return len(w.texts) + len(w.pairs) + len(w.sets) }
+func (p *accessPaths) count() int { return len(p.texts) + len(p.pairs) + len(p.sets) }
 
-// A bound is where IDs start or end.
+// A bound is the start or end of a range of IDs.
 type bound struct {
 	id        string
 	inclusive bool
 	set       bool
 }
 
-// A restFilter is a metadata filter for which the index is of no use.
-type restFilter struct {
+// A residualFilter is a metadata filter that no index supports.
+type residualFilter struct {
 	key   string
-	label bool // and none of metadata
+	label bool // the key is a label's, not metadata's
 	match func(string) bool
 }
 
-// A condition writes itself into a statement.
+// A condition writes its SQL into a statement.
 type condition func(b *builder) string
 
-// A builder is a statement in the making.
+// A builder collects the arguments of a statement.
 type builder struct {
 	dialect *Dialect
 	args    []any
@@ -142,8 +143,7 @@ func has(pairs []int64, id string) condition {
 	}
 }
 
-// hide hides a column from the planner of the database, which then uses no
-// index of it.
+// hide hides a column from the database's planner, which then uses no index on it.
 func hide(column string) string { return "(" + column + " || '')" }
 
 // matches is the condition that an expression matches a pattern.
@@ -151,39 +151,40 @@ func matches(expression string, pattern tko.Pattern) []condition {
 	if pattern.Exact() {
 		return []condition{equals(expression, pattern.Prefix())}
 	}
-	conditions := within(expression, pattern.Prefix())
+	conditions := startsWith(expression, pattern.Prefix())
 	if !prefixOnly(pattern) {
 		conditions = append(conditions, func(b *builder) string { return b.dialect.Regexp(expression, b.arg(pattern.Regexp())) })
 	}
 	return conditions
 }
 
-// within is the condition that an expression starts with a prefix.
-func within(expression, prefix string) []condition {
+// startsWith is the condition that an expression starts with a prefix.
+func startsWith(expression, prefix string) []condition {
 	if prefix == "" {
 		return nil
 	}
 	conditions := []condition{func(b *builder) string { return expression + " >= " + b.arg(prefix) }}
-	if end := next(prefix); end != "" {
+	if end := prefixEnd(prefix); end != "" {
 		conditions = append(conditions, func(b *builder) string { return expression + " < " + b.arg(end) })
 	}
 	return conditions
 }
 
-// prefixOnly says that a pattern matches all that starts with its prefix.
+// prefixOnly reports whether a pattern matches every text that starts with its
+// prefix.
 func prefixOnly(p tko.Pattern) bool {
 	return p.Regexp() == "(?s)^"+regexp.QuoteMeta(p.Prefix())+".*$"
 }
 
-// next is the least text that is greater than all that start with a prefix, or
-// "" if there is none.
-func next(prefix string) string {
+// prefixEnd returns the least text that is greater than all texts that start with a
+// prefix, or "" if there is none.
+func prefixEnd(prefix string) string {
 	runes := []rune(prefix)
 	for i := len(runes) - 1; i >= 0; i-- {
 		switch c := runes[i] + 1; {
 		case c > utf8.MaxRune:
 			continue
-		case c == 0xD800: // surrogates are no text
+		case c == 0xD800: // surrogates are not valid text
 			runes[i] = 0xE000
 		default:
 			runes[i] = c
@@ -204,7 +205,7 @@ func newPlan(s *Store, query *catalog.Query, run runner) *plan {
 	return &plan{store: s, query: query, run: run, low: bound{id: query.After, set: query.After != ""}}
 }
 
-// prepare finds out what there is to go by.
+// prepare finds the filters of the query.
 func (p *plan) prepare(ctx context.Context) error {
 	q := p.query
 	for _, pattern := range q.IDs {
@@ -222,20 +223,20 @@ func (p *plan) prepare(ctx context.Context) error {
 		p.filters = append(p.filters, filter{hidden: outdated(*q.Outdated)})
 	}
 	if q.CRDs {
-		p.filters = append(p.filters, filter{hidden: plain("e.crds"), way: p.entities("entity_crds", plain("e.crds"))})
+		p.filters = append(p.filters, filter{hidden: plain("e.crds"), path: p.entityPath("entity_crds", plain("e.crds"))})
 	}
 	for _, r := range []relation{
 		{plan: p, column: "template", kind: tko.KindTemplate, patterns: q.Templates, metadata: q.TemplateMetadata},
 		{plan: p, column: "site", kind: tko.KindSite, patterns: q.Sites, metadata: q.SiteMetadata},
 	} {
-		if err := r.prepare(ctx); err != nil || p.nothing {
+		if err := r.prepare(ctx); err != nil || p.empty {
 			return err
 		}
 	}
 	return p.metadata(ctx)
 }
 
-// matchID narrows the IDs to where those that match a pattern can be.
+// matchID limits the range of IDs to those that can match a pattern.
 func (p *plan) matchID(pattern tko.Pattern) {
 	prefix := pattern.Prefix()
 	p.low = p.low.greater(bound{id: prefix, inclusive: true, set: prefix != "" || pattern.Exact()})
@@ -243,7 +244,7 @@ func (p *plan) matchID(pattern tko.Pattern) {
 		p.high = p.high.less(bound{id: prefix, inclusive: true, set: true})
 		return
 	}
-	end := next(prefix)
+	end := prefixEnd(prefix)
 	p.high = p.high.less(bound{id: end, set: end != ""})
 	if !prefixOnly(pattern) {
 		expression := hide("e.id")
@@ -253,7 +254,7 @@ func (p *plan) matchID(pattern tko.Pattern) {
 	}
 }
 
-// greater is the bound of two that leaves less above it.
+// greater returns the bound that is higher.
 func (b bound) greater(other bound) bound {
 	if !other.set || b.set && (b.id > other.id || b.id == other.id && !b.inclusive) {
 		return b
@@ -261,7 +262,7 @@ func (b bound) greater(other bound) bound {
 	return other
 }
 
-// less is the bound of two that leaves less below it.
+// less returns the bound that is lower.
 func (b bound) less(other bound) bound {
 	if !other.set || b.set && (b.id < other.id || b.id == other.id && !b.inclusive) {
 		return b
@@ -269,17 +270,17 @@ func (b bound) less(other bound) bound {
 	return other
 }
 
-// entities is a way through the records of the kind that fulfil a condition,
-// by an index of theirs.
-func (p *plan) entities(index string, where ...condition) *way {
-	return &way{table: "entity e" + p.store.dialect.by(index), id: "e.id", where: append([]condition{equals("e.kind", string(p.query.Kind))}, where...)}
+// entityPath is an access path through the records of the kind that fulfil a
+// condition, by an index of their table.
+func (p *plan) entityPath(index string, where ...condition) *accessPath {
+	return &accessPath{table: "entity e" + p.store.dialect.indexHint(index), id: "e.id", where: append([]condition{equals("e.kind", string(p.query.Kind))}, where...)}
 }
 
 // column adds the filter that a column of the records has a value.
 func (p *plan) column(name, value string) {
 	p.filters = append(p.filters, filter{
 		hidden: equals(hide("e."+name), value),
-		way:    p.entities("entity_by_"+name, plain("e."+name+" <> ''"), equals("e."+name, value)),
+		path:   p.entityPath("entity_by_"+name, plain("e."+name+" <> ''"), equals("e."+name, value)),
 	})
 }
 
@@ -291,13 +292,13 @@ func (p *plan) flag(name string, wanted *bool) {
 	default:
 		p.filters = append(p.filters, filter{
 			hidden: plain("CASE WHEN e." + name + " THEN 0 ELSE 1 END = 1"),
-			way:    p.entities("entity_un"+name, plain("NOT e."+name)),
+			path:   p.entityPath("entity_un"+name, plain("NOT e."+name)),
 		})
 	}
 }
 
-// outdated is the condition that a deployment was made from an earlier revision
-// of its template than the current one, or that it wasn't.
+// outdated is the condition that a deployment was made from an earlier revision of
+// its template than the current one, or, if wanted is false, that it was not.
 func outdated(wanted bool) condition {
 	exists := "EXISTS"
 	if !wanted {
@@ -309,12 +310,12 @@ func outdated(wanted bool) condition {
 
 // A metadataKey is a key that the metadata of records must have.
 type metadataKey struct {
-	kind    tko.Kind // under which the index has it: see labelsOf
-	key     string
-	pattern tko.Pattern
-	pairs   []int64 // that match; more than maxPairs: not all
-	sets    []int64 // shared metadata that has one of them
-	all     bool    // these are all sets
+	kind     tko.Kind // of its index entries: see labelsOf
+	key      string
+	pattern  tko.Pattern
+	pairs    []int64 // matching entries; if more than maxPairs, not all of them
+	sets     []int64 // shared metadata that has one of pairs
+	complete bool    // sets has all of them
 }
 
 // metadata adds the filters of the records' own metadata.
@@ -328,15 +329,15 @@ func (p *plan) metadata(ctx context.Context) error {
 	}
 	for _, k := range list {
 		var err error
-		if k.pairs, err = p.pairs(ctx, k.kind, k.key, k.pattern, maxPairs); err != nil {
+		if k.pairs, err = p.findPairs(ctx, k.kind, k.key, k.pattern, maxPairs); err != nil {
 			return err
 		}
 		if len(k.pairs) == 0 {
-			p.nothing = true
+			p.empty = true
 			return nil
 		}
 	}
-	if err := p.shared(ctx, list); err != nil {
+	if err := p.findShared(ctx, list); err != nil {
 		return err
 	}
 	for _, k := range list {
@@ -345,12 +346,12 @@ func (p *plan) metadata(ctx context.Context) error {
 	return nil
 }
 
-// shared finds the shared metadata that fulfils all keys, as far as that is
-// found soon.
-func (p *plan) shared(ctx context.Context, list []*metadataKey) error {
+// findShared finds the shared metadata that fulfils all keys, within the limits
+// maxPairs and maxSets.
+func (p *plan) findShared(ctx context.Context, list []*metadataKey) error {
 	if p.query.Kind != tko.KindDeployment { // see isShared
 		for _, k := range list {
-			k.all = true
+			k.complete = true
 		}
 		return nil
 	}
@@ -370,7 +371,7 @@ func (p *plan) shared(ctx context.Context, list []*metadataKey) error {
 	}
 	counts, complete := map[int64]int{}, 0
 	for _, k := range list {
-		if k.all = len(k.pairs) <= maxPairs && len(k.sets) <= maxSets; k.all {
+		if k.complete = len(k.pairs) <= maxPairs && len(k.sets) <= maxSets; k.complete {
 			complete++
 			for _, set := range k.sets {
 				counts[set]++
@@ -378,7 +379,7 @@ func (p *plan) shared(ctx context.Context, list []*metadataKey) error {
 		}
 	}
 	for _, k := range list {
-		if k.all {
+		if k.complete {
 			k.sets = slices.DeleteFunc(k.sets, func(set int64) bool { return counts[set] < complete })
 			slices.Sort(k.sets)
 		}
@@ -386,39 +387,40 @@ func (p *plan) shared(ctx context.Context, list []*metadataKey) error {
 	return nil
 }
 
-// metadataFilter is the filter of a key, and the ways to records that have it.
+// metadataFilter returns the filter of a key, with the access paths to records that
+// have it.
 func (p *plan) metadataFilter(k *metadataKey) filter {
 	f := filter{hidden: has(k.pairs, "e.id")}
 	if len(k.sets) > 0 {
 		shared, pair := among("e.metaset", k.sets), among("y.pair", k.pairs)
 		f.hidden = func(b *builder) string {
-			// With OFFSET, the planner looks for each record, rather than reading all
-			// that have the pair first.
+			// With OFFSET, the planner probes for each record, instead of reading all
+			// records that have the pair first.
 			return "CASE WHEN e.metaset < 0 THEN " + shared(b) +
 				" ELSE EXISTS (SELECT 1 FROM entity_pair y WHERE " + pair(b) + " AND y.id = " + hide("e.id") + " LIMIT 1 OFFSET 0) END"
 		}
 	}
-	switch found := (&ways{pairs: k.pairs, sets: k.sets}); {
-	case k.all && found.count() == 1:
-		f.way = &way{table: "entity_pair x", id: "x.id", where: []condition{equals("x.pair", k.pairs[0])}, short: true}
-	case k.all && len(k.pairs) <= maxRanges && len(k.sets) <= maxRanges:
-		f.ways = found
+	switch found := (&accessPaths{pairs: k.pairs, sets: k.sets}); {
+	case k.complete && found.count() == 1:
+		f.path = &accessPath{table: "entity_pair x", id: "x.id", where: []condition{equals("x.pair", k.pairs[0])}, idsOnly: true}
+	case k.complete && len(k.pairs) <= maxMerged && len(k.sets) <= maxMerged:
+		f.paths = found
 	default:
-		f.find = func(ctx context.Context) (*ways, error) { return p.allWays(ctx, k) }
+		f.find = func(ctx context.Context) (*accessPaths, error) { return p.findAllPaths(ctx, k) }
 	}
-	if len(k.pairs) > maxProbed || !k.all {
+	if len(k.pairs) > maxProbed || !k.complete {
 		f.hidden = nil
-		p.rest = append(p.rest, restFilter{k.key, k.kind != p.query.Kind, matcher(k.pattern)})
+		p.residual = append(p.residual, residualFilter{k.key, k.kind != p.query.Kind, matcher(k.pattern)})
 	}
 	return f
 }
 
-// allWays answers all ways to records that have a key, however long it takes.
-func (p *plan) allWays(ctx context.Context, k *metadataKey) (*ways, error) {
-	if k.all {
-		return &ways{pairs: k.pairs, sets: k.sets}, nil
+// findAllPaths returns all access paths to records that have a key, without limits.
+func (p *plan) findAllPaths(ctx context.Context, k *metadataKey) (*accessPaths, error) {
+	if k.complete {
+		return &accessPaths{pairs: k.pairs, sets: k.sets}, nil
 	}
-	pairs, err := p.pairs(ctx, k.kind, k.key, k.pattern, -1)
+	pairs, err := p.findPairs(ctx, k.kind, k.key, k.pattern, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -428,7 +430,7 @@ func (p *plan) allWays(ctx context.Context, k *metadataKey) (*ways, error) {
 		SQL:  "SELECT s.metaset FROM pair p JOIN metaset_pair s ON s.pair = p.id WHERE " + b.all(entries(k.kind, k.key, k.pattern)),
 		Args: b.args, Scan: scanInts(&sets),
 	})
-	return &ways{pairs: pairs, sets: sets}, err
+	return &accessPaths{pairs: pairs, sets: sets}, err
 }
 
 func scanInts(list *[]int64) func(Row) error {
@@ -440,9 +442,9 @@ func scanInts(list *[]int64) func(Row) error {
 	}
 }
 
-// pairs answers the entries of the metadata dictionary that match, or more
-// than limit, if that isn't negative.
-func (p *plan) pairs(ctx context.Context, kind tko.Kind, key string, pattern tko.Pattern, limit int) ([]int64, error) {
+// findPairs returns the entries of the metadata dictionary that match. With a limit
+// that is not negative, it returns limit+1 entries at most.
+func (p *plan) findPairs(ctx context.Context, kind tko.Kind, key string, pattern tko.Pattern, limit int) ([]int64, error) {
 	b := &builder{dialect: &p.store.dialect}
 	sql := "SELECT p.id FROM pair p WHERE " + b.all(entries(kind, key, pattern))
 	if limit >= 0 {
@@ -458,7 +460,7 @@ func (p *plan) pairs(ctx context.Context, kind tko.Kind, key string, pattern tko
 	return ids, err
 }
 
-// entries are the conditions that an entry p of the metadata dictionary has a
+// entries returns the conditions that an entry p of the metadata dictionary has a
 // key and a value that matches.
 func entries(kind tko.Kind, key string, pattern tko.Pattern) []condition {
 	conditions := []condition{equals("p.kind", string(kind)), equals("p.key", key)}
@@ -466,14 +468,14 @@ func entries(kind tko.Kind, key string, pattern tko.Pattern) []condition {
 		hash := pairOf(kind, key, pattern.Prefix()).hash
 		return append(conditions, equals("p.hash", hash[:]))
 	}
-	conditions = append(conditions, within("p.start", startOf(pattern.Prefix()))...)
+	conditions = append(conditions, startsWith("p.start", startOf(pattern.Prefix()))...)
 	if !prefixOnly(pattern) || len(pattern.Prefix()) > maxStart {
 		conditions = append(conditions, func(b *builder) string { return b.dialect.Regexp("p.value", b.arg(pattern.Regexp())) })
 	}
 	return conditions
 }
 
-// A relation is what is wanted of the template or site of the records.
+// A relation is the conditions on the template or site of the records.
 type relation struct {
 	plan     *plan
 	column   string
@@ -488,8 +490,8 @@ type relation struct {
 type relatedKey struct {
 	key     string
 	pattern tko.Pattern
-	pairs   []int64 // more than maxPairs: not all
-	count   int     // of related records, or more than maxCounted
+	pairs   []int64 // if more than maxPairs, not all of them
+	count   int     // of related records; maxCounted+1 if more
 }
 
 func (r *relation) prepare(ctx context.Context) error {
@@ -507,12 +509,12 @@ func (r *relation) prepare(ctx context.Context) error {
 		return nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.metadata)) {
-		pairs, err := p.pairs(ctx, r.kind, key, r.metadata[key], maxPairs)
+		pairs, err := p.findPairs(ctx, r.kind, key, r.metadata[key], maxPairs)
 		if err != nil {
 			return err
 		}
 		if len(pairs) == 0 {
-			p.nothing = true
+			p.empty = true
 			return nil
 		}
 		r.keys = append(r.keys, relatedKey{key: key, pattern: r.metadata[key], pairs: pairs})
@@ -526,13 +528,13 @@ func (r *relation) prepare(ctx context.Context) error {
 		hidden = append(hidden, has(k.pairs, column))
 		probed = probed && len(k.pairs) <= maxProbed
 	}
-	if exact && probed { // no other way is shorter
+	if exact && probed { // no other access path is shorter
 		p.filters = append(p.filters, filter{hidden: func(b *builder) string { return b.all(hidden) }})
 		return nil
 	}
-	few, complete, err := r.few(ctx)
+	few, complete, err := r.findFew(ctx)
 	if err == nil && !complete && !probed {
-		few, err = r.all(ctx)
+		few, err = r.findAll(ctx)
 		complete = true
 	}
 	switch {
@@ -541,36 +543,36 @@ func (r *relation) prepare(ctx context.Context) error {
 	case !complete:
 		p.filters = append(p.filters, filter{
 			hidden: func(b *builder) string { return b.all(hidden) },
-			find: func(ctx context.Context) (*ways, error) {
-				list, err := r.all(ctx)
-				return &ways{column: r.column, texts: list}, err
+			find: func(ctx context.Context) (*accessPaths, error) {
+				list, err := r.findAll(ctx)
+				return &accessPaths{column: r.column, texts: list}, err
 			},
 		})
 	case len(few) == 0:
-		p.nothing = true
+		p.empty = true
 	case len(few) == 1:
 		p.column(r.column, few[0])
 	default:
 		f := filter{hidden: oneOf(hide(column), few)}
-		found := &ways{column: r.column, texts: few}
-		if f.ways = found; len(few) > maxRanges {
-			f.ways, f.find = nil, func(context.Context) (*ways, error) { return found, nil }
+		found := &accessPaths{column: r.column, texts: few}
+		if f.paths = found; len(few) > maxMerged {
+			f.paths, f.find = nil, func(context.Context) (*accessPaths, error) { return found, nil }
 		}
 		p.filters = append(p.filters, f)
 	}
 	return nil
 }
 
-// few answers the IDs of the related records that fulfil everything, if they
-// are found soon.
-func (r *relation) few(ctx context.Context) (list []string, complete bool, err error) {
+// findFew returns the IDs of the related records that fulfil all conditions, within
+// the limits. complete is false if there may be more.
+func (r *relation) findFew(ctx context.Context) (list []string, complete bool, err error) {
 	if len(r.keys) == 0 {
 		if few, err := r.fewRecords(ctx); err != nil || !few {
 			return nil, false, err
 		}
-		list, err = r.values(ctx, maxRanges+1)
-		complete = len(list) <= maxRanges
-		return r.matching(list), complete, err
+		list, err = r.values(ctx, maxMerged+1)
+		complete = len(list) <= maxMerged
+		return r.filterByPattern(list), complete, err
 	}
 	if slices.ContainsFunc(r.keys, func(k relatedKey) bool { return len(k.pairs) > maxPairs }) {
 		return nil, false, nil
@@ -586,12 +588,12 @@ func (r *relation) few(ctx context.Context) (list []string, complete bool, err e
 	for _, k := range r.keys[1:] {
 		where = append(where, has(k.pairs, "x.id"))
 	}
-	list, err = r.plan.texts(ctx, "SELECT x.id FROM entity_pair x WHERE "+b.all(where)+" LIMIT "+b.arg(int64(maxRanges+1)), b.args)
-	complete = len(list) <= maxRanges
-	return r.matching(list), complete, err
+	list, err = r.plan.texts(ctx, "SELECT x.id FROM entity_pair x WHERE "+b.all(where)+" LIMIT "+b.arg(int64(maxMerged+1)), b.args)
+	complete = len(list) <= maxMerged
+	return r.filterByPattern(list), complete, err
 }
 
-// count counts how many related records have each key, up to maxCounted.
+// count counts how many related records have each key, up to maxCounted+1.
 func (r *relation) count(ctx context.Context) error {
 	statements := make([]Statement, len(r.keys))
 	for i := range r.keys {
@@ -607,11 +609,11 @@ func (r *relation) count(ctx context.Context) error {
 	return r.plan.run(ctx, statements...)
 }
 
-// all answers the IDs of all related records that fulfil everything.
-func (r *relation) all(ctx context.Context) ([]string, error) {
+// findAll returns the IDs of all related records that fulfil all conditions.
+func (r *relation) findAll(ctx context.Context) ([]string, error) {
 	if len(r.keys) == 0 {
 		list, err := r.values(ctx, -1)
-		return r.matching(list), err
+		return r.filterByPattern(list), err
 	}
 	var found map[string]bool
 	for _, k := range r.keys {
@@ -634,23 +636,23 @@ func (r *relation) all(ctx context.Context) ([]string, error) {
 		}
 		found = both
 	}
-	return r.matching(slices.Sorted(maps.Keys(found))), nil
+	return r.filterByPattern(slices.Sorted(maps.Keys(found))), nil
 }
 
-// table is the records by their column.
+// table is the table of records, read by the index on the relation's column.
 func (r *relation) table() string {
-	return "entity e" + r.plan.store.dialect.by("entity_by_"+r.column)
+	return "entity e" + r.plan.store.dialect.indexHint("entity_by_"+r.column)
 }
 
-// between is the condition that the column lies where it can match the
-// patterns: from there on, and not behind it.
+// between returns conditions on the column: from limits it to the range that can
+// match the patterns, to only to the end of that range.
 func (r *relation) between() (from, to []condition) {
 	column := "e." + r.column
 	low, high := bound{}, bound{}
 	for _, pattern := range r.patterns {
 		prefix := pattern.Prefix()
 		low = low.greater(bound{id: prefix, inclusive: true, set: prefix != ""})
-		high = high.less(bound{id: next(prefix), set: next(prefix) != ""})
+		high = high.less(bound{id: prefixEnd(prefix), set: prefixEnd(prefix) != ""})
 	}
 	to = []condition{equals("e.kind", string(r.plan.query.Kind)), plain(column + " <> ''")}
 	if high.set {
@@ -663,8 +665,7 @@ func (r *relation) between() (from, to []condition) {
 	return from, to
 }
 
-// fewRecords says whether no more than maxCounted records can match the
-// patterns.
+// fewRecords reports whether at most maxCounted records can match the patterns.
 func (r *relation) fewRecords(ctx context.Context) (few bool, err error) {
 	b := &builder{dialect: &r.plan.store.dialect}
 	from, _ := r.between()
@@ -677,8 +678,8 @@ func (r *relation) fewRecords(ctx context.Context) (few bool, err error) {
 	return count <= maxCounted, err
 }
 
-// values answers the values of the column from one to the next, as far as they
-// can match the patterns, and the first of them that don't.
+// values returns the distinct values of the column in the range that can match the
+// patterns. It skips from one value to the next.
 func (r *relation) values(ctx context.Context, limit int) ([]string, error) {
 	column := "e." + r.column
 	b := &builder{dialect: &r.plan.store.dialect}
@@ -694,8 +695,8 @@ func (r *relation) values(ctx context.Context, limit int) ([]string, error) {
 	return r.plan.texts(ctx, sql, b.args)
 }
 
-// matching leaves out what doesn't match the patterns.
-func (r *relation) matching(list []string) []string {
+// filterByPattern removes the texts that don't match the patterns, and sorts the rest.
+func (r *relation) filterByPattern(list []string) []string {
 	for _, pattern := range r.patterns {
 		match := matcher(pattern)
 		list = slices.DeleteFunc(list, func(text string) bool { return !match(text) })

@@ -10,15 +10,15 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// maxError is how much of an error is kept with an item, in bytes.
+// maxError is how much of an error is stored with an item, in bytes.
 const maxError = 4096
 
-// ClaimWork answers items that are due and that nobody holds a lease of.
+// ClaimWork claims items that are due and not leased.
 func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, time.Time, error) {
 	if err := checkTexts("queue", claim.Queue, "worker", claim.Worker); err != nil {
 		return nil, time.Time{}, err
 	}
-	// Most looks find nothing: they don't lock.
+	// Most calls find no item: they don't lock.
 	var first *int64
 	var now int64
 	err := s.run(ctx, Statement{
@@ -31,7 +31,7 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 	}
 	switch {
 	case err != nil:
-		return nil, time.Time{}, fault("look for work", err)
+		return nil, time.Time{}, fault("read due work", err)
 	case first == nil:
 		return nil, time.Time{}, nil
 	case *first > now || claim.Max <= 0:
@@ -40,7 +40,7 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 	var items []tko.WorkItem
 	id := rand.Text()
 	err = s.write(ctx, func(tx Tx) ([]Statement, error) {
-		if len(items) > 0 { // chosen before, by a transaction whose outcome may be unknown
+		if len(items) > 0 { // chosen by an earlier attempt, whose outcome may be unknown
 			if claimed, err := s.claimed(ctx, tx, items); err != nil || len(claimed) > 0 {
 				items = claimed
 				return nil, err
@@ -73,7 +73,7 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 	return items, time.Time{}, nil
 }
 
-// claimed answers those items that are claimed indeed, if any.
+// claimed returns those of items that are claimed in the database.
 func (s *Store) claimed(ctx context.Context, tx Tx, items []tko.WorkItem) ([]tko.WorkItem, error) {
 	rows := make([][]any, len(items))
 	for i, item := range items {
@@ -89,7 +89,7 @@ func (s *Store) claimed(ctx context.Context, tx Tx, items []tko.WorkItem) ([]tko
 	return slices.DeleteFunc(slices.Clone(items), func(i tko.WorkItem) bool { return !held[i.Key] }), err
 }
 
-// itemColumns name claims.
+// itemColumns identify claims.
 var itemColumns = []Column{{"queue", Text}, {"key", Text}, {"claim", Text}}
 
 // RenewWork extends leases.
@@ -151,7 +151,7 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 	if len(items) == 0 {
 		return nil
 	}
-	again := false
+	wake := false
 	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
 		claims := map[tko.WorkItem]claimed{}
 		wakes := map[string]int64{}
@@ -180,7 +180,7 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 			return nil, err
 		}
 		statements, more := finish(items, claims, wakes, moment(now), backoff)
-		again = again || more
+		wake = wake || more
 		if more {
 			statements = append(statements, s.dialect.Notify...)
 		}
@@ -189,15 +189,14 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 	if err != nil {
 		return fault("finish work", err)
 	}
-	if again {
+	if wake {
 		s.Wake()
 	}
 	return nil
 }
 
-// lockItems locks claims and reads columns of them. All who lock several items
-// do it in the order of their keys, as commits do, so that nobody waits for
-// somebody who waits for them.
+// lockItems locks claims and reads columns of them. All transactions that lock several
+// items lock them in the order of their keys, as commits do, to avoid deadlocks.
 func lockItems(columns string, rows [][]any, scan func(Row) error) Statement {
 	return Statement{
 		SQL: "SELECT " + columns + " FROM {rows} CROSS JOIN work w WHERE w.queue = r.queue AND w.key = r.key AND w.claim = r.claim " +
@@ -206,18 +205,18 @@ func lockItems(columns string, rows [][]any, scan func(Row) error) Statement {
 	}
 }
 
-// A claimed item, as the database has it.
+// A claimed is a claimed item as the database has it.
 type claimed struct {
 	attempt          int
 	generation, seen int64
 	at               int64
 }
 
-// finish decides what becomes of items whose claims end. again says that some
-// are due at once, or are due earlier than somebody may have been told.
+// finish decides the next state of items whose claims end. wake is true if some
+// are due at once, or earlier than a worker may have been told.
 func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map[string]int64, now time.Time,
 	backoff func(attempt int) time.Duration,
-) (statements []Statement, again bool) {
+) (statements []Statement, wake bool) {
 	remove := Statement{
 		SQL:     "DELETE FROM work WHERE (queue, key, claim) IN (SELECT r.queue, r.key, r.claim FROM {rows})",
 		Columns: itemColumns,
@@ -235,44 +234,44 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 		}
 		delete(claims, item)
 		due, attempt, text := now, c.attempt, ""
-		news := c.generation != c.seen
+		newWork := c.generation != c.seen
 		switch f.Outcome {
 		case tko.WorkDone:
-			if !news {
+			if !newWork {
 				remove.Rows = append(remove.Rows, []any{item.Queue, item.Key, item.Claim})
 				continue
 			}
 			attempt = 0
 		case tko.WorkLater:
 			attempt = 0
-			if !news { // what it waits for may be what is new
+			if !newWork { // the new work may be what the item waits for
 				due = now.Add(f.Retry)
 			}
 		case tko.WorkFailed:
 			attempt++
-			text = cut(f.Error)
+			text = truncateText(f.Error)
 			wait := f.Retry
 			if wait == 0 && backoff != nil {
 				wait = backoff(attempt)
 			}
-			if news { // it may go better now, but what failed may itself have made the news
+			if newWork { // it may succeed now, but the failed attempt may itself have enqueued it
 				wait = min(wait, catalog.WakeDelay)
 			}
 			due = now.Add(wait)
 		case tko.WorkReleased:
 			text = f.Item.LastError
 		}
-		// Stirred up while it was claimed: it would have been made due soon.
+		// The queue was woken while the item was claimed: it would have become due soon.
 		if at := wakes[item.Queue]; at >= c.at && due.After(now.Add(catalog.WakeDelay)) {
 			due = now.Add(catalog.WakeDelay)
 		}
-		again = true
+		wake = true
 		keep.Rows = append(keep.Rows, []any{item.Queue, item.Key, item.Claim, micros(due), int64(attempt), text})
 	}
-	return []Statement{remove, keep}, again
+	return []Statement{remove, keep}, wake
 }
 
-func cut(text string) string {
+func truncateText(text string) string {
 	if len(text) > maxError {
 		text = text[:maxError]
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// Get answers the records of keys.
+// Get returns the records of keys, in their order.
 func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
 	wanted := map[catalog.Key]bool{}
 	statement := Statement{
@@ -17,7 +17,7 @@ func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.
 	}
 	for _, key := range keys {
 		if wanted[key] || checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
-			continue // what can't be stored isn't there
+			continue // a key that can't be stored doesn't exist
 		}
 		wanted[key] = true
 		statement.Rows = append(statement.Rows, []any{string(key.Kind), key.ID})
@@ -67,8 +67,8 @@ func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.
 
 type runner func(ctx context.Context, statements ...Statement) error
 
-// view runs what reads: in a transaction only if it takes more than one
-// statement that must see the same. Packages and metadata never change.
+// view runs fn, which reads. It begins a transaction only if several statements must
+// see one snapshot. Packages and metadata never change.
 func (s *Store) view(ctx context.Context, fields catalog.Fields, fn func(runner) error) error {
 	if fields.Deployments {
 		return s.read(ctx, func(tx Tx) error { return fn(tx.Run) })
@@ -76,7 +76,7 @@ func (s *Store) view(ctx context.Context, fields catalog.Fields, fn func(runner)
 	return fn(s.run)
 }
 
-// fill gives rows what isn't in their table.
+// fill sets the parts of rows that are in other tables.
 func (s *Store) fill(ctx context.Context, fields catalog.Fields, rows []row) error {
 	if err := s.fillMetadata(ctx, s.run, rows); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (s *Store) fill(ctx context.Context, fields catalog.Fields, rows []row) err
 	return s.fillPackages(ctx, s.run, records)
 }
 
-// fillDeployments gives templates and sites the IDs of their deployments.
+// fillDeployments sets the IDs of the deployments of templates and sites.
 func (s *Store) fillDeployments(ctx context.Context, run runner, fields catalog.Fields, rows []row) error {
 	if !fields.Deployments {
 		return nil
@@ -129,7 +129,7 @@ func (s *Store) fillDeployments(ctx context.Context, run runner, fields catalog.
 	return run(ctx, statements...)
 }
 
-// Revision answers a record as it was.
+// Revision returns a record at a revision, with its package.
 func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (catalog.Record, error) {
 	none := fmt.Errorf("%s %q at revision %d: %w", key.Kind, key.ID, revision, tko.ErrNotFound)
 	if checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
@@ -157,7 +157,7 @@ func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (
 		if err == nil {
 			return r.Record, nil
 		}
-		if again { // else it may have been collected between the two statements
+		if again { // the first time, it may have been collected between the two statements
 			return catalog.Record{}, err
 		}
 	}

@@ -14,40 +14,41 @@ import (
 )
 
 const (
-	// collectLease is how long a collector that died keeps others from it.
+	// collectLease is how long the lease of a collector that died blocks others.
 	collectLease = time.Minute
-	// collectBatch is how many changes, packages, or tokens one transaction
-	// looks at, and surveyBatch how many changes one query.
+	// collectBatch is the maximum number of changes, packages or tokens in one
+	// transaction, and surveyBatch of changes in one query.
 	collectBatch = 500
 	surveyBatch  = 5000
-	// collectPause is how much longer than a transaction the pause after it is.
+	// collectPause is the length of the pause after a transaction, relative to the
+	// transaction's.
 	collectPause = 3
-	// goodbye is how long giving the lease back may take.
-	goodbye = 5 * time.Second
+	// releaseTimeout limits how long releasing the lease may take.
+	releaseTimeout = 5 * time.Second
 )
 
-// errElsewhere says that another store collects.
+// errElsewhere is returned if another store holds the lease.
 var errElsewhere = errors.New("another store is collecting")
 
 // A collection is one call of Collect.
 type collection struct {
 	store  *Store
-	id     string // who collects
-	cutoff int64  // changes since then stay
+	id     string // the holder of the lease
+	cutoff int64  // changes since this time are retained
 	keep   catalog.Retention
 	done   catalog.Collected
 
-	position  int64 // of the newest change that was looked at
-	revisions int64 // how many were kept when it was
+	position  int64 // of the newest change that was examined
+	revisions int64 // number of revisions that were retained then
 	loose     int64 // changes removed since packages were collected
 }
 
-// Collect removes what need not be kept.
+// Collect removes the changes, contents and tokens that need not be retained.
 func (s *Store) Collect(ctx context.Context, keep catalog.Retention) (catalog.Collected, error) {
 	c := &collection{store: s, id: rand.Text(), keep: keep}
 	err := c.run(ctx)
-	if !errors.Is(err, errElsewhere) { // let go of it, whatever happened
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	if !errors.Is(err, errElsewhere) { // release the lease even after an error
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		err = errors.Join(err, s.write(ctx, func(Tx) ([]Statement, error) {
 			return []Statement{{SQL: "UPDATE collector SET until = 0 WHERE one = 1 AND holder = $1", Args: []any{c.id}}}, nil
 		}))
@@ -56,7 +57,7 @@ func (s *Store) Collect(ctx context.Context, keep catalog.Retention) (catalog.Co
 	if errors.Is(err, errElsewhere) {
 		c.done.Elsewhere, err = true, nil
 	}
-	return c.done, fault("collect what need not be kept", err)
+	return c.done, fault("remove expired history", err)
 }
 
 func (c *collection) run(ctx context.Context) error {
@@ -78,12 +79,12 @@ func (c *collection) run(ctx context.Context) error {
 		}
 	}
 	if c.loose > 0 {
-		return c.contents(ctx)
+		return c.dropUnusedContents(ctx)
 	}
 	return nil
 }
 
-// pause waits, and fails if the context ends.
+// pause waits. It returns an error if the context ends.
 func pause(ctx context.Context, d time.Duration) error {
 	if !sleep(ctx, d) {
 		return ctx.Err()
@@ -91,8 +92,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// hold takes or extends the lease, which may be another's by now.
-func (c *collection) hold(held *bool) Statement {
+// acquireLease takes or extends the lease, unless another store holds it.
+func (c *collection) acquireLease(held *bool) Statement {
 	return Statement{
 		SQL: "UPDATE collector SET holder = $1, until = {now} + $2 WHERE one = 1 AND (holder = $1 OR until < {now}) " +
 			"RETURNING position, revisions, loose",
@@ -104,8 +105,8 @@ func (c *collection) hold(held *bool) Statement {
 	}
 }
 
-// commit runs a transaction of the one that collects. It isn't cut off half
-// way: a database might go on with it after the lease was given back.
+// commit runs a transaction while this collection holds the lease. The context doesn't
+// interrupt it: a database might continue it after the lease was released.
 func (c *collection) commit(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -114,7 +115,7 @@ func (c *collection) commit(ctx context.Context, fn func(tx Tx) ([]Statement, er
 	defer cancel()
 	return c.store.write(ctx, func(tx Tx) ([]Statement, error) {
 		held := false
-		if err := tx.Run(ctx, c.hold(&held)); err != nil {
+		if err := tx.Run(ctx, c.acquireLease(&held)); err != nil {
 			return nil, err
 		}
 		if !held {
@@ -124,7 +125,7 @@ func (c *collection) commit(ctx context.Context, fn func(tx Tx) ([]Statement, er
 	})
 }
 
-// extend extends the lease if that was long ago.
+// extend extends the lease if a quarter of it has passed.
 func (c *collection) extend(ctx context.Context, since *time.Time) error {
 	if time.Since(*since) < collectLease/4 {
 		return nil
@@ -133,8 +134,8 @@ func (c *collection) extend(ctx context.Context, since *time.Time) error {
 	return c.commit(ctx, func(Tx) ([]Statement, error) { return nil, nil })
 }
 
-// begin takes the lease. If fewer revisions are kept than before, all changes
-// are looked at again.
+// begin takes the lease. If fewer revisions are retained than before, all changes are
+// examined again.
 func (c *collection) begin(ctx context.Context) error {
 	wanted := int64(c.keep.Revisions)
 	return c.commit(ctx, func(tx Tx) ([]Statement, error) {
@@ -159,14 +160,14 @@ func (c *collection) begin(ctx context.Context) error {
 	})
 }
 
-// tokens removes tokens whose time has run out long ago.
+// tokens removes tokens that expired long ago.
 func (c *collection) tokens(ctx context.Context) (more bool, err error) {
 	removed := 0
 	err = c.commit(ctx, func(Tx) ([]Statement, error) {
 		removed = 0
 		return []Statement{{
 			SQL:  "DELETE FROM modification WHERE token IN (SELECT m.token FROM modification m WHERE m.expires < {now} - $1 LIMIT $2) RETURNING token",
-			Args: []any{remembered.Microseconds(), int64(collectBatch)},
+			Args: []any{expiredTokenRetention.Microseconds(), int64(collectBatch)},
 			Scan: func(from Row) error {
 				var token string
 				removed++
@@ -180,24 +181,24 @@ func (c *collection) tokens(ctx context.Context) (more bool, err error) {
 	return removed == collectBatch, err
 }
 
-// A pastChange is a change that is old enough to go, and what became of its
+// A pastChange is a change that is old enough to be removed, with the state of its
 // record.
 type pastChange struct {
 	position int64
 	key      catalog.Key
 	op       tko.Op
-	current  int64 // revision; 0: it is gone
+	current  int64 // revision of the record; 0 if it was deleted
 }
 
-// changes looks at the next changes that are old enough. Entries of the log
-// that are no revision go. A revision of a record goes when enough newer ones
-// are there; of one that is gone, with its deletion. So each change is looked at
-// once, and what it made superfluous goes with it.
+// changes examines the next changes that are old enough. It removes entries of the
+// log that are not revisions. It removes a revision when enough newer ones exist, or
+// with the record's deletion. So each change is examined once, and the revisions that
+// it makes superfluous are removed with it.
 func (c *collection) changes(ctx context.Context) (more bool, err error) {
 	if c.keep.Changes <= 0 {
 		return false, nil
 	}
-	past, err := c.past(ctx)
+	past, err := c.nextChanges(ctx)
 	if err != nil || len(past) == 0 {
 		return false, err
 	}
@@ -246,7 +247,7 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 		}
 		return []Statement{
 			{SQL: "UPDATE collector SET position = $1, loose = loose + $2 WHERE one = 1", Args: []any{last, int64(removed)}},
-			// Last, because that makes those who commit wait.
+			// Last, because it makes commits wait.
 			{SQL: "UPDATE head SET gone = $1 WHERE one = 1 AND gone < $1", Args: []any{last}},
 		}, nil
 	})
@@ -258,8 +259,8 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 	return len(past) == collectBatch, nil
 }
 
-// past reads the next changes that are old enough.
-func (c *collection) past(ctx context.Context) ([]pastChange, error) {
+// nextChanges reads the next changes that are old enough.
+func (c *collection) nextChanges(ctx context.Context) ([]pastChange, error) {
 	var list []pastChange
 	young := false
 	err := c.store.run(ctx, Statement{
@@ -287,23 +288,23 @@ func (c *collection) past(ctx context.Context) ([]pastChange, error) {
 	return list, err
 }
 
-// A survey is what the changes up to a position need: packages by the
-// beginnings of their digests, and metadata by numbers.
+// A survey holds the content that the changes up to a position need: packages by the
+// first 8 bytes of their digests, and metadata by numbers.
 type survey struct {
 	position int64
 	packages map[uint64]struct{}
 	metadata map[int64]struct{}
 }
 
-func beginningOf(digest []byte) uint64 {
+func digestPrefix(digest []byte) uint64 {
 	if len(digest) < 8 {
 		return 0
 	}
 	return binary.BigEndian.Uint64(digest)
 }
 
-// next reads what further changes need. Every record has its newest revision
-// among them, so that nothing else needs to be looked at.
+// next returns the statement that reads the needs of further changes. The newest
+// revision of every record is among the changes, so no other table is read.
 func (v *survey) next(limit int, read *int) Statement {
 	return Statement{
 		SQL:  "SELECT c.position, c.digest, c.metaset FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
@@ -314,7 +315,7 @@ func (v *survey) next(limit int, read *int) Statement {
 			*read++
 			err := from.Scan(&v.position, &digest, &metaset)
 			if digest != nil {
-				v.packages[beginningOf(digest)] = struct{}{}
+				v.packages[digestPrefix(digest)] = struct{}{}
 			}
 			v.metadata[metaset] = struct{}{}
 			return err
@@ -322,8 +323,8 @@ func (v *survey) next(limit int, read *int) Statement {
 	}
 }
 
-// look surveys up to what is the newest change when it begins.
-func (v *survey) look(ctx context.Context, c *collection) error {
+// scan surveys up to the change that is newest when it begins.
+func (v *survey) scan(ctx context.Context, c *collection) error {
 	newest, err := c.store.Head(ctx)
 	if err != nil {
 		return err
@@ -346,11 +347,11 @@ func (v *survey) look(ctx context.Context, c *collection) error {
 	return nil
 }
 
-// contents removes the packages and metadata that no change needs.
-func (c *collection) contents(ctx context.Context) error {
+// dropUnusedContents removes the packages and metadata that no change needs.
+func (c *collection) dropUnusedContents(ctx context.Context) error {
 	loose := c.loose
 	v := &survey{packages: map[uint64]struct{}{}, metadata: map[int64]struct{}{}}
-	if err := v.look(ctx, c); err != nil {
+	if err := v.scan(ctx, c); err != nil {
 		return err
 	}
 	for digest := []byte{}; ; {
@@ -369,7 +370,7 @@ func (c *collection) contents(ctx context.Context) error {
 		}
 		if len(batch) > 0 {
 			digest = batch[len(batch)-1]
-			if err := c.drop(ctx, v, batch, nil); err != nil {
+			if err := c.dropUnused(ctx, v, batch, nil); err != nil {
 				return err
 			}
 		}
@@ -390,14 +391,14 @@ func (c *collection) contents(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		if err := c.drop(ctx, v, nil, batch); err != nil {
+		if err := c.dropUnused(ctx, v, nil, batch); err != nil {
 			return err
 		}
 		if len(batch) < collectBatch {
 			break
 		}
 	}
-	if err := c.pairs(ctx); err != nil {
+	if err := c.dropUnusedPairs(ctx); err != nil {
 		return err
 	}
 	return c.commit(ctx, func(Tx) ([]Statement, error) {
@@ -405,14 +406,14 @@ func (c *collection) contents(ctx context.Context) error {
 	})
 }
 
-// drop removes those packages and metadata that no change needs. With the head
-// locked nobody can begin to need them: what was committed since the survey is
-// looked at, and whoever comes next finds that packages were collected, and
-// forgets which ones it knew to be there.
-func (c *collection) drop(ctx context.Context, v *survey, packages [][]byte, metadata []int64) error {
+// dropUnused removes those of packages and metadata that no change needs. While it
+// holds the lock of the head, no commit can begin to need them: it surveys the
+// changes committed since the survey, and increments the generation, by which later
+// commits notice that their stored content may have been collected.
+func (c *collection) dropUnused(ctx context.Context, v *survey, packages [][]byte, metadata []int64) error {
 	unneeded := func() (digests [][]any, numbers []int64) {
 		for _, d := range packages {
-			if _, ok := v.packages[beginningOf(d)]; !ok {
+			if _, ok := v.packages[digestPrefix(d)]; !ok {
 				digests = append(digests, []any{d})
 			}
 		}
@@ -426,7 +427,7 @@ func (c *collection) drop(ctx context.Context, v *survey, packages [][]byte, met
 	if digests, numbers := unneeded(); len(digests)+len(numbers) == 0 {
 		return nil
 	}
-	if err := v.look(ctx, c); err != nil { // so that little is left to look at
+	if err := v.scan(ctx, c); err != nil { // so that few changes are scanned under the lock
 		return err
 	}
 	began := time.Now()
@@ -457,17 +458,17 @@ func (c *collection) drop(ctx context.Context, v *survey, packages [][]byte, met
 	return pause(ctx, collectPause*time.Since(began))
 }
 
-// had says that a record has an entry of the metadata index.
-const had = "(EXISTS (SELECT 1 FROM entity_pair e WHERE e.pair = pair.id) OR EXISTS (SELECT 1 FROM metaset_pair m WHERE m.pair = pair.id))"
+// pairInUse is the condition that a record has an entry of the metadata index.
+const pairInUse = "(EXISTS (SELECT 1 FROM entity_pair e WHERE e.pair = pair.id) OR EXISTS (SELECT 1 FROM metaset_pair m WHERE m.pair = pair.id))"
 
-// pairs removes the entries of the metadata index that no record has.
-func (c *collection) pairs(ctx context.Context) error {
+// dropUnusedPairs removes the entries of the metadata index that no record has.
+func (c *collection) dropUnusedPairs(ctx context.Context) error {
 	held := time.Now()
 	for id := int64(math.MinInt64); ; {
 		read, began := 0, time.Now()
 		var loose []int64
 		if err := c.store.run(ctx, Statement{
-			SQL:  "SELECT pair.id, CASE WHEN " + had + " THEN 1 ELSE 0 END FROM pair WHERE pair.id > $1 ORDER BY pair.id LIMIT $2",
+			SQL:  "SELECT pair.id, CASE WHEN " + pairInUse + " THEN 1 ELSE 0 END FROM pair WHERE pair.id > $1 ORDER BY pair.id LIMIT $2",
 			Args: []any{id, int64(surveyBatch)},
 			Scan: func(from Row) error {
 				var used int
@@ -498,9 +499,8 @@ func (c *collection) pairs(ctx context.Context) error {
 	}
 }
 
-// dropPairs removes those that still no record has. As with what drop removes,
-// nobody can begin to have one with the head locked, and whoever comes next
-// forgets which ones it knew.
+// dropPairs removes those entries that still no record has. As in dropUnused, the lock
+// of the head keeps commits from using them, and the generation tells later commits.
 func (c *collection) dropPairs(ctx context.Context, ids []int64) error {
 	began := time.Now()
 	removed := 0
@@ -509,7 +509,7 @@ func (c *collection) dropPairs(ctx context.Context, ids []int64) error {
 		var now time.Time
 		removed = 0
 		if err := tx.Run(ctx, c.store.lockHead(&h, &now), Statement{
-			SQL:  "DELETE FROM pair WHERE " + c.store.dialect.In("pair.id", "$1") + " AND NOT " + had + " RETURNING id",
+			SQL:  "DELETE FROM pair WHERE " + c.store.dialect.In("pair.id", "$1") + " AND NOT " + pairInUse + " RETURNING id",
 			Args: []any{c.store.dialect.Ints(ids)},
 			Scan: func(from Row) error {
 				var id int64

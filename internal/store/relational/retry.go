@@ -11,9 +11,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// Patience is how long a call waits for a database that is away, or that keeps
-// ending its transactions, before it fails.
-const Patience = 30 * time.Second
+// MaxWait is how long a call waits for a database that is away, or that repeatedly
+// ends its transactions, before it fails.
+const MaxWait = 30 * time.Second
 
 // The pauses between attempts.
 const (
@@ -21,8 +21,8 @@ const (
 	maxPause = 500 * time.Millisecond
 )
 
-// An AwayError is what callers are told of a database that is away, or too
-// slow: the cause is for the log. It is a tko.ErrUnavailable.
+// An AwayError is a tko.ErrUnavailable for a database that is away or too slow. Text
+// is for the caller, Cause for the log.
 type AwayError struct {
 	Text  string
 	Cause error
@@ -34,13 +34,12 @@ func (e *AwayError) Unwrap() error { return e.Cause }
 // Is makes it an ErrUnavailable.
 func (e *AwayError) Is(target error) bool { return target == tko.ErrUnavailable }
 
-// retry runs a transaction again as long as that may help, and as the caller
-// waits.
+// retry runs a transaction again while that may help and the context lasts.
 func (s *Store) retry(ctx context.Context, run func() error) error {
-	return s.retryUntil(ctx, time.Now().Add(Patience), run)
+	return s.retryUntil(ctx, time.Now().Add(MaxWait), run)
 }
 
-// retryUntil is retry with a time after which nothing is begun again.
+// retryUntil is retry with a time after which no attempt begins.
 func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() error) error {
 	deadline, hasDeadline := ctx.Deadline()
 	pause := minPause
@@ -53,7 +52,8 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 			return err
 		}
 		wait := pause/2 + rand.N(pause/2) //nolint:gosec // jitter is no secret
-		// One that won't come to its end in time says so while the caller listens.
+		// An attempt that can't end in time isn't begun, so that the caller receives
+		// the error before its deadline.
 		late := hasDeadline && time.Until(deadline) <= wait+took
 		if late || time.Until(limit) < wait || !sleep(ctx, wait) {
 			return away(err)
@@ -62,11 +62,11 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 	}
 }
 
-// away makes of an error of a database that doesn't come back one that callers
-// can do something about.
+// away wraps the error of a database that doesn't come back in one with a remedy for
+// the caller.
 func away(err error) error {
 	if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
-		return &AwayError{"the connection to the database was lost during the change, and it is away: whether the change was made is not known, so look before you repeat it", err}
+		return &AwayError{"the connection to the database was lost during the change, and it is away: whether the change was made is not known, so read it before you repeat it", err}
 	}
 	if errors.Is(err, tko.ErrUnavailable) {
 		return err
@@ -74,8 +74,8 @@ func away(err error) error {
 	return &AwayError{"the database is away or overloaded, nothing was changed: try again", err}
 }
 
-// stream lists, again as long as nothing came: what comes after that must be
-// from the same snapshot, which is lost with the connection.
+// stream lists, and lists again as long as no row was given to the caller: later rows
+// must be from the same snapshot, which is lost with the connection.
 func (s *Store) stream(ctx context.Context, yield func(catalog.Record, error) bool, list func(func(catalog.Record, error) bool) error) error {
 	came, last := false, ""
 	return s.retry(ctx, func() error {
@@ -86,11 +86,11 @@ func (s *Store) stream(ctx context.Context, yield func(catalog.Record, error) bo
 		if err == nil || !came || !s.db.Transient(err) {
 			return err
 		}
-		return &AwayError{fmt.Sprintf("the connection to the database was lost in the middle, and with it the snapshot: start again, or go on after %q", last), err}
+		return &AwayError{fmt.Sprintf("the connection to the database was lost, and with it the snapshot of the list: start again, or continue after %q", last), err}
 	})
 }
 
-// sleep waits, unless the context ends.
+// sleep waits. It returns false if the context ends first.
 func sleep(ctx context.Context, wait time.Duration) (slept bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -10,13 +10,13 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A row is a record as the tables have it: its metadata by number.
+// A row is a record as the tables have it, with its metadata by number.
 type row struct {
 	catalog.Record
 	metaset int64
 }
 
-// stateColumns are what the tables entity and change both have.
+// stateColumns are the columns that the tables entity and change share.
 var stateColumns = []Column{
 	{"kind", Text},
 	{"id", Text},
@@ -56,7 +56,7 @@ func names(columns []Column, prefix string) string {
 	return string(list)
 }
 
-// values are the row's, in the order of stateColumns.
+// values returns the row's values, in the order of stateColumns.
 func (r *row) values() []any {
 	return []any{
 		string(r.Kind), r.ID, r.UID, r.Revision, r.Position, micros(r.Created), micros(r.Updated),
@@ -65,11 +65,11 @@ func (r *row) values() []any {
 	}
 }
 
-// A text is one of a row. A text that is the same as in the row before is kept
-// once.
+// A text is a text column of a row. If it equals the text of the row before, both
+// share memory.
 type text string
 
-// ScanBytes is how pgx gives a text away.
+// ScanBytes is called by pgx.
 func (t *text) ScanBytes(value []byte) error {
 	if string(value) != string(*t) {
 		*t = text(value)
@@ -77,7 +77,7 @@ func (t *text) ScanBytes(value []byte) error {
 	return nil
 }
 
-// Scan is how database/sql does.
+// Scan is called by database/sql.
 func (t *text) Scan(value any) error {
 	switch value := value.(type) {
 	case nil:
@@ -92,17 +92,17 @@ func (t *text) Scan(value any) error {
 	return nil
 }
 
-// A digest is one of a row; zero if there is none.
+// A digest is a digest column of a row; zero for NULL.
 type digest catalog.Digest
 
-// ScanBytes is how pgx gives bytes away.
+// ScanBytes is called by pgx.
 func (d *digest) ScanBytes(value []byte) error {
 	*d = digest{}
 	copy(d[:], value)
 	return nil
 }
 
-// Scan is how database/sql does.
+// Scan is called by database/sql.
 func (d *digest) Scan(value any) error {
 	bytes, ok := value.([]byte)
 	if !ok && value != nil {
@@ -125,7 +125,7 @@ type scanner struct {
 	dest []any
 }
 
-// newScanner makes a scanner of stateColumns, and of what comes after them.
+// newScanner returns a scanner of stateColumns, and of more columns after them.
 func newScanner(more ...any) *scanner {
 	s := new(scanner)
 	r := &s.row
@@ -137,7 +137,7 @@ func newScanner(more ...any) *scanner {
 	return s
 }
 
-// newEntityScanner makes a scanner of entityColumns.
+// newEntityScanner returns a scanner of entityColumns.
 func newEntityScanner() *scanner {
 	s := newScanner()
 	s.dest = append(s.dest, &s.conditions, &s.replaces, &s.row.Base)
@@ -146,7 +146,7 @@ func newEntityScanner() *scanner {
 
 // scan reads a row.
 func (s *scanner) scan(from Row) (row, error) {
-	s.plugin = nil // is the row's
+	s.plugin = nil // the last row owns it
 	if err := from.Scan(s.dest...); err != nil {
 		return row{}, err
 	}
@@ -163,7 +163,7 @@ func (s *scanner) scan(from Row) (row, error) {
 	return r, err
 }
 
-// scan reads stateColumns, and what comes after them.
+// scan reads stateColumns, and more columns after them.
 func (r *row) scan(from Row, more ...any) (err error) {
 	*r, err = newScanner(more...).scan(from)
 	return err
@@ -182,7 +182,7 @@ func (r *row) readConditions(conditions string) (err error) {
 	return nil
 }
 
-// entityValues are the row's, in the order of entityColumns.
+// entityValues returns the row's values, in the order of entityColumns.
 func (r *row) entityValues() ([]any, error) {
 	conditions, err := conditionsValue(r.Conditions)
 	return append(r.values(), conditions, orNull(strings.Join(r.Replaces, " ")), r.Base), err
@@ -209,7 +209,7 @@ func orNull(text string) any {
 	return text
 }
 
-// cloneRecord copies what belongs to the caller.
+// cloneRecord copies the parts of a record that belong to the caller.
 func cloneRecord(r catalog.Record) catalog.Record {
 	r.Plugin = slices.Clone(r.Plugin)
 	r.Conditions = slices.Clone(r.Conditions)

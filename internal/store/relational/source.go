@@ -10,27 +10,28 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// EnqueueWork calls for work of a queue.
+// EnqueueWork enqueues work items of a queue, due at once. If missing is true, keys
+// that have an item already are left out.
 func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error {
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, compareText)
 	keys = slices.Compact(keys)
-	call := Statement{SQL: callFor("r.queue, r.key", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}}}
+	enqueue := Statement{SQL: enqueueSQL("r.queue, r.key", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}}}
 	if missing {
-		call.SQL = callFor("r.queue, r.key", "{rows}", "NOT EXISTS (SELECT 1 FROM work w WHERE w.queue = r.queue AND w.key = r.key)")
+		enqueue.SQL = enqueueSQL("r.queue, r.key", "{rows}", "NOT EXISTS (SELECT 1 FROM work w WHERE w.queue = r.queue AND w.key = r.key)")
 	}
 	for _, key := range keys {
 		if err := checkTexts("queue", queue, "key", key); err != nil {
 			return err
 		}
-		call.Rows = append(call.Rows, []any{queue, key})
+		enqueue.Rows = append(enqueue.Rows, []any{queue, key})
 	}
 	if len(keys) == 0 {
 		return nil
 	}
-	err := s.write(ctx, func(Tx) ([]Statement, error) { return append([]Statement{call}, s.dialect.Notify...), nil })
+	err := s.write(ctx, func(Tx) ([]Statement, error) { return append([]Statement{enqueue}, s.dialect.Notify...), nil })
 	if err != nil {
-		return fault("call for work", err)
+		return fault("enqueue work", err)
 	}
 	s.Wake()
 	return nil
@@ -39,12 +40,12 @@ func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, mi
 func claimOf(item tko.WorkItem) claimName { return claimName{item.Queue, item.Key, item.Claim} }
 
 func errClaimLost(item tko.WorkItem) error {
-	return tko.Errorf(tko.ErrConflict, "the claim of %s %q is over, somebody else may be working on it: claim it again", item.Queue, item.Key)
+	return tko.Errorf(tko.ErrConflict, "the claim of %s %q has ended, another worker may have the item: claim it again", item.Queue, item.Key)
 }
 
-// holdClaim locks a claim, so that nobody else gets it before the transaction
-// ends, if it still is good.
-func holdClaim(ctx context.Context, tx Tx, item tko.WorkItem) error {
+// lockClaim locks a claim, so that no other worker can claim the item before the
+// transaction ends. It returns an error if the claim has ended.
+func lockClaim(ctx context.Context, tx Tx, item tko.WorkItem) error {
 	held := false
 	err := tx.Run(ctx, lockItems("w.key", [][]any{{item.Queue, item.Key, item.Claim}}, func(from Row) error {
 		held = true
@@ -56,7 +57,7 @@ func holdClaim(ctx context.Context, tx Tx, item tko.WorkItem) error {
 	return err
 }
 
-// Source answers one.
+// Source returns the GitOps source with a name.
 func (s *Store) Source(ctx context.Context, name string) (tko.Source, error) {
 	if checkText("name", name) != nil {
 		return tko.Source{}, errNoSource(name)
@@ -77,7 +78,7 @@ func errNoSource(name string) error {
 	return tko.Errorf(tko.ErrNotFound, "source %q: not found", name)
 }
 
-// Sources answers all.
+// Sources returns all GitOps sources, sorted by name, without their State.
 func (s *Store) Sources(ctx context.Context) ([]tko.Source, error) {
 	var sources []tko.Source
 	err := s.run(ctx, Statement{
@@ -92,9 +93,9 @@ func (s *Store) Sources(ctx context.Context) ([]tko.Source, error) {
 	return sources, fault("list sources", err)
 }
 
-// sourceColumns are what scanSource reads. A look is over when the work waits,
-// unclaimed, and nobody called since it was claimed: work that isn't there was
-// given up by somebody who doesn't know the source.
+// sourceColumns are the columns that scanSource reads. A reconciliation has ended
+// when the work item waits, unclaimed, and was not enqueued since it was claimed. A
+// missing item was given up by a worker that doesn't know the source.
 const sourceColumns = "name, version, updated, status, approved, (SELECT count(*) FROM work w WHERE w.queue = '" + tko.QueueGitOps + "' " +
 	"AND w.key = source.name AND w.claim = '' AND w.generation = w.claimed_generation AND w.due > {now})"
 
@@ -112,7 +113,7 @@ func scanSource(from Row, s *tko.Source, more ...any) error {
 	return nil
 }
 
-// SaveSource writes a source.
+// SaveSource writes a GitOps source and returns its new version.
 func (s *Store) SaveSource(ctx context.Context, source tko.Source, claim tko.WorkItem) (version int64, err error) {
 	if err := checkTexts("name", source.Name); err != nil {
 		return 0, err
@@ -122,14 +123,14 @@ func (s *Store) SaveSource(ctx context.Context, source tko.Source, claim tko.Wor
 	}
 	status, err := json.Marshal(source.Status)
 	if err != nil {
-		return 0, tko.Errorf(tko.ErrInvalid, "the status of source %q can't be written: %w", source.Name, err)
+		return 0, tko.Errorf(tko.ErrInvalid, "the status of source %q can't be encoded: %w", source.Name, err)
 	}
 	state := source.State
 	if state == nil {
 		state = []byte{}
 	}
 	err = s.write(ctx, func(tx Tx) ([]Statement, error) {
-		if err := holdClaim(ctx, tx, claim); err != nil {
+		if err := lockClaim(ctx, tx, claim); err != nil {
 			return nil, err
 		}
 		version = 1
@@ -151,7 +152,7 @@ func (s *Store) SaveSource(ctx context.Context, source tko.Source, claim tko.Wor
 	return version, fault("save a source", err)
 }
 
-// ApproveSource sets what somebody approved.
+// ApproveSource sets the digest of the plan that a user approved.
 func (s *Store) ApproveSource(ctx context.Context, name, digest string) error {
 	if err := checkTexts("name", name, "digest", digest); err != nil {
 		return err
@@ -173,7 +174,7 @@ func (s *Store) ApproveSource(ctx context.Context, name, digest string) error {
 	return fault("approve a source", err)
 }
 
-// ForgetSource removes a source.
+// ForgetSource removes a GitOps source.
 func (s *Store) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
 	if err := checkTexts("name", name); err != nil {
 		return err
@@ -182,7 +183,7 @@ func (s *Store) ForgetSource(ctx context.Context, name string, claim tko.WorkIte
 		return err
 	}
 	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
-		return []Statement{{SQL: "DELETE FROM source WHERE name = $1", Args: []any{name}}}, holdClaim(ctx, tx, claim)
+		return []Statement{{SQL: "DELETE FROM source WHERE name = $1", Args: []any{name}}}, lockClaim(ctx, tx, claim)
 	})
 	return fault("forget a source", err)
 }

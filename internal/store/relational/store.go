@@ -21,28 +21,28 @@ type Store struct {
 
 	calls chan *call
 	quit  context.CancelFunc
-	ended context.Context //nolint:containedctx // is the store's life, not a request's
+	ended context.Context //nolint:containedctx // the life of the store, not of a request
 	wait  sync.WaitGroup
 	close func() error
 
-	blobs    *cache[catalog.Digest, []byte]
-	metasets *cache[int64, *catalog.Metadata]
-	memory   memory
+	blobs       *cache[catalog.Digest, []byte]
+	metasets    *cache[int64, *catalog.Metadata]
+	commitCache commitCache
 
-	pace  pace // of steps
-	clock clock
+	stepSizer stepSizer // of cascading deletions
+	clock     clock
 
-	offsets    offsets
-	turnsMutex sync.Mutex
-	turns      map[*turn]bool // the lists that go on
-	waiting    int            // how many wait for their turn
+	offsetCache offsetCache
+	leasesMutex sync.Mutex
+	leases      map[*snapshotLease]bool // of the lists that are being read
+	waiting     int                     // number of lists that wait for a lease
 
 	mutex  sync.Mutex
-	known  *known
+	stored *storedContent
 	signal chan struct{}
 }
 
-// The sizes of caches: entries, or bytes for packages.
+// Limits of the caches: entries, or bytes where noted.
 const (
 	cachedPackages = 64 << 20
 	cachedMetasets = 32 << 20
@@ -50,21 +50,21 @@ const (
 	cachedPairs    = 200_000
 )
 
-// New makes a store of a database whose schema is current. The store owns the
-// database from then on.
+// New returns a store on a database whose schema is current. The store owns the
+// database and closes it.
 func New(ctx context.Context, db Database, backend string) *Store {
 	s := &Store{
-		db:       db,
-		dialect:  db.Dialect(),
-		backend:  backend,
-		calls:    make(chan *call),
-		blobs:    newCache[catalog.Digest, []byte](cachedPackages),
-		metasets: newCache[int64, *catalog.Metadata](cachedMetasets),
-		memory:   memory{present: newCache[catalog.Key, int64](cachedPositions)},
-		turns:    map[*turn]bool{},
-		signal:   make(chan struct{}),
-		known:    newKnown(0),
-		clock:    newClock(),
+		db:          db,
+		dialect:     db.Dialect(),
+		backend:     backend,
+		calls:       make(chan *call),
+		blobs:       newCache[catalog.Digest, []byte](cachedPackages),
+		metasets:    newCache[int64, *catalog.Metadata](cachedMetasets),
+		commitCache: commitCache{positions: newCache[catalog.Key, int64](cachedPositions)},
+		leases:      map[*snapshotLease]bool{},
+		signal:      make(chan struct{}),
+		stored:      newStoredContent(0),
+		clock:       newClock(),
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
 	s.close = sync.OnceValue(func() error {
@@ -77,19 +77,20 @@ func New(ctx context.Context, db Database, backend string) *Store {
 	return s
 }
 
-// known is what commits know to be in the database, and don't write again. It
-// holds as long as nothing is collected: a commit uses it only with the
-// generation that it read with the head locked. What was read without that
-// lock may be gone, and doesn't belong here.
-type known struct {
+// A storedContent lists metadata, packages and metadata index entries that the
+// database is known to have, so that commits don't write them again. It is valid
+// until the next collection: a commit uses it only with the generation that it
+// read with the head locked. Content that was read without that lock may have
+// been collected, and must not be added.
+type storedContent struct {
 	generation int64                         // head.collected
-	numbers    *cache[catalog.Digest, int64] // of metasets, by digest
+	metasets   *cache[catalog.Digest, int64] // of metasets, by digest
 	packages   *cache[catalog.Digest, struct{}]
 	pairs      *cache[pairKey, int64]
 }
 
-func newKnown(generation int64) *known {
-	return &known{
+func newStoredContent(generation int64) *storedContent {
+	return &storedContent{
 		generation,
 		newCache[catalog.Digest, int64](cachedNumbers),
 		newCache[catalog.Digest, struct{}](cachedNumbers),
@@ -97,34 +98,34 @@ func newKnown(generation int64) *known {
 	}
 }
 
-// knownSince answers what is known at a generation.
-func (s *Store) knownSince(generation int64) *known {
+// storedAt returns the stored content known at a generation.
+func (s *Store) storedAt(generation int64) *storedContent {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if generation > s.known.generation {
-		s.known = newKnown(generation)
+	if generation > s.stored.generation {
+		s.stored = newStoredContent(generation)
 	}
-	if generation < s.known.generation { // somebody was faster: this one is for a transaction that will fail, or has ended
-		return newKnown(generation)
+	if generation < s.stored.generation { // a newer transaction was faster: the one that asks will fail, or has ended
+		return newStoredContent(generation)
 	}
-	return s.known
+	return s.stored
 }
 
 // Backend names the kind of database and its version.
 func (s *Store) Backend() string { return s.backend }
 
-// Close ends everything.
+// Close closes the store and its database. Calls under way fail.
 func (s *Store) Close() error { return s.close() }
 
-// Signal answers a channel that is closed at the next change.
+// Signal returns a channel that is closed at the next change.
 func (s *Store) Signal() <-chan struct{} {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return s.signal
 }
 
-// Wake closes the channel that [Store.Signal] answered: databases call it when
-// they hear of a commit of another store.
+// Wake closes the channel that [Store.Signal] returned. Databases call it when
+// they are notified of a commit by another store.
 func (s *Store) Wake() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -134,11 +135,11 @@ func (s *Store) Wake() {
 
 var errClosed = errors.New("the store is closed")
 
-// write runs a transaction that writes: the statements that fn answers are its
-// end. fn may run more than once, even after its transaction has happened, if
-// the connection was lost before the database could say so: then it must find
-// that out and do nothing again. It holds locks by then that the lost
-// transaction had, so that is over.
+// write runs a transaction that writes. fn reads, and returns the statements that
+// end the transaction. fn may run more than once, even after its transaction was
+// committed, if the connection was lost before the database confirmed it: fn must
+// then detect that and return no statements. By then fn holds the locks that the
+// lost transaction held, so that transaction has ended.
 func (s *Store) write(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
 	lost := false
 	return s.retry(ctx, func() error {
@@ -146,43 +147,43 @@ func (s *Store) write(ctx context.Context, fn func(tx Tx) ([]Statement, error)) 
 		if decided {
 			unknown := (*UnknownOutcomeError)(nil)
 			lost = errors.As(err, &unknown)
-		} else if lost { // and not found out, whatever the reason
+		} else if lost { // the outcome is still unknown, whatever the reason
 			return &UnknownOutcomeError{Err: err}
 		}
 		return err
 	})
 }
 
-// tryWrite runs a transaction once. It is decided if fn came to an end with
-// what it read, so that nothing is open any more of an earlier try.
+// tryWrite runs a transaction once. decided is true if fn ended and none of its
+// statements failed: then the outcome of an earlier try is known, too.
 func (s *Store) tryWrite(ctx context.Context, fn func(tx Tx) ([]Statement, error)) (decided bool, err error) {
 	tx, err := s.db.Begin(ctx, Write)
 	if err != nil {
 		return false, err
 	}
 	defer tx.Rollback()
-	noting := &notingTx{Tx: tx}
-	last, err := fn(noting)
+	recording := &failureTx{Tx: tx}
+	last, err := fn(recording)
 	if err != nil {
-		return !noting.failed, err
+		return !recording.failed, err
 	}
 	return true, tx.Commit(ctx, last...)
 }
 
-// A notingTx notes whether a statement failed.
-type notingTx struct {
+// A failureTx records whether a statement failed.
+type failureTx struct {
 	Tx
 
 	failed bool
 }
 
-func (t *notingTx) Run(ctx context.Context, statements ...Statement) error {
+func (t *failureTx) Run(ctx context.Context, statements ...Statement) error {
 	err := t.Tx.Run(ctx, statements...)
 	t.failed = t.failed || err != nil
 	return err
 }
 
-// run runs statements that read, each in a snapshot of its own.
+// run runs statements that read, each in its own snapshot.
 func (s *Store) run(ctx context.Context, statements ...Statement) error {
 	for _, statement := range statements {
 		if err := s.retry(ctx, func() error { return s.db.Run(ctx, statement) }); err != nil {
@@ -192,13 +193,13 @@ func (s *Store) run(ctx context.Context, statements ...Statement) error {
 	return nil
 }
 
-// checkText refuses what the databases can't keep as text.
+// checkText returns an error for text that the databases can't store.
 func checkText(what, text string) error {
 	if strings.IndexByte(text, 0) >= 0 {
-		return tko.Errorf(tko.ErrInvalid, "%s %.60q has a NUL character, which can't be stored: leave it out", what, text)
+		return tko.Errorf(tko.ErrInvalid, "%s %.60q has a NUL character, which can't be stored: remove it", what, text)
 	}
 	if !utf8.ValidString(text) {
-		return tko.Errorf(tko.ErrInvalid, "%s %.60q is not valid UTF-8: encode it so", what, text)
+		return tko.Errorf(tko.ErrInvalid, "%s %.60q is not valid UTF-8: encode it as UTF-8", what, text)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (s *Store) SaveTargetState(ctx context.Context, state tko.TargetState, clai
 		data = []byte{}
 	}
 	err = s.write(ctx, func(tx Tx) ([]Statement, error) {
-		if err := holdClaim(ctx, tx, claim); err != nil {
+		if err := lockClaim(ctx, tx, claim); err != nil {
 			return nil, err
 		}
 		version = 1

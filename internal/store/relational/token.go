@@ -8,11 +8,12 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// remembered is how long a token that has run out is told from one that never
-// was.
-const remembered = time.Hour
+// expiredTokenRetention is how long an expired token is retained, so that its use is
+// reported as expired and not as unknown.
+const expiredTokenRetention = time.Hour
 
-// StartModification gives a token for ttl.
+// StartModification stores token as the modification token of a deployment, valid
+// for ttl, and returns the deployment and the time when the token expires.
 func (s *Store) StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (catalog.Record, time.Time, error) {
 	if err := checkTexts("deployment", deployment, "token", token); err != nil {
 		return catalog.Record{}, time.Time{}, err
@@ -28,7 +29,7 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 		err := tx.Run(
 			ctx,
 			s.lockHead(&h, &now),
-			capToken("deployment", deployment),
+			capTokenDeadline("deployment", deployment),
 			Statement{
 				SQL:  "SELECT " + names(entityColumns, "e.") + " FROM entity e WHERE e.kind = 'deployment' AND e.id = $1",
 				Args: []any{deployment}, Scan: record.scanEntity,
@@ -49,7 +50,7 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 			return nil, err
 		case record.Revision == 0:
 			return nil, tko.NotFound(tko.KindDeployment, deployment)
-		case holder == token: // given by a transaction whose outcome was unknown
+		case holder == token: // stored by a transaction whose outcome was unknown
 			expires = until
 			return nil, nil
 		case until.After(now):
@@ -57,10 +58,10 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 		}
 		expires = now.Add(ttl).Truncate(time.Microsecond)
 		return []Statement{
-			{SQL: "DELETE FROM modification WHERE expires < $1", Args: []any{micros(now.Add(-remembered))}},
+			{SQL: "DELETE FROM modification WHERE expires < $1", Args: []any{micros(now.Add(-expiredTokenRetention))}},
 			{
 				SQL:  "INSERT INTO modification (token, deployment, revision, expires, since, who, why) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-				Args: []any{token, deployment, record.Revision, micros(expires), micros(now), cut(author.Who), cut(author.Why)},
+				Args: []any{token, deployment, record.Revision, micros(expires), micros(now), truncateText(author.Who), truncateText(author.Why)},
 			},
 		}, nil
 	})
@@ -73,16 +74,16 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 	return record.Record, expires, nil
 }
 
-// capToken moves the deadline of tokens that were given in the future: before the
-// clock went back.
-func capToken(column, value string) Statement {
+// capTokenDeadline moves the deadline of tokens that were issued in the future, which
+// is a time before the clock was set back.
+func capTokenDeadline(column, value string) Statement {
 	return Statement{
 		SQL:  "UPDATE modification SET expires = {now} + (expires - since), since = {now} WHERE " + column + " = $1 AND since > {now}",
 		Args: []any{value},
 	}
 }
 
-// openColumns are what others may see of a token.
+// openColumns are the columns of a token that others than its holder may see.
 const openColumns = "m.deployment, m.since, m.expires, m.who, m.why"
 
 func scanOpen(from Row, into *[]tko.OpenModification) error {
@@ -98,7 +99,7 @@ func scanOpen(from Row, into *[]tko.OpenModification) error {
 	return err
 }
 
-// Modifications returns the tokens that are good, sorted by deployment.
+// Modifications returns the valid tokens, sorted by deployment.
 func (s *Store) Modifications(ctx context.Context) ([]tko.OpenModification, error) {
 	var open []tko.OpenModification
 	err := s.read(ctx, func(tx Tx) error {
@@ -111,7 +112,7 @@ func (s *Store) Modifications(ctx context.Context) ([]tko.OpenModification, erro
 	return open, fault("list the modification tokens", err)
 }
 
-// BreakModification ends the token of a deployment.
+// BreakModification ends the valid token of a deployment.
 func (s *Store) BreakModification(ctx context.Context, deployment string) (tko.OpenModification, error) {
 	if err := checkText("deployment", deployment); err != nil {
 		return tko.OpenModification{}, err
@@ -131,17 +132,17 @@ func (s *Store) BreakModification(ctx context.Context, deployment string) (tko.O
 			return nil, err
 		case len(open) > 0:
 			broken = open[0]
-		case broken.Deployment != "": // by a transaction whose outcome was unknown
+		case broken.Deployment != "": // broken by a transaction whose outcome was unknown
 			return nil, nil
 		default:
-			return nil, tko.Errorf(tko.ErrNotFound, "deployment %q: nobody has a modification token that is good", deployment)
+			return nil, tko.Errorf(tko.ErrNotFound, "deployment %q: there is no valid modification token", deployment)
 		}
 		return []Statement{{SQL: "DELETE FROM modification WHERE deployment = $1", Args: []any{deployment}}}, nil
 	})
 	return broken, err
 }
 
-// complete gives a row its metadata and package.
+// complete sets the metadata and package of a row.
 func (s *Store) complete(ctx context.Context, r *row) error {
 	rows := []row{*r}
 	if err := s.fillMetadata(ctx, s.run, rows); err != nil {
@@ -151,7 +152,7 @@ func (s *Store) complete(ctx context.Context, r *row) error {
 	return s.fillPackages(ctx, s.run, []*catalog.Record{&r.Record})
 }
 
-// readToken reads what a token is for.
+// readToken returns the statement that reads a token and the database's time.
 func readToken(token string, m *modification, now *time.Time) Statement {
 	return Statement{
 		SQL:  "SELECT m.deployment, m.revision, m.expires, {now} FROM modification m WHERE m.token = $1",
@@ -176,7 +177,7 @@ func (m *modification) check(now time.Time) error {
 	}
 }
 
-// Modification answers what a token is for.
+// Modification returns the deployment at the revision for which a token was issued.
 func (s *Store) Modification(ctx context.Context, token string) (catalog.Record, error) {
 	if checkText("token", token) != nil {
 		return catalog.Record{}, errUnknownToken()
@@ -184,13 +185,13 @@ func (s *Store) Modification(ctx context.Context, token string) (catalog.Record,
 	var m modification
 	var now time.Time
 	if err := s.run(ctx, readToken(token, &m, &now)); err != nil {
-		return catalog.Record{}, fault("look a token up", err)
+		return catalog.Record{}, fault("read a modification token", err)
 	}
 	if err := m.check(now); err != nil {
 		return catalog.Record{}, err
 	}
 	record, err := s.Revision(ctx, catalog.Key{Kind: tko.KindDeployment, ID: m.deployment}, m.revision)
-	return record, fault("read the deployment as it was", err)
+	return record, fault("read the revision that is being modified", err)
 }
 
 // CancelModification ends a token.
@@ -206,7 +207,7 @@ func (s *Store) CancelModification(ctx context.Context, token string) error {
 		if err := tx.Run(ctx, s.lockHead(&h, &now), readToken(token, &m, &now)); err != nil {
 			return nil, err
 		}
-		if m.deployment == "" && found { // a transaction whose outcome was unknown has ended it
+		if m.deployment == "" && found { // ended by a transaction whose outcome was unknown
 			return nil, nil
 		}
 		if err := m.check(now); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
 
-// A caller who goes the moment that a transaction begins must not leave it
-// open: all that write use the same connection.
-func TestCallersWhoGoLeaveNoTransaction(t *testing.T) {
+// If a caller's context ends while a transaction begins, the transaction must not stay
+// open: all writers use the same connection.
+func TestCancelledCallsLeaveNoTransaction(t *testing.T) {
 	t.Parallel()
 	s, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
@@ -23,18 +23,18 @@ func TestCallersWhoGoLeaveNoTransaction(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	nobodys := []tko.FinishedWork{{Item: tko.WorkItem{Queue: tko.QueuePrepare, Key: "k", Claim: "c"}, Outcome: tko.WorkDone}}
+	unclaimed := []tko.FinishedWork{{Item: tko.WorkItem{Queue: tko.QueuePrepare, Key: "k", Claim: "c"}, Outcome: tko.WorkDone}}
 	for range 20_000 {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			for range rand.IntN(200) { // shorter than a timer can be
+			for range rand.IntN(200) { // shorter than any timer
 				runtime.Gosched()
 			}
 			cancel()
 		}()
-		_ = s.FinishWork(ctx, nobodys, nil) // or not: it is cut off anywhere
+		_ = s.FinishWork(ctx, unclaimed, nil) // may be cancelled at any point
 	}
-	if err := s.FinishWork(t.Context(), nobodys, nil); err != nil {
-		t.Errorf("after callers who went: %v", err)
+	if err := s.FinishWork(t.Context(), unclaimed, nil); err != nil {
+		t.Errorf("after cancelled calls: %v", err)
 	}
 }

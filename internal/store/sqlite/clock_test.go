@@ -10,12 +10,12 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-// Not parallel: all stores of a process have one clock.
-func TestClockThatGoesBackFreezesNothing(t *testing.T) {
+// Not parallel: all stores of a process share one clock.
+func TestDeadlinesSurviveClockSetBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	t.Cleanup(func() { sqlite.SetClock(0) })
 	offset := time.Duration(0)
-	storetest.ClockGoesBack(t, func(t *testing.T) catalog.Store { return file(t, path) }, func(by time.Duration) {
+	storetest.SetClockBack(t, func(t *testing.T) catalog.Store { return file(t, path) }, func(by time.Duration) {
 		offset += by
 		sqlite.SetClock(offset)
 	})

@@ -1,8 +1,7 @@
-// Package sqlite is the embedded [catalog.Store]: one file, or nothing but
-// memory. What it does is in package relational; here is how SQLite is opened,
-// migrated and spoken to: one connection that writes, several that read, each
-// on a snapshot of its own (WAL), and every commit on the disk before it
-// answers.
+// Package sqlite implements [catalog.Store] on SQLite: embedded, in one file or in
+// memory. The rules are in package relational; this package opens and migrates the
+// file and runs statements: one connection writes, several read, each on its own
+// snapshot (WAL), and every commit is on disk when it returns.
 //
 // [catalog.Store]: https://pkg.go.dev/github.com/tko-orchestrator/tko/internal/catalog#Store
 package sqlite

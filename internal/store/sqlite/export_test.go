@@ -7,11 +7,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
-// OpenSmall opens a store whose file has room for so many pages: beyond, the
-// disk is full.
+// OpenSmall opens a store whose file is limited to a number of pages: when they are
+// used, the disk is full.
 func OpenSmall(ctx context.Context, path string, pages int) (*relational.Store, error) {
 	return Open(ctx, path, Options{maxPages: pages})
 }
 
-// SetClock sets the clock of all databases: it is so much ahead.
+// SetClock sets how far the clock of all databases is ahead.
 func SetClock(ahead time.Duration) { clockAhead.Store(int64(ahead)) }

@@ -15,10 +15,10 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// lock takes the lock of a store's file for this process. It is a file beside it
-// that is locked for as long as it is open, so that it is free when the process
-// ends, however that happens. The file stays: to remove it would let a third
-// process lock another one.
+// lock takes the lock of a store's file for this process. It locks a second file with
+// the suffix .lock, which the system unlocks when the process ends, even if it is
+// killed. The second file is never removed: otherwise, a third process could lock a
+// new one while the old one is still locked.
 func lock(path string) (unlock func() error, err error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -31,7 +31,7 @@ func lock(path string) (unlock func() error, err error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	switch {
 	case errors.Is(err, syscall.EWOULDBLOCK):
-		defer f.Close() //nolint:errcheck // only read
+		defer f.Close() //nolint:errcheck // it was only read
 		return nil, tko.Errorf(tko.ErrBusy, "the store %s is in use by another server%s: stop that one first, or keep the state in PostgreSQL, which any number of servers can share", path, holder(f))
 	case errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.ENOLCK):
 		return f.Close, errNoLocks // a file system without locks
@@ -39,12 +39,12 @@ func lock(path string) (unlock func() error, err error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
 	if err := f.Truncate(0); err == nil {
-		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // only for people
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // informational
 	}
 	return f.Close, nil
 }
 
-// holder says which process has the lock, as far as it said so.
+// holder describes the process that holds the lock, if the file names it.
 func holder(f *os.File) string {
 	text, err := io.ReadAll(io.LimitReader(f, 32))
 	pid, parseErr := strconv.Atoi(strings.TrimSpace(string(text)))

@@ -15,7 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-// tamper changes a store's file behind its back.
+// tamper runs a statement on a store's file, without the store.
 func tamper(t *testing.T, path, statement string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
@@ -34,24 +34,24 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	tamper(t, path, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)")
 	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err == nil || !strings.Contains(err.Error(), "newer TKO") || !strings.Contains(err.Error(), path) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error is %v, want one that names a newer TKO and %s", err, path)
 	}
 }
 
-func TestWhatIsNoStoreIsRefused(t *testing.T) {
+func TestFileThatIsNoStoreIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	if err := os.WriteFile(path, []byte(strings.Repeat("this is no database. ", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{path, filepath.Dir(path), filepath.Join(path, "below", "it")} {
 		if s, err := sqlite.Open(t.Context(), path, sqlite.Options{}); err == nil {
-			t.Errorf("%s is opened", path)
+			t.Errorf("%s was opened, want an error", path)
 			s.Close()
 		}
 	}
 }
 
-func TestOpenedTwiceAtOnce(t *testing.T) {
+func TestConcurrentOpensMigrateOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	var wait sync.WaitGroup
 	for range 4 {
@@ -69,7 +69,7 @@ func TestOpenedTwiceAtOnce(t *testing.T) {
 	wait.Wait()
 }
 
-func TestChangesThatAreNotKeptAreGone(t *testing.T) {
+func TestChangesBeforeRemovedOnesAreGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := file(t, path)
 	for _, id := range []string{"a", "b", "c"} {
@@ -87,7 +87,7 @@ func TestChangesThatAreNotKeptAreGone(t *testing.T) {
 	}{
 		"from the beginning": {"1 and 2 would be missing", 0, true, 0},
 		"after 1":            {"2 would be missing", 1, true, 0},
-		"after 2":            {"3 is there", 2, false, 1},
+		"after 2":            {"3 exists", 2, false, 1},
 		"after all":          {"nothing is missing", 3, false, 0},
 	}
 	for name, test := range tests {
@@ -108,14 +108,14 @@ func TestClosedStoreFails(t *testing.T) {
 	}
 	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
 	if _, err := s.Get(t.Context(), catalog.Fields{}, key); err == nil {
-		t.Error("a closed store reads")
+		t.Error("a read of a closed store succeeded")
 	}
 	if _, err := s.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: key}}); err == nil {
-		t.Error("a closed store writes")
+		t.Error("a write to a closed store succeeded")
 	}
 }
 
-func TestStoreStaysWhenItIsOpenedAgain(t *testing.T) {
+func TestRecordsStayWhenStoreIsOpenedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
 	for n := int64(1); n <= 3; n++ {
@@ -144,27 +144,28 @@ func TestOneStoreCollectsAtATime(t *testing.T) {
 	keep := catalog.Retention{Changes: 1, Revisions: 1}
 	tamper(t, path, "UPDATE collector SET holder = 'another', until = 9000000000000000")
 	if done, err := s.Collect(t.Context(), keep); err != nil || done != (catalog.Collected{Elsewhere: true}) {
-		t.Errorf("%+v, %v: another holds the lease", done, err)
+		t.Errorf("got %+v, %v, want Elsewhere: another store holds the lease", done, err)
 	}
 	tamper(t, path, "UPDATE collector SET until = 1")
 	if done, err := s.Collect(t.Context(), keep); err != nil || done.Changes != 2 {
-		t.Errorf("%+v, %v: the other's lease has run out", done, err)
+		t.Errorf("got %+v, %v, want 2 changes: the other store's lease has expired", done, err)
 	}
 }
 
-func TestSharedMetadataIsIndexedInDataOfAnOlderSchema(t *testing.T) {
+func TestDataOfSchema30IsReadAfterUpgrade(t *testing.T) {
 	t.Parallel()
-	storetest.RunOlder(t, older(filepath.Join(t.TempDir(), "store.db")))
+	storetest.UpgradeOldDatabase(t, oldDatabase(filepath.Join(t.TempDir(), "store.db")))
 }
 
-func TestTargetStatesMoveOutOfSourcesOfAnOlderSchema(t *testing.T) {
+func TestTargetStatesMoveOutOfSourcesOfSchema37(t *testing.T) {
 	t.Parallel()
-	storetest.RunOlderTargetStates(t, older(filepath.Join(t.TempDir(), "store.db")))
+	storetest.UpgradeTargetStates(t, oldDatabase(filepath.Join(t.TempDir(), "store.db")))
 }
 
-// older is a database at a path that can be made one of an older schema.
-func older(path string) storetest.Older {
-	return storetest.Older{
+// oldDatabase returns the database at a path as one that a test can convert to an
+// older schema.
+func oldDatabase(path string) storetest.OldDatabase {
+	return storetest.OldDatabase{
 		Open: func(t *testing.T) storetest.Closer {
 			t.Helper()
 			s, err := sqlite.Open(t.Context(), path, sqlite.Options{})

@@ -13,8 +13,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-// writerEnvironment names the variable that makes of this test binary a second
-// process: on the file whose path it has.
+// writerEnvironment is the name of the variable that makes this test binary run as a
+// second process, on the file whose path is its value.
 const writerEnvironment = "TKO_TEST_WRITER"
 
 func TestMain(m *testing.M) {
@@ -28,8 +28,8 @@ func writerMain(path string) int {
 	ctx := context.Background()
 	s, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err == nil {
-		if name := os.Args[len(os.Args)-1]; name == "beside" {
-			err = storetest.Beside(ctx, s, name, os.Stdout)
+		if name := os.Args[len(os.Args)-1]; name == "competitor" {
+			err = storetest.Compete(ctx, s, name, os.Stdout)
 		} else {
 			err = storetest.Write(ctx, s, name, 1_000_000, os.Stdout)
 		}
@@ -51,10 +51,10 @@ func second(t *testing.T, path string) *exec.Cmd {
 
 func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	storetest.Kill(t, func() *exec.Cmd { return second(t, path) }, func(t *testing.T) catalog.Store { return file(t, path) })
+	storetest.KillWriter(t, func() *exec.Cmd { return second(t, path) }, func(t *testing.T) catalog.Store { return file(t, path) })
 }
 
 func TestTwoProcessesOnOneFileDoNotHarmEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	storetest.Second(t, second(t, path), file(t, path))
+	storetest.CompeteWithProcess(t, second(t, path), file(t, path))
 }

@@ -28,35 +28,34 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
-// Options are what may be said when a store is opened.
+// Options configure a store.
 type Options struct {
-	Readers int          // how many lists go on at the same time; 8 if zero
-	Log     *slog.Logger // where to report; nowhere if nil
-	// Exclusive refuses a file that another store has opened so, in this process
-	// or another: an ErrBusy. Servers must be alone, because each keeps in memory
-	// what the others would change.
+	Readers int          // number of concurrent lists; 8 if zero
+	Log     *slog.Logger // discarded if nil
+	// Exclusive makes Open return an ErrBusy if another store has opened the file
+	// with Exclusive, in this process or another. Servers need it, because each
+	// caches data that another would change.
 	Exclusive bool
 
-	maxPages int // of the file: tests fill it
+	maxPages int // limit of the file's size; set by tests
 }
 
-// errNoLocks says that the file system has no locks.
-var errNoLocks = errors.New("files can't be locked there")
+// errNoLocks is returned if the file system has no locks.
+var errNoLocks = errors.New("the file system has no locks")
 
-// lockPatience is how long a file may still be locked by a server that is about
-// to end.
-const lockPatience = 2 * time.Second
+// lockWait is how long to wait for the lock of a server that is about to end.
+const lockWait = 2 * time.Second
 
-// lockSoon takes the lock of a file, which another server may be about to give
-// up.
-func lockSoon(ctx context.Context, path string, log *slog.Logger) (func() error, error) {
+// waitForLock takes the lock of a file. It waits up to lockWait for another server to
+// release it.
+func waitForLock(ctx context.Context, path string, log *slog.Logger) (func() error, error) {
 	for begun := time.Now(); ; {
 		unlock, err := lock(path)
 		switch {
 		case errors.Is(err, errNoLocks):
 			log.WarnContext(ctx, "the store can't be locked: make sure that no other server uses it", "path", path, "err", err)
 			return unlock, nil
-		case !errors.Is(err, tko.ErrBusy) || time.Since(begun) > lockPatience:
+		case !errors.Is(err, tko.ErrBusy) || time.Since(begun) > lockWait:
 			return unlock, err
 		}
 		select {
@@ -67,15 +66,15 @@ func lockSoon(ctx context.Context, path string, log *slog.Logger) (func() error,
 	}
 }
 
-// quick is how many connections read what is quickly done.
-const quick = 8
+// quickReaders is the number of connections for short reads.
+const quickReaders = 8
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Open opens the store in a file, which is made if there is none. A file of an
-// older schema is migrated, one of a newer schema refused. Changes are on the
-// disk when Commit answers.
+// Open opens the store in a file, which it creates if there is none. It migrates a
+// file with an older schema, and returns an error for a newer one. When Commit
+// returns, the changes are on disk.
 func Open(ctx context.Context, path string, options Options) (*relational.Store, error) {
 	log := options.Log
 	if log == nil {
@@ -85,7 +84,7 @@ func Open(ctx context.Context, path string, options Options) (*relational.Store,
 	unlock := func() error { return nil }
 	if options.Exclusive {
 		var err error
-		if unlock, err = lockSoon(ctx, path, log); err != nil {
+		if unlock, err = waitForLock(ctx, path, log); err != nil {
 			return nil, err
 		}
 	}
@@ -96,9 +95,9 @@ func Open(ctx context.Context, path string, options Options) (*relational.Store,
 	return s, nil
 }
 
-// OpenMemory opens a store that goes when it is closed. It is a private
-// temporary file, in memory where the system has such files, because SQLite's
-// own memory databases know no snapshots.
+// OpenMemory opens a store that is deleted when it is closed. It is a private
+// temporary file, in memory where the system has a folder for that, because SQLite's
+// own memory databases have no snapshots.
 func OpenMemory(ctx context.Context) (*relational.Store, error) {
 	parent := "/dev/shm"
 	if info, err := os.Stat(parent); err != nil || !info.IsDir() {
@@ -109,7 +108,7 @@ func OpenMemory(ctx context.Context) (*relational.Store, error) {
 		folder, err = os.MkdirTemp("", "tko-memory-")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make room for a store in memory: %w", err)
+		return nil, fmt.Errorf("create a store in memory: %w", err)
 	}
 	remove := func() error { return os.RemoveAll(folder) }
 	s, err := open(ctx, filepath.Join(folder, "store.db"), Options{}, "OFF", "SQLite (in memory)", remove)
@@ -125,7 +124,7 @@ func open(ctx context.Context, path string, options Options, synchronous, name s
 		readers = 8
 	}
 	register()
-	db := &database{log: options.Log, closed: closed, ended: make(chan struct{}), free: make(chan *connection, readers), quick: make(chan *connection, quick), writer: make(chan *connection, 1)}
+	db := &database{log: options.Log, cleanup: closed, ended: make(chan struct{}), lists: make(chan *connection, readers), quick: make(chan *connection, quickReaders), writer: make(chan *connection, 1)}
 	query := url.Values{"_pragma": {
 		"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(" + synchronous + ")", "cache_size(-16384)",
 		"temp_store(MEMORY)", "journal_size_limit(67108864)", "wal_autocheckpoint(4000)",
@@ -151,7 +150,7 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 	}
 	if db.log != nil {
 		var err error
-		if db.place, err = placeOf(path); err != nil {
+		if db.file, err = statFile(path); err != nil {
 			return nil, err
 		}
 	}
@@ -159,7 +158,7 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 	if err := db.sql.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	for i := range 1 + quick + readers {
+	for i := range 1 + quickReaders + readers {
 		conn, err := db.sql.Conn(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("open %s: %w", path, err)
@@ -172,17 +171,17 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 		if _, err := conn.ExecContext(ctx, "PRAGMA query_only = 1"); err != nil {
 			return nil, fmt.Errorf("open %s: %w", path, err)
 		}
-		if i <= quick {
+		if i <= quickReaders {
 			db.quick <- c
 			continue
 		}
-		db.free <- c
+		db.lists <- c
 	}
 	return relational.New(ctx, db, name+" "+version), nil
 }
 
-// migrate brings the schema to this version. Another process may be doing the
-// same.
+// migrate migrates the schema to this version. Another process may migrate it at the
+// same time.
 func migrate(ctx context.Context, db *sql.DB, path string) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -211,14 +210,14 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 			ok && failure.Code()&0xff != sqlite3.SQLITE_BUSY && failure.Code()&0xff != sqlite3.SQLITE_ERROR {
 			return fmt.Errorf("migrate %s: %w", path, err)
 		}
-		select { // another process is at it
+		select { // another process may be migrating
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// clockAhead moves the clock in tests, in nanoseconds.
+// clockAhead is how far tests have moved the clock, in nanoseconds.
 var clockAhead atomic.Int64
 
 var register = sync.OnceFunc(func() {
@@ -233,7 +232,7 @@ var (
 	compiled      = map[string]*regexp.Regexp{}
 )
 
-// maxCompiled is how many regular expressions are kept.
+// maxCompiled is the number of cached regular expressions.
 const maxCompiled = 256
 
 func matches(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
@@ -264,37 +263,37 @@ func matches(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, erro
 
 // A database is a file with its connections.
 type database struct {
-	sql    *sql.DB
-	writer chan *connection // the one that writes
-	free   chan *connection // those that list
-	quick  chan *connection // those that read otherwise: never held for long
-	place  *place           // nil if it is private
-	log    *slog.Logger
-	closed func() error
-	ended  chan struct{}
+	sql     *sql.DB
+	writer  chan *connection // for transactions that write
+	lists   chan *connection // for lists
+	quick   chan *connection // for all other reads: held for a short time
+	file    *storeFile       // nil if the database is private
+	log     *slog.Logger
+	cleanup func() error
+	ended   chan struct{}
 
-	mutex sync.Mutex
-	over  bool
+	mutex    sync.Mutex
+	isClosed bool
 }
 
-// A connection is one of the file's, with its prepared statements.
+// A connection is a connection with its prepared statements.
 type connection struct {
 	conn     *sql.Conn
 	prepared map[string]*sql.Stmt
 }
 
-// maxPrepared is how many statements a connection keeps.
+// maxPrepared is the number of prepared statements that a connection caches.
 const maxPrepared = 200
 
 func (db *database) Dialect() relational.Dialect {
 	return relational.Dialect{
-		Now:    "tko_now()",
-		In:     inDocument,
-		Among:  inDocument,
-		By:     func(index string) string { return " INDEXED BY " + index },
-		List:   func(list []string) any { return document(list) },
-		Ints:   func(list []int64) any { return document(list) },
-		Regexp: func(expression, parameter string) string { return expression + " REGEXP " + parameter },
+		Now:       "tko_now()",
+		In:        inJSONList,
+		Among:     inJSONList,
+		IndexHint: func(index string) string { return " INDEXED BY " + index },
+		List:      func(list []string) any { return jsonList(list) },
+		Ints:      func(list []int64) any { return jsonList(list) },
+		Regexp:    func(expression, parameter string) string { return expression + " REGEXP " + parameter },
 		Rows: func(columns []relational.Column, first int) string {
 			var b strings.Builder
 			for i, c := range columns {
@@ -308,21 +307,21 @@ func (db *database) Dialect() relational.Dialect {
 	}
 }
 
-func inDocument(expression, parameter string) string {
+func inJSONList(expression, parameter string) string {
 	return expression + " IN (SELECT value FROM json_each(" + parameter + "))"
 }
 
-func document(list any) string {
+func jsonList(list any) string {
 	doc, err := json.Marshal(list)
-	if err != nil { // can't be: strings and numbers
+	if err != nil { // impossible for strings and numbers
 		return "[]"
 	}
 	return string(doc)
 }
 
-// Transient errors are those of another process at work on the file, of a disk
-// that is full or fails, and of the interruption of a caller who was here before,
-// and whose driver was late.
+// Transient returns true for errors caused by another process that uses the file, by
+// a disk that is full or fails, and by the late interruption of an earlier caller of
+// the connection.
 func (db *database) Transient(err error) bool {
 	var failure *sqlite.Error
 	if !errors.As(err, &failure) {
@@ -339,49 +338,49 @@ var transient = []int{
 
 func (db *database) Close() error {
 	db.mutex.Lock()
-	if db.over {
+	if db.isClosed {
 		db.mutex.Unlock()
 		return nil
 	}
-	db.over = true
+	db.isClosed = true
 	close(db.ended)
 	db.mutex.Unlock()
-	for { // those under way close their connections themselves
+	for { // transactions under way close their own connections
 		select {
-		case c := <-db.free:
-			db.release(c, db.free)
+		case c := <-db.lists:
+			db.release(c, db.lists)
 		case c := <-db.quick:
 			db.release(c, db.quick)
 		case c := <-db.writer:
 			db.release(c, db.writer)
 		default:
-			return errors.Join(db.sql.Close(), db.closed())
+			return errors.Join(db.sql.Close(), db.cleanup())
 		}
 	}
 }
 
-// release gives a connection back to where it belongs.
+// release returns a connection to its pool, or closes it if the database is closed.
 func (db *database) release(c *connection, home chan *connection) {
 	db.mutex.Lock()
 	defer db.mutex.Unlock()
-	if db.over {
-		_ = c.conn.Close() // nobody is left to tell
+	if db.isClosed {
+		_ = c.conn.Close() // no caller is left to receive the error
 		return
 	}
 	home <- c
 }
 
-func (db *database) isOver() bool {
+func (db *database) hasEnded() bool {
 	db.mutex.Lock()
 	defer db.mutex.Unlock()
-	return db.over
+	return db.isClosed
 }
 
 var errClosed = errors.New("the store is closed")
 
-// take waits for a connection.
+// take waits for a connection of a pool.
 func (db *database) take(ctx context.Context, home chan *connection) (*connection, error) {
-	if db.isOver() {
+	if db.hasEnded() {
 		return nil, errClosed
 	}
 	select {
@@ -399,7 +398,7 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 	switch mode {
 	case relational.Read:
 	case relational.List:
-		home = db.free
+		home = db.lists
 	case relational.Write:
 		home, begin = db.writer, "BEGIN IMMEDIATE"
 		if err := db.check(ctx); err != nil {
@@ -411,7 +410,7 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		return nil, err
 	}
 	if err := c.exec(ctx, begin); err != nil {
-		c.rollback() //nolint:contextcheck // it may have begun all the same, when its caller went
+		c.rollback() //nolint:contextcheck // it may have begun although its context ended
 		db.release(c, home)
 		return nil, err
 	}
@@ -429,14 +428,14 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 
 var (
 	dialect = (&database{}).Dialect()
-	texts   relational.Texts
+	texts   relational.RenderCache
 )
 
 type transaction struct {
 	*connection
-	db   *database
-	home chan *connection
-	over bool
+	db    *database
+	home  chan *connection
+	ended bool
 }
 
 func (t *transaction) Run(ctx context.Context, statements ...relational.Statement) error {
@@ -455,23 +454,23 @@ func (t *transaction) Commit(ctx context.Context, statements ...relational.State
 	if err := t.exec(context.WithoutCancel(ctx), "COMMIT"); err != nil {
 		return err
 	}
-	t.over = true
+	t.ended = true
 	t.db.release(t.connection, t.home)
 	return nil
 }
 
 func (t *transaction) Rollback() {
-	if t.over {
+	if t.ended {
 		return
 	}
-	t.over = true
+	t.ended = true
 	t.rollback()
 	t.db.release(t.connection, t.home)
 }
 
-// rollback ends a transaction. Without one, because SQLite ended it itself, it
-// fails: all is well. But whoever interrupted the statement before may
-// interrupt this one, too.
+// rollback ends a transaction. If SQLite has ended it already, the statement fails,
+// which is fine. But a late interruption of the statement before may interrupt this
+// one, too.
 func (c *connection) rollback() {
 	for range 100 {
 		var failure *sqlite.Error
@@ -482,7 +481,7 @@ func (c *connection) rollback() {
 }
 
 func (c *connection) exec(ctx context.Context, text string) error {
-	stmt, err := c.prepare(ctx, text) //nolint:sqlclosecheck // is kept
+	stmt, err := c.prepare(ctx, text) //nolint:sqlclosecheck // cached in c.prepared
 	if err != nil {
 		return err
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
 
-func TestConformance(t *testing.T) {
+func TestMemoryStoreKeepsAllPromises(t *testing.T) {
 	storetest.Run(t, memory)
 }
 
-func TestConformanceOfFiles(t *testing.T) {
+func TestFileStoreKeepsAllPromises(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) catalog.Store {
 		return file(t, filepath.Join(t.TempDir(), "a %23?file.db"))
 	})
@@ -46,7 +46,7 @@ func closed(t *testing.T, s catalog.Store) {
 	}
 }
 
-func TestCollectingTakesNothingThatIsWrittenMeanwhile(t *testing.T) {
+func TestCollectionKeepsContentWrittenMeanwhile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	storetest.Collect(t, func(t *testing.T) catalog.Store { return file(t, path) })
+	storetest.CollectWhileWriting(t, func(t *testing.T) catalog.Store { return file(t, path) })
 }

@@ -11,25 +11,25 @@ import (
 )
 
 var cascadePromises = []promise{
-	{"deleting a template takes it from sites and deployments", deleteTemplate},
-	{"deleting a site takes it from deployments, and calls for work", deleteSite},
+	{"deleting a template removes it from sites and deployments", deleteTemplate},
+	{"deleting a site removes it from deployments, and enqueues work", deleteSite},
 	{"deleting a deployment deletes its descendants", deleteDeployment},
-	{"many are deleted in one call", deleteMany},
+	{"one call deletes many records", deleteMany},
 	{"deleting a plugin deletes nothing else", deletePlugin},
-	{"deleting a template that very many refer to goes in bounded commits", deleteBigTemplate},
-	{"deleting a deployment of very many descendants goes in bounded commits", deleteBigFamily},
-	{"deletions that would take more than they may take nothing", deleteAtMost},
-	{"a deletion that stopped half way is finished by the next", deleteAgain},
-	{"nothing new refers to what is leaving", leavingIsRefused},
-	{"a deletion ends although its children come back", deleteWhileChildrenComeBack},
-	{"a deletion by two at once deletes everything once", deleteTwiceAtOnce},
-	{"descendants of all levels are told", tellDescendants},
+	{"deleting a template with very many referring records takes bounded commits", deleteBigTemplate},
+	{"deleting a deployment with very many descendants takes bounded commits", deleteBigFamily},
+	{"deletions over their limit delete nothing", deletionLimitIsChecked},
+	{"the next deletion continues an interrupted one", interruptedDeletionContinues},
+	{"no new record may refer to one that is being deleted", deletingRecordIsNotReferred},
+	{"a deletion ends although children are created again", deleteWhileChildrenComeBack},
+	{"two concurrent deletions delete each record once", deleteTwiceAtOnce},
+	{"descendants of all levels are listed", descendantsAreListed},
 }
 
-// A deletion is what all commits of one deletion came to.
+// A deletion is the total of all commits of one deletion.
 type deletion struct{ Deleted, Descendants, Dissociated, Commits int }
 
-// remove deletes records, to the end.
+// remove deletes records with as many commits as it takes.
 func (w *world) remove(keys ...catalog.Key) deletion {
 	w.Helper()
 	var d deletion
@@ -39,12 +39,12 @@ func (w *world) remove(keys ...catalog.Key) deletion {
 			return d
 		}
 		if changed := w.head() - head; changed > catalog.MaxStep+int64(len(keys)) || changed == 0 {
-			w.Fatalf("one commit of a deletion makes %d changes", changed)
+			w.Fatalf("one commit of a deletion made %d changes, want 1 to %d", changed, catalog.MaxStep+len(keys))
 		}
 	}
 }
 
-// step commits deletions once, and answers those that aren't at their end.
+// step commits deletions once, and returns the keys that need more steps.
 func (w *world) step(d *deletion, keys ...catalog.Key) (more []catalog.Key) {
 	w.Helper()
 	writes := make([]catalog.Write, len(keys))
@@ -60,7 +60,7 @@ func (w *world) step(d *deletion, keys ...catalog.Key) (more []catalog.Key) {
 	return more
 }
 
-// many writes records that all are alike.
+// many writes n equal deployments.
 func (w *world) many(n int, format string, change ...func(*catalog.Write)) {
 	w.Helper()
 	writes := make([]catalog.Write, n)
@@ -70,16 +70,16 @@ func (w *world) many(n int, format string, change ...func(*catalog.Write)) {
 	w.commit(writes...)
 }
 
-// all are the IDs of all deployments.
+// all returns the IDs of all deployments.
 func (w *world) all() []string {
 	w.Helper()
 	return w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})
 }
 
-// big is more than one commit may change.
+// big is more records than one commit may change.
 const big = catalog.MaxStep + 500
 
-// wide is several times as many as the first step of a deletion takes.
+// wide is more records than the first step of a deletion changes.
 const wide = 300
 
 func deleteBigTemplate(w *world) {
@@ -94,21 +94,21 @@ func deleteBigTemplate(w *world) {
 	if d.Commits < 2 {
 		w.Errorf("%d records were changed in one commit", big)
 	}
-	log := w.told(head)
-	w.equal("the last is what was asked for", log[len(log)-1], told{tko.OpDeleted, "template t", 1})
-	w.equal("the template says what goes on, once", log[slices.Index(log, told{tko.OpStatus, "template t", 1})], told{tko.OpStatus, "template t", 1})
-	w.equal("each is one change", len(log), big+2+2)
-	w.equal("refer to it", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Templates: patterns("t"), Limit: -1})), 0)
+	log := w.logged(head)
+	w.equal("last change", log[len(log)-1], loggedChange{tko.OpDeleted, "template t", 1})
+	w.equal("the Deleting condition is set once", log[slices.Index(log, loggedChange{tko.OpStatus, "template t", 1})], loggedChange{tko.OpStatus, "template t", 1})
+	w.equal("number of changes", len(log), big+2+2)
+	w.equal("referring deployments", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Templates: patterns("t"), Limit: -1})), 0)
 	w.equal("others", len(w.one(templateKey("other")).Deployments), 10)
 	w.equal("site", w.one(siteKey("s1")).Template+w.one(siteKey("s3")).Template, "other")
 	w.commit(template("t"))
 	if r := w.one(templateKey("t")); r.Deleting() || len(r.Deployments) > 0 {
-		w.Errorf("a template of the same name has something of the old one: %v", r)
+		w.Errorf("a new template of the same name has deployments or conditions of the old one: %v", r)
 	}
 }
 
-// family writes a deployment "r" with children of which some have children,
-// and so on: many more than the first commit deletes.
+// family writes a deployment "r" with many more descendants, of many levels, than the
+// first commit deletes. It returns their number.
 func (w *world) family() (descendants int) {
 	w.Helper()
 	w.commit(deployment("r"))
@@ -125,7 +125,7 @@ func (w *world) family() (descendants int) {
 	return wide + 20*20 + 40
 }
 
-func deleteAtMost(w *world) {
+func deletionLimitIsChecked(w *world) {
 	w.commit(deployment("r"), deployment("other"))
 	w.many(5, "a%04d", under("r"))
 	atMost := func(most int, keys ...catalog.Key) ([]catalog.Outcome, error) {
@@ -176,34 +176,34 @@ func deleteBigFamily(w *world) {
 			gone[c.ID] = true
 		}
 		if c.Op == tko.OpDeleted && gone[parents[c.ID]] {
-			w.Fatalf("%s went after its parent", c.ID)
+			w.Fatalf("%s was deleted after its parent", c.ID)
 		}
 	}
-	Agree(w.T, w.store)
+	CheckConsistency(w.T, w.store)
 }
 
-func deleteAgain(w *world) {
+func interruptedDeletionContinues(w *world) {
 	n := w.family()
 	w.commit(template("t"))
 	w.many(wide, "t%04d", of("t"))
 	var first deletion
 	if more := w.step(&first, deploymentKey("r"), templateKey("t")); len(more) != 2 {
-		w.Fatalf("a step leaves %v", more)
+		w.Fatalf("one step leaves %v, want both", more)
 	}
-	Agree(w.T, w.store)
+	CheckConsistency(w.T, w.store)
 	for _, r := range w.list(catalog.Query{Kind: tko.KindDeployment, Limit: -1}) {
 		if r.Parent != "" && w.get(catalog.Fields{}, deploymentKey(r.Parent))[0].Revision == 0 {
-			w.Fatalf("%s lost its parent before it went", r.ID)
+			w.Fatalf("the parent of %s was deleted before it", r.ID)
 		}
 	}
 	rest := w.remove(templateKey("t"), deploymentKey("r"))
 	w.equal("deleted", first.Deleted+rest.Deleted, n+2)
 	w.equal("dissociated", first.Dissociated+rest.Dissociated, wide)
 	w.equal("left", len(w.all()), wide)
-	Agree(w.T, w.store)
+	CheckConsistency(w.T, w.store)
 }
 
-func leavingIsRefused(w *world) {
+func deletingRecordIsNotReferred(w *world) {
 	n := w.family()
 	w.commit(template("t"), template("u"))
 	w.many(wide, "t%04d", of("t"))
@@ -213,7 +213,7 @@ func leavingIsRefused(w *world) {
 	for _, k := range []catalog.Key{templateKey("t"), deploymentKey("r")} {
 		r := w.one(k)
 		if !r.Deleting() {
-			w.Errorf("%v doesn't say that it is leaving: %v", k, r.Conditions)
+			w.Errorf("%v has no Deleting condition: %v", k, r.Conditions)
 		}
 		err := w.refusal(tko.ErrInvalid, deployment("new", requires(k)))
 		missing := (*catalog.MissingError)(nil)
@@ -231,8 +231,8 @@ func leavingIsRefused(w *world) {
 	_ = n
 }
 
-// What a preparer does: it makes the children of an unprepared deployment
-// again, as long as that is there.
+// A preparer creates the children of an unprepared deployment again, as long as the
+// deployment exists.
 func deleteWhileChildrenComeBack(w *world) {
 	n := w.family()
 	parents := []string{"r", "a0000", "a0007", "b00-001", "c20"}
@@ -263,10 +263,10 @@ func deleteWhileChildrenComeBack(w *world) {
 	close(stop)
 	wait.Wait()
 	if d.Deleted <= n {
-		w.Errorf("%d were deleted of a family of %d", d.Deleted, n)
+		w.Errorf("%d deployments were deleted, want more than %d", d.Deleted, n)
 	}
 	w.equal("left", w.all(), []string{})
-	Agree(w.T, w.store)
+	CheckConsistency(w.T, w.store)
 }
 
 func deleteTwiceAtOnce(w *world) {
@@ -287,10 +287,10 @@ func deleteTwiceAtOnce(w *world) {
 	w.equal("deleted", both[0].Deleted+both[1].Deleted, n+2)
 	w.equal("dissociated", both[0].Dissociated+both[1].Dissociated, wide)
 	w.equal("left", len(w.all()), wide)
-	Agree(w.T, w.store)
+	CheckConsistency(w.T, w.store)
 }
 
-func tellDescendants(w *world) {
+func descendantsAreListed(w *world) {
 	w.commit(
 		deployment("a"), deployment("b", under("a")), deployment("c", under("b")), deployment("d", under("b")),
 		deployment("other"), deployment("e", under("other")), deployment("leaf"),
@@ -301,11 +301,11 @@ func tellDescendants(w *world) {
 		want []string
 	}{
 		"all levels":          {"grandchildren, too", []string{"a"}, []string{"b", "c", "d"}},
-		"one below the other": {"those that are asked for are known", []string{"a", "b"}, []string{"c", "d"}},
+		"one below the other": {"the given deployments are not returned", []string{"a", "b"}, []string{"c", "d"}},
 		"two families":        {"each has its own", []string{"b", "other"}, []string{"c", "d", "e"}},
 		"none":                {"a leaf has none", []string{"leaf", "c"}, nil},
-		"not there":           {"what isn't there has none", []string{"nope"}, nil},
-		"nothing":             {"nothing was asked for", nil, nil},
+		"not there":           {"a missing deployment has none", []string{"nope"}, nil},
+		"nothing":             {"no deployments were given", nil, nil},
 	}
 	for name, test := range tests {
 		var got []string
@@ -322,7 +322,7 @@ func deleteTemplate(w *world) {
 	before, head := w.one(deploymentKey("d")), w.head()
 	outcome := w.commit(deleted(templateKey("t"), by("Ann", "tidy")))[0]
 	w.equal("outcome", outcome, catalog.Outcome{Key: templateKey("t"), Revision: 1, Position: head + 3, Deleted: 1, Dissociated: 2})
-	w.equal("log", w.told(head), []told{
+	w.equal("log", w.logged(head), []loggedChange{
 		{tko.OpWritten, "deployment d", 2}, {tko.OpWritten, "site s", 2}, {tko.OpDeleted, "template t", 1},
 	})
 	for _, c := range w.changes(head) {
@@ -337,9 +337,9 @@ func deleteTemplate(w *world) {
 	w.equal("metadata", w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("k", "v"), Limit: -1}), []string{"d"})
 	revision, err := w.store.Revision(w.ctx(), deploymentKey("d"), 1)
 	w.ok(err)
-	w.equal("as it was", revision.Template, "t")
+	w.equal("template of revision 1", revision.Template, "t")
 	w.commit(template("t"))
-	w.equal("a template of the same name has none", w.one(templateKey("t")).Deployments, []string(nil))
+	w.equal("deployments of a new template of the same name", w.one(templateKey("t")).Deployments, []string(nil))
 }
 
 func deleteSite(w *world) {
@@ -350,16 +350,16 @@ func deleteSite(w *world) {
 	w.dueWork(tko.QueuePrepare)
 	head := w.head()
 	w.commit(deleted(siteKey("s")))
-	w.equal("log", w.told(head), []told{
+	w.equal("log", w.logged(head), []loggedChange{
 		{tko.OpWritten, "deployment d1", 2}, {tko.OpWritten, "deployment d2", 2}, {tko.OpDeleted, "site s", 1},
 	})
 	w.equal("dissociated", w.one(deploymentKey("d1")).Site, "")
 	left := w.one(deploymentKey("d1")).Conditions
-	w.equal("what ran there was left", left, []tko.Condition{{
+	w.equal("conditions of a scheduled deployment", left, []tko.Condition{{
 		Type: tko.ConditionScheduled, Status: tko.ConditionUnknown, Reason: tko.ReasonSiteDeleted, LastTransition: left[0].LastTransition, ObservedRevision: 2,
 		Message: `site "s" was deleted: its objects stay where they are, and TKO no longer manages them`,
 	}})
-	w.equal("nothing ran there", w.one(deploymentKey("d2")).Conditions, []tko.Condition(nil))
+	w.equal("conditions of an unscheduled deployment", w.one(deploymentKey("d2")).Conditions, []tko.Condition(nil))
 	w.equal("work to schedule", w.dueWork(tko.QueueSchedule), []string{"s"})
 	w.equal("work to prepare", w.dueWork(tko.QueuePrepare), []string{"d2"})
 }
@@ -375,14 +375,14 @@ func deleteDeployment(w *world) {
 	outcome := w.commit(deleted(deploymentKey("a")))[0]
 	w.equal("counts", []int{outcome.Deleted, outcome.Descendants}, []int{5, 4})
 	w.equal("left", w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"f", "other"})
-	log := w.told(head)
-	w.equal("the last is what was asked for", log[len(log)-1], told{tko.OpDeleted, "deployment a", 1})
-	w.equal("each is a change", len(log), 5)
+	log := w.logged(head)
+	w.equal("last change", log[len(log)-1], loggedChange{tko.OpDeleted, "deployment a", 1})
+	w.equal("number of changes", len(log), 5)
 	position := func(id string) int {
-		return slices.Index(log, told{tko.OpDeleted, "deployment " + id, 1})
+		return slices.Index(log, loggedChange{tko.OpDeleted, "deployment " + id, 1})
 	}
 	if position("c") > position("b") || position("d") > position("b") || position("b") < 0 {
-		w.Errorf("children go before parents: %v", log)
+		w.Errorf("a parent was deleted before its children: %v", log)
 	}
 	w.equal("work to schedule", w.dueWork(tko.QueueSchedule), []string{"s"})
 	w.equal("a leaf", w.commit(deleted(deploymentKey("f")))[0].Deleted, 1)

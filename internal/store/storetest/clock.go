@@ -6,14 +6,14 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// ClockGoesBack checks that a database whose clock goes back by an hour holds no
-// lease and no token for that hour, and keeps no work waiting for it. step moves
-// the clock.
-func ClockGoesBack(t *testing.T, open func(t *testing.T) catalog.Store, step func(by time.Duration)) {
+// SetClockBack checks that leases and tokens expire, and work becomes due, without an
+// extra hour after the database's clock is set back by an hour. step moves the clock.
+func SetClockBack(t *testing.T, open func(t *testing.T) catalog.Store, step func(by time.Duration)) {
 	t.Helper()
-	const short = 2 * time.Second // far less than an hour, and time enough to look
+	const short = 2 * time.Second // far less than an hour, and long enough for a check
 	w := &world{T: t, store: open(t)}
 	w.commit(deployment("d"), deployment("e"), deployment("waits"), deployment("later"))
 	items := w.claim(tko.QueuePrepare, 10, time.Hour)
@@ -35,7 +35,7 @@ func ClockGoesBack(t *testing.T, open func(t *testing.T) catalog.Store, step fun
 
 	step(-time.Hour)
 	come := map[string]bool{}
-	w.eventually("leases run out, and work comes back", func() bool {
+	eventually.True(w, "leases expire, and work is due again", func() bool {
 		for _, queue := range []string{tko.QueuePrepare, tko.QueueSchedule} {
 			items, _, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: queue, Max: 10, Lease: time.Hour})
 			w.ok(err)
@@ -46,22 +46,22 @@ func ClockGoesBack(t *testing.T, open func(t *testing.T) catalog.Store, step fun
 		return come["d"] && come["waits"] && come["later"] && come["s"]
 	})
 	if come["e"] {
-		t.Error("a lease of an hour has run out, too: it should have an hour from the step")
+		t.Error("a lease of an hour has expired, want it to end an hour after the step")
 	}
-	w.eventually("the token runs out", func() bool {
+	eventually.True(w, "the token expires", func() bool {
 		_, err := w.store.Commit(w.ctx(), deployment("d", expect(1)))
 		return err == nil
 	})
 	w.start("U", time.Hour)
 
-	// Once more, seen by a store that was not there before.
+	// Once more, with a store that was opened after the step.
 	_, err = w.store.BreakModification(w.ctx(), "d")
 	w.ok(err)
 	w.start("V", short)
 	w.ok(w.store.Close())
 	step(-time.Hour)
 	w = &world{T: t, store: open(t)}
-	w.eventually("the token runs out after a restart", func() bool {
+	eventually.True(w, "the token expires after a restart", func() bool {
 		_, _, err := w.store.StartModification(w.ctx(), "d", "W", time.Hour)
 		return err == nil
 	})

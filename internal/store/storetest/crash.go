@@ -18,10 +18,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// Write is what a process does that will be killed (see [Kill]), or that works
-// beside another (see [Second]): it writes deployments named after it with a
-// child each, modifies and deletes some, and prints the ID of each once that is
-// acknowledged. It goes on until it fails or has done count.
+// Write runs in a process that will be killed (see [KillWriter]). It writes deployments
+// whose IDs begin with name, with a child each, modifies and deletes some, and prints
+// the ID of each once the write is acknowledged. It ends after count deployments, or
+// with an error.
 func Write(ctx context.Context, store catalog.Store, name string, count int, out io.Writer) error {
 	for i := range count {
 		id := fmt.Sprintf("%s-%06d", name, i)
@@ -49,10 +49,10 @@ func Write(ctx context.Context, store catalog.Store, name string, count int, out
 	return nil
 }
 
-// Kill starts a process that calls [Write], kills it in the middle, and checks
-// that a store opened afterwards has all that was acknowledged, and agrees with
-// itself. It does so more than once, on the same database.
-func Kill(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) catalog.Store) {
+// KillWriter starts a process that calls [Write], kills it, and checks that a store
+// opened afterwards has all acknowledged writes and is consistent. It does so several
+// times on the same database.
+func KillWriter(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) catalog.Store) {
 	t.Helper()
 	for round := range 3 {
 		cmd := command()
@@ -75,9 +75,9 @@ func Kill(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) catalo
 				}
 			}
 		}
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // the process was killed
 		if len(acknowledged) < 40*(round+1) {
-			t.Fatalf("the process ended after %d writes", len(acknowledged))
+			t.Fatalf("the process ended after %d writes, want %d at least", len(acknowledged), 40*(round+1))
 		}
 		t.Run(name, func(t *testing.T) {
 			store := open(t)
@@ -90,17 +90,17 @@ func Kill(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) catalo
 					}
 				}
 			}
-			Agree(t, store)
+			CheckConsistency(t, store)
 			if _, err := store.Commit(t.Context(), site("after "+name)); err != nil {
-				t.Errorf("nothing can be written afterwards: %v", err)
+				t.Errorf("a write afterwards: %v", err)
 			}
 		})
 	}
 }
 
-// Agree checks that the head, the log, the revisions and the records of a store
-// tell the same story, and that the index of metadata follows them.
-func Agree(t *testing.T, store catalog.Store) {
+// CheckConsistency checks that the head, the log, the revisions, the records and the
+// metadata index of a store agree.
+func CheckConsistency(t *testing.T, store catalog.Store) {
 	t.Helper()
 	w := &world{T: t, store: store}
 	type state struct{ Revision, Position int64 }
@@ -114,7 +114,7 @@ func Agree(t *testing.T, store catalog.Store) {
 		}
 		for _, c := range changes {
 			if c.Position != last+1 {
-				t.Fatalf("the log has %d after %d", c.Position, last)
+				t.Fatalf("the log has position %d after %d, want no gap", c.Position, last)
 			}
 			last = c.Position
 			k := catalog.Key{Kind: c.Kind, ID: c.ID}
@@ -135,7 +135,7 @@ func Agree(t *testing.T, store catalog.Store) {
 			revision, err := store.Revision(t.Context(), r.Key, r.Revision)
 			w.ok(err)
 			if !cmp.Equal(revision.Package, r.Package) || !cmp.Equal(revision.Metadata, r.Metadata) || revision.Parent != r.Parent {
-				t.Errorf("revision %d of %v is not the record", r.Revision, r.Key)
+				t.Errorf("revision %d of %v differs from the record", r.Revision, r.Key)
 			}
 			if kind == tko.KindDeployment {
 				for key, value := range r.Metadata.Effective {
@@ -145,7 +145,7 @@ func Agree(t *testing.T, store catalog.Store) {
 		}
 	}
 	if diff := cmp.Diff(records, stored); diff != "" {
-		t.Errorf("the records (+) are not what the log says (-):\n%.3000s", diff)
+		t.Errorf("the records (+) differ from the log (-):\n%.3000s", diff)
 	}
 	for pair, count := range indexed {
 		key, value, _ := strings.Cut(pair, "=")
@@ -153,14 +153,13 @@ func Agree(t *testing.T, store catalog.Store) {
 	}
 }
 
-// Second starts a process that writes, claims work and asks for tokens (see
-// [Beside]) on the same database as a store, does the same beside it, and
-// checks that they behave as one.
-func Second(t *testing.T, cmd *exec.Cmd, store catalog.Store) {
+// CompeteWithProcess starts a process that calls [Compete] on the same database as a
+// store, and calls Compete concurrently. It checks that both stores behave as one.
+func CompeteWithProcess(t *testing.T, cmd *exec.Cmd, store catalog.Store) {
 	t.Helper()
 	w := &world{T: t, store: store}
-	w.commit(ones("shared", besideCount)...)
-	cmd.Args = append(cmd.Args, "beside")
+	w.commit(ones("shared", contested)...)
+	cmd.Args = append(cmd.Args, "competitor")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +170,7 @@ func Second(t *testing.T, cmd *exec.Cmd, store catalog.Store) {
 	theirs := make(chan map[string]int, 1)
 	go func() { theirs <- count(out) }()
 	own := new(strings.Builder)
-	if err := Beside(t.Context(), store, "own", own); err != nil {
+	if err := Compete(t.Context(), store, "own", own); err != nil {
 		t.Error(err)
 	}
 	total := count(strings.NewReader(own.String()))
@@ -184,7 +183,7 @@ func Second(t *testing.T, cmd *exec.Cmd, store catalog.Store) {
 	tokens, won, claims := 0, 0, 0
 	for line, n := range total {
 		if n != 1 {
-			t.Errorf("%s: %d times", line, n)
+			t.Errorf("%s: %d times, want once", line, n)
 		}
 		switch {
 		case strings.HasPrefix(line, "token "):
@@ -195,14 +194,14 @@ func Second(t *testing.T, cmd *exec.Cmd, store catalog.Store) {
 			claims++
 		}
 	}
-	w.equal("tokens", tokens, besideCount)
-	w.equal("writes won", won, besideCount)
-	w.equal("claims", claims, besideCount)
-	Agree(t, store)
+	w.equal("tokens", tokens, contested)
+	w.equal("writes won", won, contested)
+	w.equal("claims", claims, contested)
+	CheckConsistency(t, store)
 }
 
-// besideCount is how many things two processes quarrel for.
-const besideCount = 60
+// contested is the number of deployments for which two processes compete.
+const contested = 60
 
 func ones(name string, n int) []catalog.Write {
 	var writes []catalog.Write
@@ -212,10 +211,10 @@ func ones(name string, n int) []catalog.Write {
 	return writes
 }
 
-// Beside is what both processes of [Second] do: each tries to get every token,
-// every revision and every item of work, and prints what it got.
-func Beside(ctx context.Context, store catalog.Store, name string, out io.Writer) error {
-	for _, id := range ids("shared%03d", besideCount) {
+// Compete runs in both processes of [CompeteWithProcess]. It tries to get every token,
+// every origin and every work item, and prints those it got.
+func Compete(ctx context.Context, store catalog.Store, name string, out io.Writer) error {
+	for _, id := range ids("shared%03d", contested) {
 		_, _, err := store.StartModification(ctx, id, "token of "+name+" for "+id, time.Hour)
 		switch {
 		case err == nil:
@@ -255,14 +254,14 @@ func count(out io.Reader) map[string]int {
 	return lines
 }
 
-// Lost checks that calls whose commit gets no answer do what they say exactly
-// once: lose makes a call, and loses the connection at its commit.
-func Lost(t *testing.T, store catalog.Store, lose func(what string, call func() error)) {
+// LoseCommits checks that calls whose commit loses its connection are executed exactly
+// once. lose runs a call, and closes the connection at its commit.
+func LoseCommits(t *testing.T, store catalog.Store, lose func(what string, call func() error)) {
 	t.Helper()
 	w := &world{T: t, store: store}
 	w.commit(deployment("a"), deployment("b"), deployment("c"))
 	before := w.head()
-	const count = 4 // items of work, with that of what is deleted
+	const count = 4 // of work items, including that of the deleted deployment
 
 	lose("create", func() error {
 		outcomes, err := store.Commit(w.ctx(), site("x"), site("y"))
@@ -271,7 +270,7 @@ func Lost(t *testing.T, store catalog.Store, lose func(what string, call func() 
 		}
 		return err
 	})
-	w.equal("changes", w.told(before), []told{{tko.OpWritten, "site x", 1}, {tko.OpWritten, "site y", 1}})
+	w.equal("changes", w.logged(before), []loggedChange{{tko.OpWritten, "site x", 1}, {tko.OpWritten, "site y", 1}})
 	before += 2
 	lose("write", func() error {
 		outcomes, err := store.Commit(w.ctx(), deployment("new", metadata("k", "v")), deployment("a", expect(1)))
@@ -280,7 +279,7 @@ func Lost(t *testing.T, store catalog.Store, lose func(what string, call func() 
 		}
 		return err
 	})
-	w.equal("changes", w.told(before), []told{{tko.OpWritten, "deployment new", 1}, {tko.OpWritten, "deployment a", 2}})
+	w.equal("changes", w.logged(before), []loggedChange{{tko.OpWritten, "deployment new", 1}, {tko.OpWritten, "deployment a", 2}})
 	lose("delete", func() error {
 		outcomes, err := store.Commit(w.ctx(), deleted(deploymentKey("new")))
 		if err == nil && outcomes[0].Deleted != 1 {
@@ -292,12 +291,12 @@ func Lost(t *testing.T, store catalog.Store, lose func(what string, call func() 
 		_, err := store.Commit(w.ctx(), status(deploymentKey("b"), tko.Condition{Type: "Fine"}))
 		return err
 	})
-	w.equal("changes", w.told(before+2), []told{{tko.OpDeleted, "deployment new", 1}, {tko.OpStatus, "deployment b", 1}})
+	w.equal("changes", w.logged(before+2), []loggedChange{{tko.OpDeleted, "deployment new", 1}, {tko.OpStatus, "deployment b", 1}})
 
 	lose("start a modification", func() error {
 		r, until, err := store.StartModification(w.ctx(), "c", "token", time.Hour)
 		if err == nil && (r.ID != "c" || time.Until(until) < time.Minute) {
-			t.Errorf("%v until %v", r, until)
+			t.Errorf("token of %v until %v, want one of c for an hour", r, until)
 		}
 		return err
 	})
@@ -315,7 +314,7 @@ func Lost(t *testing.T, store catalog.Store, lose func(what string, call func() 
 	lose("renew leases", func() error {
 		renewed, err := store.RenewWork(w.ctx(), items, time.Hour)
 		if err == nil && len(renewed) != count {
-			t.Errorf("%d leases were renewed", len(renewed))
+			t.Errorf("%d leases were renewed, want %d", len(renewed), count)
 		}
 		return err
 	})
@@ -333,5 +332,5 @@ func Lost(t *testing.T, store catalog.Store, lose func(what string, call func() 
 	}
 	w.equal("items", len(items), 2)
 	w.equal("failed attempts", attempts, 1)
-	Agree(t, store)
+	CheckConsistency(t, store)
 }

@@ -9,24 +9,25 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 var feedPromises = []promise{
-	{"changes are told in their order", changesInOrder},
-	{"the log has no gaps for readers, whoever writes", logHasNoGaps},
-	{"a signal comes with a commit", signalComes},
-	{"a signal comes with work that is due again", signalOfWork},
+	{"changes are returned in their order", changesAreOrdered},
+	{"readers see no gaps in the log while others write", logHasNoGaps},
+	{"a commit signals", commitSignals},
+	{"work that is due again signals", workSignals},
 }
 
-func changesInOrder(w *world) {
-	w.equal("head of nothing", w.head(), int64(0))
-	w.equal("changes of nothing", len(w.changes(0)), 0)
+func changesAreOrdered(w *world) {
+	w.equal("head of an empty store", w.head(), int64(0))
+	w.equal("changes of an empty store", len(w.changes(0)), 0)
 	began := time.Now().Add(-time.Minute)
 	w.commit(site("a", by("Ann", "why not")))
 	w.commit(site("b"))
 	w.commit(site("a", expect(1)), status(siteKey("b")))
 	w.commit(deleted(siteKey("a")))
-	w.equal("all", w.told(0), []told{
+	w.equal("all", w.logged(0), []loggedChange{
 		{tko.OpWritten, "site a", 1}, {tko.OpWritten, "site b", 1}, {tko.OpWritten, "site a", 2}, {tko.OpStatus, "site b", 1}, {tko.OpDeleted, "site a", 2},
 	})
 	w.equal("head", w.head(), int64(5))
@@ -47,7 +48,7 @@ func changesInOrder(w *world) {
 
 func logHasNoGaps(w *world) {
 	const writers, commits = 16, 25
-	ctx, cancel := context.WithTimeout(w.ctx(), 2*patience)
+	ctx, cancel := context.WithTimeout(w.ctx(), eventually.Limit)
 	defer cancel()
 	var wait sync.WaitGroup
 	for i := range writers {
@@ -67,7 +68,7 @@ func logHasNoGaps(w *world) {
 	wait.Wait()
 }
 
-// tail reads the log as it grows.
+// tail reads the log up to a position while it grows.
 func tail(ctx context.Context, w *world, until int64) {
 	for last := int64(0); last < until; {
 		signal := w.store.Signal()
@@ -89,7 +90,7 @@ func tail(ctx context.Context, w *world, until int64) {
 		select {
 		case <-signal:
 		case <-ctx.Done():
-			w.Errorf("waits for a signal at %d of %d", last, until)
+			w.Errorf("no signal at position %d, want changes up to %d", last, until)
 			return
 		}
 	}
@@ -99,12 +100,12 @@ func (w *world) signalled(signal <-chan struct{}) {
 	w.Helper()
 	select {
 	case <-signal:
-	case <-time.After(patience):
+	case <-time.After(eventually.Limit):
 		w.Fatal("no signal")
 	}
 }
 
-func signalComes(w *world) {
+func commitSignals(w *world) {
 	signal := w.store.Signal()
 	w.commit(site("s"))
 	w.signalled(signal)
@@ -113,7 +114,7 @@ func signalComes(w *world) {
 	w.signalled(signal)
 }
 
-func signalOfWork(w *world) {
+func workSignals(w *world) {
 	w.commit(deployment("d"))
 	items := w.claim(tko.QueuePrepare, 1, time.Minute)
 	signal := w.store.Signal()
@@ -122,8 +123,7 @@ func signalOfWork(w *world) {
 	w.equal("due", w.dueWork(tko.QueuePrepare), []string{"d"})
 }
 
-// Tail reads the log of a store from its beginning until a position, and fails
-// the test if it has a gap.
+// Tail reads the log of a store up to a position, and fails the test if it has a gap.
 func Tail(ctx context.Context, t *testing.T, store catalog.Store, until int64) {
 	tail(ctx, &world{T: t, store: store}, until)
 }

@@ -13,28 +13,29 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 var listPromises = []promise{
-	{"a list is sorted by ID, byte by byte", listIsSorted},
-	{"every filter selects what it says, alone and with others", everyFilter},
-	{"windows cut what matches", windowsCut},
-	{"the index of metadata follows the records", metadataFollows},
-	{"labels are selected by like metadata, and apart from it", labelsAreSelected},
-	{"a record is found by its origin", originsAreFound},
-	{"what a deployment has from its template alone is found like its own", inheritedIsFound},
-	{"many deployments of many templates are found in their order", manyInherit},
-	{"metadata of very many templates is matched", manyTemplates},
-	{"metadata is told apart however long it is", longMetadata},
+	{"a list is ordered by ID, byte by byte", listIsSorted},
+	{"each filter selects its matches, alone and with others", filtersSelect},
+	{"a window selects a part of the matches", windowsSelectParts},
+	{"the metadata index is updated with the records", metadataIndexIsUpdated},
+	{"labels are matched like metadata, and separately from it", labelsAreSeparateFromMetadata},
+	{"a record is found by its origin", originSelectsRecord},
+	{"metadata from the template alone is found like a deployment's own", inheritedMetadataIsFound},
+	{"deployments of many templates are found in the order of IDs", manyTemplatesInOrder},
+	{"metadata of very many templates is matched", manySharedMetasets},
+	{"long metadata values that differ at the end are distinct", longValuesDiffer},
 	{"metadata with very many values is matched", manyValues},
 	{"patterns match as tko.Pattern does", patternsMatch},
-	{"a list is of one snapshot, whatever is written meanwhile", listIsOneSnapshot},
-	{"a list may be left, and written to while it goes on", listMayBeLeft},
-	{"lists count deployments if asked to", listsCount},
-	{"an offset is exact, whatever came and went since the page before", offsetsAreExact},
-	{"filters that exclude each other, and rows far behind, are found out", farBehind},
-	{"lists that nobody reads don't keep others waiting", stalledListsEnd},
-	{"deployments of an earlier revision of their template are found", findOutdated},
+	{"a list reads one snapshot, whatever is written concurrently", listIsOneSnapshot},
+	{"the caller may stop reading a list, and write while it reads", listMayBeAbandoned},
+	{"lists count deployments if the fields select it", listsCountDeployments},
+	{"an offset is exact, whatever was written since the page before", offsetsAreExact},
+	{"filters that exclude each other, or match only at the end, are evaluated correctly", matchesAtTheEnd},
+	{"lists that are not read don't block other lists", stalledListsAreClosed},
+	{"deployments of an earlier revision of their template are found", outdatedAreFound},
 }
 
 func listIsSorted(w *world) {
@@ -50,9 +51,9 @@ func listIsSorted(w *world) {
 	}
 }
 
-// labelsAreSelected: the index of labels follows the records, also of those
-// that have nothing but labels beside the metadata of their template.
-func labelsAreSelected(w *world) {
+// labelsAreSeparateFromMetadata checks that the index of labels is updated with the
+// records, also if a record has only labels in addition to its template's metadata.
+func labelsAreSeparateFromMetadata(w *world) {
 	labelled := func(key, value string) func(*catalog.Write) {
 		return func(w *catalog.Write) {
 			m := *w.Record.Metadata
@@ -82,7 +83,7 @@ func labelsAreSelected(w *world) {
 	w.commit(deleted(deploymentKey("d5")))
 	w.equal("deleted", query(tko.KindDeployment, values(by, "*"), nil), []string{})
 
-	// More values than are merged, and than are looked up at once.
+	// More values than a list merges or reads at once.
 	const many = 1200
 	for i := range many {
 		w.commit(site(fmt.Sprintf("m%04d", i), own("k", "v"), labelled("n", fmt.Sprintf("x%04d", i))))
@@ -92,13 +93,13 @@ func labelsAreSelected(w *world) {
 	w.equal("one of many", query(tko.KindSite, values("n", "*0007"), values("k", "*")), []string{"m0007"})
 }
 
-func originsAreFound(w *world) {
-	w.commit(deployment("d1", origin("kept/a")), deployment("d2", origin("kept/b")), site("s", origin("kept/a")))
-	query := catalog.Query{Kind: tko.KindDeployment, Limit: -1, Origin: "kept/a"}
+func originSelectsRecord(w *world) {
+	w.commit(deployment("d1", origin("group/a")), deployment("d2", origin("group/b")), site("s", origin("group/a")))
+	query := catalog.Query{Kind: tko.KindDeployment, Limit: -1, Origin: "group/a"}
 	w.equal("by origin", w.ids(query), []string{"d1"})
-	query.Origin = "kept/c"
+	query.Origin = "group/c"
 	w.equal("none", w.ids(query), []string{})
-	query.Origin, query.IDs = "kept/b", patterns("d1")
+	query.Origin, query.IDs = "group/b", patterns("d1")
 	w.equal("and another filter", w.ids(query), []string{})
 	query.IDs = patterns("d*")
 	w.equal("and one that fits", w.ids(query), []string{"d2"})
@@ -130,8 +131,8 @@ func values(pairs ...string) map[string]tko.Pattern {
 	return m
 }
 
-// aWorldOfAll has some of everything.
-func aWorldOfAll(w *world) {
+// writeSample writes records of all kinds, with all sorts of fields.
+func writeSample(w *world) {
 	crds := func(x *catalog.Write) { x.Record.CRDs = true }
 	prepared := func(x *catalog.Write) { x.Record.Prepared = true }
 	w.commit(
@@ -157,8 +158,8 @@ func aWorldOfAll(w *world) {
 	w.commit(written(tko.KindPlugin, "prepare|a"), written(tko.KindPlugin, "validate|a"))
 }
 
-func everyFilter(w *world) {
-	aWorldOfAll(w)
+func filtersSelect(w *world) {
+	writeSample(w)
 	yes, no := true, false
 	all := "d1 d2 d3 d4 d5 d6"
 	tests := map[string]struct {
@@ -166,7 +167,7 @@ func everyFilter(w *world) {
 		query catalog.Query
 		want  string
 	}{
-		"nothing":                   {"no filter is all", catalog.Query{}, all},
+		"nothing":                   {"without filters, all match", catalog.Query{}, all},
 		"id exact":                  {"", catalog.Query{IDs: patterns("d3")}, "d3"},
 		"id unknown":                {"", catalog.Query{IDs: patterns("d")}, ""},
 		"id prefix":                 {"", catalog.Query{IDs: patterns("d**")}, all},
@@ -176,7 +177,7 @@ func everyFilter(w *world) {
 		"template star":             {"* ends at /", catalog.Query{Templates: patterns("core*")}, ""},
 		"template star in part":     {"* stays between /", catalog.Query{Templates: patterns("core/*")}, "d1 d2 d5"},
 		"template two stars":        {"** crosses / and :", catalog.Query{Templates: patterns("**u**")}, "d1 d3 d5"},
-		"template any":              {"who has no template has none that matches", catalog.Query{Templates: patterns("**")}, "d1 d2 d3 d5"},
+		"template any":              {"a deployment without a template doesn't match", catalog.Query{Templates: patterns("**")}, "d1 d2 d3 d5"},
 		"templates and":             {"", catalog.Query{Templates: patterns("core/**", "**f")}, "d1 d2 d5"},
 		"template unknown":          {"", catalog.Query{Templates: patterns("core")}, ""},
 		"site exact":                {"", catalog.Query{Sites: patterns("lab")}, "d4"},
@@ -189,8 +190,8 @@ func everyFilter(w *world) {
 		"approved":                  {"", catalog.Query{Approved: &yes}, "d2 d4"},
 		"prepared, not approved":    {"", catalog.Query{Prepared: &yes, Approved: &no}, "d1"},
 		"metadata exact":            {"", catalog.Query{Metadata: values("app", "upf")}, "d1"},
-		"metadata empty":            {"an empty value is one", catalog.Query{Metadata: values("app", "")}, "d5"},
-		"metadata any":              {"the key must be there", catalog.Query{Metadata: values("app", "*")}, "d1 d2 d3 d4 d5"},
+		"metadata empty":            {"an empty value is a value", catalog.Query{Metadata: values("app", "")}, "d5"},
+		"metadata any":              {"the key must exist", catalog.Query{Metadata: values("app", "*")}, "d1 d2 d3 d4 d5"},
 		"metadata prefix":           {"", catalog.Query{Metadata: values("app", "upf*")}, "d1 d4"},
 		"metadata inside":           {"", catalog.Query{Metadata: values("app", "*u*")}, "d1 d3 d4"},
 		"metadata star crosses":     {"* of values crosses every boundary", catalog.Query{Metadata: values("path", "a*c")}, "d3"},
@@ -221,16 +222,16 @@ func everyFilter(w *world) {
 		query catalog.Query
 		want  string
 	}{
-		"templates":                  {catalog.Query{Kind: tko.KindTemplate}, "base core/smf core/upf edge:du"},
-		"templates with CRDs":        {catalog.Query{Kind: tko.KindTemplate, CRDs: true}, "core/smf"},
-		"templates by metadata":      {catalog.Query{Kind: tko.KindTemplate, Metadata: values("tier", "core")}, "core/smf core/upf"},
-		"sites by template":          {catalog.Query{Kind: tko.KindSite, Templates: patterns("base")}, "eu/berlin eu/paris"},
-		"sites by metadata":          {catalog.Query{Kind: tko.KindSite, Metadata: values("type", "edge")}, "eu/berlin us/nyc"},
-		"plugins":                    {catalog.Query{Kind: tko.KindPlugin}, "prepare|a validate|a"},
-		"plugins of a type":          {catalog.Query{Kind: tko.KindPlugin, IDs: patterns("prepare|**")}, "prepare|a"},
-		"a kind that there is not":   {catalog.Query{Kind: "nothing"}, ""},
-		"limit 0 of what is there":   {catalog.Query{Kind: tko.KindSite, Offset: 1 << 31}, ""},
-		"templates of no such thing": {catalog.Query{Kind: tko.KindTemplate, Metadata: values("tier", "cor")}, ""},
+		"templates":                     {catalog.Query{Kind: tko.KindTemplate}, "base core/smf core/upf edge:du"},
+		"templates with CRDs":           {catalog.Query{Kind: tko.KindTemplate, CRDs: true}, "core/smf"},
+		"templates by metadata":         {catalog.Query{Kind: tko.KindTemplate, Metadata: values("tier", "core")}, "core/smf core/upf"},
+		"sites by template":             {catalog.Query{Kind: tko.KindSite, Templates: patterns("base")}, "eu/berlin eu/paris"},
+		"sites by metadata":             {catalog.Query{Kind: tko.KindSite, Metadata: values("type", "edge")}, "eu/berlin us/nyc"},
+		"plugins":                       {catalog.Query{Kind: tko.KindPlugin}, "prepare|a validate|a"},
+		"plugins of a type":             {catalog.Query{Kind: tko.KindPlugin, IDs: patterns("prepare|**")}, "prepare|a"},
+		"unknown kind":                  {catalog.Query{Kind: "nothing"}, ""},
+		"offset beyond the end":         {catalog.Query{Kind: tko.KindSite, Offset: 1 << 31}, ""},
+		"templates by an unknown value": {catalog.Query{Kind: tko.KindTemplate, Metadata: values("tier", "cor")}, ""},
 	}
 	for name, test := range others {
 		test.query.Limit = -1
@@ -240,7 +241,7 @@ func everyFilter(w *world) {
 	}
 }
 
-func windowsCut(w *world) {
+func windowsSelectParts(w *world) {
 	const n = 150 // more than a chunk
 	var writes []catalog.Write
 	all := ids("s%03d", n)
@@ -272,7 +273,7 @@ func windowsCut(w *world) {
 	}
 }
 
-func metadataFollows(w *world) {
+func metadataIndexIsUpdated(w *world) {
 	find := func(pairs ...string) string {
 		return strings.Join(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values(pairs...), Limit: -1}), " ")
 	}
@@ -281,21 +282,21 @@ func metadataFollows(w *world) {
 	w.commit(site("a", expect(1), metadata("k", "2", "same", "x")))
 	w.equal("old value", find("k", "1"), "b")
 	w.equal("new value", find("k", "2"), "a")
-	w.equal("what stayed", find("same", "x"), "a b")
+	w.equal("unchanged value", find("same", "x"), "a b")
 	w.commit(site("a", expect(2)))
-	w.equal("no metadata any more", find("same", "x"), "b")
+	w.equal("without metadata", find("same", "x"), "b")
 	w.commit(status(siteKey("b"), tko.Condition{Type: tko.ConditionHealthy}))
 	w.equal("after a status", find("same", "x"), "b")
 	w.commit(deleted(siteKey("b")))
 	w.equal("after a deletion", find("same", "x"), "")
 	w.commit(site("b", metadata("same", "x")))
 	w.equal("written again", find("same", "x"), "b")
-	// Twice in one transaction: what counts is the end.
+	// Two changes in one transaction: the last state counts.
 	w.commit(deleted(siteKey("b")), site("c", metadata("same", "x")))
 	w.equal("in one commit", find("same", "x"), "c")
 }
 
-func longMetadata(w *world) {
+func longValuesDiffer(w *world) {
 	long := strings.Repeat("ä", 300)
 	w.commit(site("a", metadata("k", long+"a")), site("b", metadata("k", long+"b")), site("c", metadata("k", long[:302]+"c")))
 	for pattern, want := range map[string]string{
@@ -317,11 +318,11 @@ func manyValues(w *world) {
 	w.equal("with another", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "s*", "third", "1"), Limit: -1})), n/3)
 	w.equal("few", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "s000*"), Limit: -1, Offset: 8}), []string{"s0008", "s0009"})
 	w.equal("page", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: 2, Offset: 2000, After: "s0009"}), []string{"s2010", "s2011"})
-	w.equal("a key that isn't there", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("nam", "*"), Limit: -1})), 0)
+	w.equal("an unknown key", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("nam", "*"), Limit: -1})), 0)
 }
 
-// manyTemplates has more templates than a list looks at one by one.
-func manyTemplates(w *world) {
+// manySharedMetasets checks more shared metasets than a list reads one by one.
+func manySharedMetasets(w *world) {
 	const n = 1100
 	var writes []catalog.Write
 	for i, id := range ids("d%04d", n) {
@@ -334,7 +335,7 @@ func manyTemplates(w *world) {
 	w.equal("page", w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("third", "2"), Limit: 2, After: "d1009"}), []string{"d1010", "d1013"})
 }
 
-func inheritedIsFound(w *world) {
+func inheritedMetadataIsFound(w *world) {
 	find := func(pairs ...string) string {
 		return strings.Join(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values(pairs...), Limit: -1}), " ")
 	}
@@ -348,23 +349,23 @@ func inheritedIsFound(w *world) {
 	w.equal("another template", find("k", "1"), "b c d")
 	w.equal("another template, its value", find("k", "2"), "a")
 	w.commit(deployment("a", expect(2), own("k", "2", "same", "x")), deployment("b", expect(1), inherited("k", "1", "same", "x")))
-	w.equal("its own now", find("k", "2", "same", "x"), "a")
-	w.equal("of the template now", find("k", "1", "same", "x"), "b c")
+	w.equal("its own metadata", find("k", "2", "same", "x"), "a")
+	w.equal("the template's metadata", find("k", "1", "same", "x"), "b c")
 	w.commit(deployment("a", expect(3), inherited("k", "2", "same", "x")), deployment("b", expect(2)))
-	w.equal("of the template again", find("same", "x"), "a c")
+	w.equal("the template's metadata again", find("same", "x"), "a c")
 	w.commit(deleted(deploymentKey("c")), status(deploymentKey("a"), tko.Condition{Type: tko.ConditionHealthy}))
 	w.equal("after a deletion", find("same", "x"), "a")
 	w.commit(deleted(deploymentKey("a")))
-	w.collect(now(1))
-	w.equal("when all are gone", find("same", "x"), "")
+	w.collect(retain(1))
+	w.equal("after all were deleted", find("same", "x"), "")
 	w.commit(deployment("e", inherited("k", "2", "same", "x")), deployment("f", own("k", "2")))
 	w.equal("after it was collected", find("k", "2"), "e f")
 	w.equal("after it was collected, two keys", find("k", "2", "same", "x"), "e")
 }
 
-// manyInherit has deployments of 60 templates: some all at once, some among the
-// others', some with metadata of their own.
-func manyInherit(w *world) {
+// manyTemplatesInOrder checks deployments of 60 templates: some one template after the
+// other, some mixed, some with their own metadata.
+func manyTemplatesInOrder(w *world) {
 	const n = 600
 	var writes []catalog.Write
 	want := map[string][]string{}
@@ -477,7 +478,7 @@ func listIsOneSnapshot(w *world) {
 	for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}) {
 		w.ok(err)
 		seen[r.ID] = r.Metadata.Effective["k"] + " " + string(r.Package)
-		if len(seen) == 1 { // all else is changed, one goes and one comes
+		if len(seen) == 1 { // all others are changed, one is deleted and one created
 			changed := []catalog.Write{deleted(siteKey("s299")), site("s1505")}
 			for _, id := range all[:299] {
 				changed = append(changed, site(id, expect(1), metadata("k", "new"), withPackage("new")))
@@ -489,12 +490,12 @@ func listIsOneSnapshot(w *world) {
 	for _, id := range all {
 		want[id] = "old package of " + id
 	}
-	w.equal("what is seen", seen, want)
+	w.equal("records read", seen, want)
 	w.equal("afterwards", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "new"), Limit: -1})), n-1)
 	w.equal("IDs", slices.Sorted(maps.Keys(seen)), all)
 }
 
-func listMayBeLeft(w *world) {
+func listMayBeAbandoned(w *world) {
 	var writes []catalog.Write
 	for _, id := range ids("s%03d", 100) {
 		writes = append(writes, site(id))
@@ -524,7 +525,7 @@ func listMayBeLeft(w *world) {
 	wait.Wait()
 }
 
-func listsCount(w *world) {
+func listsCountDeployments(w *world) {
 	w.commit(template("t"), template("u"), site("s", of("t")), deployment("d2", of("t"), at("s")), deployment("d1", of("t")), deployment("d3"))
 	counts := func(kind tko.Kind) map[string]int {
 		m := map[string]int{}
@@ -537,10 +538,10 @@ func listsCount(w *world) {
 	w.equal("of templates: sites don't count", counts(tko.KindTemplate), map[string]int{"t": 2, "u": 0})
 	w.equal("of sites", counts(tko.KindSite), map[string]int{"s": 1})
 	w.equal("of deployments", counts(tko.KindDeployment), map[string]int{"d1": 0, "d2": 0, "d3": 0})
-	w.equal("not asked for", w.list(catalog.Query{Kind: tko.KindTemplate, Limit: 1})[0].Count, 0)
+	w.equal("not selected", w.list(catalog.Query{Kind: tko.KindTemplate, Limit: 1})[0].Count, 0)
 }
 
-// offsetsAreExact pages, and changes what was passed over between the pages.
+// offsetsAreExact pages, and changes rows before the offset between the pages.
 func offsetsAreExact(w *world) {
 	yes := true
 	w.commit(template("t", metadata("tier", "core")), site("here", metadata("region", "eu")), site("there"))
@@ -581,14 +582,14 @@ func offsetsAreExact(w *world) {
 		gone   []string
 		come   []string
 	}{
-		{"a new one behind", []catalog.Write{deployment("d9999", of("t"), at("here"), ready, metadata("k", "v", "name", "d"))}, nil, []string{"d9999"}},
-		{"a new one before", []catalog.Write{deployment("a", of("t"), at("here"), ready, metadata("k", "v", "name", "d"))}, nil, []string{"a"}},
-		{"one goes", []catalog.Write{deleted(deploymentKey("d0050"))}, []string{"d0050"}, nil},
-		{"one goes and comes", []catalog.Write{
+		{"create one behind the offset", []catalog.Write{deployment("d9999", of("t"), at("here"), ready, metadata("k", "v", "name", "d"))}, nil, []string{"d9999"}},
+		{"create one before the offset", []catalog.Write{deployment("a", of("t"), at("here"), ready, metadata("k", "v", "name", "d"))}, nil, []string{"a"}},
+		{"delete one", []catalog.Write{deleted(deploymentKey("d0050"))}, []string{"d0050"}, nil},
+		{"delete one and create one", []catalog.Write{
 			deleted(deploymentKey("d0060")), deployment("b", of("t"), at("here"), ready, metadata("k", "v", "name", "d")),
 		}, []string{"d0060"}, []string{"b"}},
-		{"what says how one is", []catalog.Write{status(deploymentKey("d0001"), tko.Condition{Type: tko.ConditionHealthy})}, nil, nil},
-		{"many at once", []catalog.Write{
+		{"set conditions", []catalog.Write{status(deploymentKey("d0001"), tko.Condition{Type: tko.ConditionHealthy})}, nil, nil},
+		{"delete several in one commit", []catalog.Write{
 			deleted(deploymentKey("d0001")), deleted(deploymentKey("d0100")), deleted(deploymentKey("d0200")),
 		}, []string{"d0001", "d0100", "d0200"}, nil},
 	}
@@ -604,24 +605,24 @@ func offsetsAreExact(w *world) {
 			check(step.what, offset, present)
 		}
 	}
-	// What is changed no longer matches, though it is there.
+	// A changed record exists, but no longer matches.
 	w.commit(deployment("d0003", expect(1), at("there")))
 	delete(present, "d0003")
 	all := queries["all"]
 	delete(queries, "all")
-	check("one is changed", 180, present)
+	check("change one", 180, present)
 	all.Kind, all.Offset, all.Limit = tko.KindDeployment, 2, 2
-	w.equal("it is still there", w.ids(all), []string{"d0000", "d0002"})
+	w.equal("the changed record exists", w.ids(all), []string{"d0000", "d0002"})
 	w.commit(site("here", expect(1)), template("t", expect(1)))
 	for name, want := range map[string]int{"site metadata": 0, "template metadata": 0, "metadata": 1} {
 		query := queries[name]
 		query.Kind, query.Offset, query.Limit = tko.KindDeployment, 180, 1
-		w.equal("after the site's and template's metadata went: "+name, len(w.ids(query)), want)
+		w.equal("after the metadata of site and template was removed: "+name, len(w.ids(query)), want)
 	}
 }
 
-// farBehind has what matches where the first choice of a way is a wrong one.
-func farBehind(w *world) {
+// matchesAtTheEnd checks matches for which the first choice of an access path is wrong.
+func matchesAtTheEnd(w *world) {
 	const n = 6000
 	yes, no := true, false
 	var sites, writes []catalog.Write
@@ -682,14 +683,13 @@ func farBehind(w *world) {
 	}
 }
 
-// siteOf is the number of a site, of which there are 600, for the i-th of n.
+// siteOf returns the number of one of 600 sites for the i-th of n deployments.
 func siteOf(i, n int) string {
 	return fmt.Sprintf("%04d", i*600/n)
 }
 
-// stalledListsEnd has more lists than there can be connections, each read up
-// to its first row.
-func stalledListsEnd(w *world) {
+// stalledListsAreClosed reads the first row of more lists than there are connections.
+func stalledListsAreClosed(w *world) {
 	var writes []catalog.Write
 	all := ids("s%04d", 100)
 	for _, id := range all {
@@ -719,37 +719,37 @@ func stalledListsEnd(w *world) {
 			}
 		})
 	}
-	for range lists { // all of them get to their first row
+	for range lists { // each list returns its first row
 		select {
 		case <-reached:
-		case <-time.After(2 * patience):
-			w.Fatal("a list waits for ever for others that nobody reads")
+		case <-time.After(eventually.Limit):
+			w.Fatal("a list waits for lists that are not read")
 		}
 	}
 	close(release)
 	wait.Wait()
-	ended := 0
+	closed := 0
 	for i, err := range results {
 		if err == nil {
-			w.equal("a list that went on", cursors[i], all[len(all)-1])
+			w.equal("last row of a list that was not closed", cursors[i], all[len(all)-1])
 			continue
 		}
-		ended++
+		closed++
 		w.failed(err, tko.ErrBusy)
 		if !strings.Contains(err.Error(), strconv.Quote(cursors[i])) {
-			w.Errorf("the error of a list that got to %q doesn't say so: %v", cursors[i], err)
+			w.Errorf("the error of a list that was closed after %q doesn't name it: %v", cursors[i], err)
 		}
 		rest := w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1, After: cursors[i]})
 		if i := slices.Index(all, cursors[i]); !slices.Equal(rest, all[i+1:]) {
-			w.Errorf("going on after %q lists %q", cursors[i], rest)
+			w.Errorf("continued after %q, the list returns %q", cursors[i], rest)
 		}
 	}
-	if ended == 0 || ended == lists {
-		w.Errorf("%d lists of %d were ended", ended, lists)
+	if closed == 0 || closed == lists {
+		w.Errorf("%d of %d lists were closed, want some but not all", closed, lists)
 	}
 }
 
-func findOutdated(w *world) {
+func outdatedAreFound(w *world) {
 	made := func(revision int64) func(*catalog.Write) {
 		return func(w *catalog.Write) { w.Record.Base = revision }
 	}
@@ -766,7 +766,7 @@ func findOutdated(w *world) {
 		}
 		return w.ids(q)
 	}
-	// d4 and d7 don't say what they were made from: the time does.
+	// d4 and d7 have no Base: the time of their creation decides.
 	w.equal("outdated", find(true), []string{"d1", "d4"})
 	w.equal("others", find(false), []string{"d2", "d3", "d5", "d6", "d7"})
 	w.equal("of a template", find(true, "t"), []string{"d1", "d4"})

@@ -13,11 +13,12 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// Outages makes the database go away and come back in the middle of every
-// operation, and checks that nobody but a list under way notices, and that what
-// was acknowledged is there, once. Each outage is begun when there is much going on.
+// Outages interrupts the database during operations of all kinds. It checks that only
+// lists under way fail, and that every acknowledged write was made once. Each outage
+// begins while operations are under way.
 func Outages(t *testing.T, store catalog.Store, outages ...func()) {
 	t.Helper()
 	w := &world{T: t, store: store}
@@ -43,24 +44,24 @@ func Outages(t *testing.T, store catalog.Store, outages ...func()) {
 	defer end()
 	for i, outage := range outages {
 		goal := u.done.Load() + 200
-		w.eventually(fmt.Sprintf("something is going on before outage %d", i+1), func() bool { return u.done.Load() > goal || t.Failed() })
+		eventually.True(w, fmt.Sprintf("operations succeed before outage %d", i+1), func() bool { return u.done.Load() > goal || t.Failed() })
 		outage()
 	}
 	goal := u.done.Load() + 200
-	w.eventually("everything goes on after the last outage", func() bool { return u.done.Load() > goal || t.Failed() })
+	eventually.True(w, "operations succeed after the last outage", func() bool { return u.done.Load() > goal || t.Failed() })
 	end()
 
 	u.expected.Range(func(id, revision any) bool {
-		k := deploymentKey(id.(string)) //nolint:forcetypeassert,errcheck // nothing else is put in
+		k := deploymentKey(id.(string)) //nolint:forcetypeassert,errcheck // only strings are stored
 		if r := w.one(k); r.Revision != revision.(int64) {
-			t.Errorf("%s is at revision %d, not %d as was acknowledged", k.ID, r.Revision, revision)
+			t.Errorf("%s is at revision %d, want the acknowledged %d", k.ID, r.Revision, revision)
 		}
 		return true
 	})
-	Agree(t, store)
+	CheckConsistency(t, store)
 }
 
-// users use a store in all ways at once.
+// users run operations of all kinds concurrently.
 type users struct {
 	*world
 
@@ -69,7 +70,7 @@ type users struct {
 	expected sync.Map     // revisions by ID; 0: deleted
 }
 
-// until does something again and again.
+// until repeats an operation until the test stops.
 func (u *users) until(use func(n int) error) {
 	for n := 0; ; n++ {
 		select {
@@ -103,7 +104,7 @@ func (u *users) write(id string, n int) error {
 		return fmt.Errorf("delete: %w", err)
 	}
 	if outcomes[0].Deleted != 2 {
-		u.Errorf("%d deployments were deleted, not 2", outcomes[0].Deleted)
+		u.Errorf("%d deployments were deleted, want 2", outcomes[0].Deleted)
 	}
 	u.expected.Store(id, int64(0))
 	u.expected.Store(id+"-child", int64(0))
@@ -123,7 +124,7 @@ func (u *users) read(n int) error {
 	return err
 }
 
-// list takes its time, so that outages come in the middle.
+// list reads slowly, so that outages interrupt it.
 func (u *users) list(int) error {
 	last, count := "", 0
 	for r, err := range u.store.List(u.ctx(), catalog.Query{Kind: tko.KindDeployment, Limit: -1}) {
@@ -162,7 +163,7 @@ func (u *users) modify(n int) error {
 		return fmt.Errorf("start a modification: %w", err)
 	}
 	if _, err := u.store.Modification(u.ctx(), token); err != nil {
-		return fmt.Errorf("look at a modification: %w", err)
+		return fmt.Errorf("read a modification: %w", err)
 	}
 	if n%2 == 0 {
 		if err := u.store.CancelModification(u.ctx(), token); err != nil {
@@ -209,7 +210,7 @@ func (u *users) setConditions(n int) error {
 	return nil
 }
 
-// follow watches the log.
+// follow reads the log while it grows.
 func (u *users) follow() {
 	ctx, cancel := context.WithCancel(u.ctx())
 	defer cancel()

@@ -11,26 +11,27 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 var queuePromises = []promise{
-	{"changes call for work", changesCallForWork},
-	{"items of the same key fall together, the oldest first", itemsFallTogether},
-	{"nobody gets what somebody else has claimed", claimsAreApart},
-	{"a lease that runs out is claimed again", leaseRunsOut},
-	{"a lease is renewed by its owner only", leaseIsRenewed},
-	{"work that failed comes back, with its error", failedComesBack},
-	{"work for later comes back, as no failure", laterComesBack},
-	{"work that was released comes back at once", releasedComesBack},
-	{"renewing, finishing and new work at once lose nothing", func(w *world) { contend(w) }},
+	{"changes enqueue work", changesEnqueueWork},
+	{"items of the same key are merged, and claimed oldest first", itemsAreMerged},
+	{"an item is claimed by one worker only", claimsAreExclusive},
+	{"an item whose lease has expired can be claimed again", expiredLeaseIsClaimed},
+	{"only the holder of a claim renews its lease", leaseIsRenewedByOwner},
+	{"failed work is due again after the back-off, with its error", failedIsRetried},
+	{"work for later is due again, and not counted as failed", laterIsRetried},
+	{"released work is due at once", releasedIsDue},
+	{"concurrent renewing, finishing and enqueueing lose no work", func(w *world) { contend(w) }},
 	{"new work since the claim is not lost", newWorkIsNotLost},
-	{"work that waits is stirred up", waitingIsStirred},
-	{"stirring reaches work that is claimed", claimedIsStirred},
-	{"a schedule plugin calls for every site", everySite},
-	{"a wrong outcome is invalid", wrongOutcome},
+	{"changes that may help make waiting work due", waitingIsWoken},
+	{"such changes also reach work that is claimed", claimedIsWoken},
+	{"a new schedule plugin enqueues every site", schedulePluginEnqueuesSites},
+	{"an unknown outcome is an ErrInvalid", wrongOutcomeIsInvalid},
 }
 
-func changesCallForWork(w *world) {
+func changesEnqueueWork(w *world) {
 	w.commit(site("s"), site("s2"))
 	w.equal("sites", w.dueWork(tko.QueueSchedule), []string{"s", "s2"})
 	steps := []struct {
@@ -44,7 +45,7 @@ func changesCallForWork(w *world) {
 		{"not prepared any more", deployment("d", expect(3), at("s2")), []string{"d"}, []string{"s2"}},
 		{"again", deployment("d", expect(4), at("s2"), ready), nil, []string{"s2"}},
 		{"gone", deleted(deploymentKey("d")), nil, []string{"s2"}},
-		{"a template calls for nothing", template("t"), nil, nil},
+		{"a template enqueues nothing", template("t"), nil, nil},
 	}
 	for _, step := range steps {
 		w.commit(step.write)
@@ -53,7 +54,7 @@ func changesCallForWork(w *world) {
 	}
 }
 
-func itemsFallTogether(w *world) {
+func itemsAreMerged(w *world) {
 	for i, id := range []string{"c", "a", "b"} {
 		w.commit(deployment(id))
 		w.commit(deployment(id, expect(1), withPackage(strconv.Itoa(i))))
@@ -75,7 +76,7 @@ func itemsFallTogether(w *world) {
 	}
 }
 
-func claimsAreApart(w *world) {
+func claimsAreExclusive(w *world) {
 	const n = 200
 	var writes []catalog.Write
 	for _, id := range ids("d%03d", n) {
@@ -93,7 +94,7 @@ func claimsAreApart(w *world) {
 					w.Error(err)
 					return
 				}
-				// Nothing but what others are claiming right now: look again.
+				// If other workers are claiming the rest right now, try again.
 				if len(items) == 0 && next.After(time.Now().Add(time.Minute)) {
 					return
 				}
@@ -109,14 +110,13 @@ func claimsAreApart(w *world) {
 	w.equal("claimed", len(count), n)
 	for id, times := range count {
 		if times != 1 {
-			w.Errorf("%s is claimed %d times", id, times)
+			w.Errorf("%s was claimed %d times, want once", id, times)
 		}
 	}
 }
 
-// Contend renews, finishes and commits the same items at the same time, again
-// and again, each in an order of its own: for backends that can tell whether
-// that made them wait in circles.
+// Contend repeatedly renews, finishes and commits the same items concurrently, each in
+// its own order: for backends that can detect deadlocks.
 func Contend(t *testing.T, store catalog.Store) { contend(&world{T: t, store: store}) }
 
 func contend(w *world) {
@@ -132,7 +132,7 @@ func contend(w *world) {
 			w.Fatalf("round %d: %d items are due, want %d", round, len(items), n)
 		}
 		mixed := slices.Clone(items)
-		rand.Shuffle(n, func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] }) //nolint:gosec // an order, not a secret
+		rand.Shuffle(n, func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] }) //nolint:gosec // the order is not a secret
 		finished := make([]tko.FinishedWork, n)
 		again := make([]catalog.Write, n)
 		for i := range n {
@@ -155,18 +155,18 @@ func contend(w *world) {
 	}
 }
 
-func leaseRunsOut(w *world) {
+func expiredLeaseIsClaimed(w *world) {
 	w.commit(deployment("d"))
 	first := w.claim(tko.QueuePrepare, 1, 20*time.Millisecond)[0]
 	var second []tko.WorkItem
-	w.eventually("the lease runs out", func() bool {
+	eventually.True(w, "the lease expires", func() bool {
 		second = w.claim(tko.QueuePrepare, 1, time.Hour)
 		return len(second) == 1
 	})
 	if first.Claim == second[0].Claim {
 		w.Error("both claims are the same")
 	}
-	// The first owner is late: what it says doesn't count.
+	// The first holder is late: its result is ignored.
 	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: first, Outcome: tko.WorkDone}}, nil))
 	renewed, err := w.store.RenewWork(w.ctx(), append(second, first), time.Hour)
 	w.ok(err)
@@ -175,7 +175,7 @@ func leaseRunsOut(w *world) {
 	w.equal("done", len(w.claim(tko.QueuePrepare, 1, time.Hour)), 0)
 }
 
-func leaseIsRenewed(w *world) {
+func leaseIsRenewedByOwner(w *world) {
 	w.commit(deployment("d"), deployment("e"))
 	items := w.claim(tko.QueuePrepare, 2, 10*time.Second)
 	renewed, err := w.store.RenewWork(w.ctx(), items, time.Hour)
@@ -187,13 +187,13 @@ func leaseIsRenewed(w *world) {
 		w.Errorf("the next is due at %v", next)
 	}
 	stolen := items[0]
-	stolen.Claim = "guessed"
+	stolen.Claim = "invented"
 	renewed, err = w.store.RenewWork(w.ctx(), []tko.WorkItem{stolen}, time.Hour)
 	w.ok(err)
-	w.equal("of others", len(renewed), 0)
+	w.equal("renewed with an unknown claim", len(renewed), 0)
 	renewed, err = w.store.RenewWork(w.ctx(), nil, time.Hour)
 	w.ok(err)
-	w.equal("of none", len(renewed), 0)
+	w.equal("renewed of no items", len(renewed), 0)
 }
 
 func (w *world) finish(item tko.WorkItem, outcome tko.WorkOutcome, change ...func(*tko.FinishedWork)) {
@@ -210,11 +210,11 @@ func (w *world) dueIn(from, to time.Duration) {
 	items, next, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: tko.QueuePrepare, Max: 10, Lease: time.Hour})
 	w.ok(err)
 	if in := time.Until(next); len(items) != 0 || in < from || in > to {
-		w.Errorf("the items %v are due, the next in %v, not between %v and %v", items, in, from, to)
+		w.Errorf("the items %v are due, the next in %v, want the next between %v and %v", items, in, from, to)
 	}
 }
 
-func failedComesBack(w *world) {
+func failedIsRetried(w *world) {
 	w.commit(deployment("d"))
 	w.finish(w.claim(tko.QueuePrepare, 1, time.Minute)[0], tko.WorkFailed, func(f *tko.FinishedWork) { f.Error = "no luck\x00\xff" })
 	w.dueIn(50*time.Minute, 70*time.Minute)
@@ -226,13 +226,13 @@ func failedComesBack(w *world) {
 	w.dueIn(100*time.Minute, 140*time.Minute)
 	w.commit(deployment("d", expect(2)))
 	w.finish(w.claim(tko.QueuePrepare, 1, time.Minute)[0], tko.WorkFailed, func(f *tko.FinishedWork) { f.Retry = time.Millisecond })
-	w.eventually("it comes back when it said", func() bool {
+	eventually.True(w, "the item is due after its own delay", func() bool {
 		items := w.claim(tko.QueuePrepare, 1, time.Minute)
 		return len(items) == 1 && items[0].Attempt == 3
 	})
 }
 
-func laterComesBack(w *world) {
+func laterIsRetried(w *world) {
 	w.commit(deployment("d"))
 	w.finish(w.claim(tko.QueuePrepare, 1, time.Minute)[0], tko.WorkLater, func(f *tko.FinishedWork) { f.Retry = time.Hour })
 	w.dueIn(50*time.Minute, 70*time.Minute)
@@ -240,16 +240,16 @@ func laterComesBack(w *world) {
 	item := w.claim(tko.QueuePrepare, 1, time.Minute)[0]
 	w.equal("failures", item.Attempt, 0)
 	w.finish(item, tko.WorkLater, func(f *tko.FinishedWork) { f.Retry = time.Millisecond })
-	w.eventually("it comes back", func() bool { return len(w.claim(tko.QueuePrepare, 1, time.Minute)) == 1 })
+	eventually.True(w, "the item is due again", func() bool { return len(w.claim(tko.QueuePrepare, 1, time.Minute)) == 1 })
 }
 
-func releasedComesBack(w *world) {
+func releasedIsDue(w *world) {
 	w.commit(deployment("d"))
 	item := w.claim(tko.QueuePrepare, 1, time.Hour)[0]
 	w.finish(item, tko.WorkReleased)
 	again := w.claim(tko.QueuePrepare, 1, time.Hour)
 	if len(again) != 1 || again[0].Attempt != 0 || again[0].Claim == item.Claim {
-		w.Errorf("it is %+v", again)
+		w.Errorf("claimed %+v, want the item with a new claim", again)
 	}
 }
 
@@ -264,42 +264,42 @@ func newWorkIsNotLost(w *world) {
 		w.equal("after "+string(outcome), w.dueWork(tko.QueuePrepare), []string{"d"})
 		revision += 2
 	}
-	w.equal("in the end", w.dueWork(tko.QueuePrepare), []string{})
+	w.equal("after the last outcome", w.dueWork(tko.QueuePrepare), []string{})
 
 	w.commit(deployment("d", expect(revision)))
 	item := w.claim(tko.QueuePrepare, 1, time.Hour)[0]
 	w.commit(deployment("d", expect(revision+1)))
 	w.finish(item, tko.WorkFailed)
-	w.eventually("after failed: it comes back, not only after the hour that failures wait", func() bool {
+	eventually.True(w, "after a failure: the item is due before the back-off of an hour", func() bool {
 		return len(w.claim(tko.QueuePrepare, 1, time.Hour)) == 1
 	})
 }
 
-func waitingIsStirred(w *world) {
-	stirs := []struct {
+func waitingIsWoken(w *world) {
+	wakes := []struct {
 		why   string
 		write catalog.Write
-		stirs bool
+		wakes bool
 	}{
 		{"a new template may be the one it waits for", template("t"), true},
-		{"a known one is not new", template("t", expect(1)), false},
-		{"a new site may be", site("s"), true},
-		{"a known site may match now", site("s", expect(1)), true},
-		{"a plugin may help", written(tko.KindPlugin, "prepare|p"), true},
-		{"a deployment doesn't", deployment("other", ready), false},
-		{"a status doesn't", status(siteKey("s")), false},
+		{"a changed template is not new", template("t", expect(1)), false},
+		{"a new site may be the one it waits for", site("s"), true},
+		{"a changed site may match now", site("s", expect(1)), true},
+		{"a plugin may make it work", written(tko.KindPlugin, "prepare|p"), true},
+		{"a deployment makes no waiting work due", deployment("other", ready), false},
+		{"conditions make no waiting work due", status(siteKey("s")), false},
 	}
 	w.commit(deployment("d", ready), deployment("waits"))
 	item := w.claim(tko.QueuePrepare, 1, time.Minute)[0]
-	for _, stir := range stirs {
+	for _, wake := range wakes {
 		w.finish(item, tko.WorkLater, func(f *tko.FinishedWork) { f.Retry = time.Hour })
-		w.commit(stir.write)
-		if !stir.stirs {
+		w.commit(wake.write)
+		if !wake.wakes {
 			w.dueIn(50*time.Minute, 70*time.Minute)
 			w.commit(deployment("waits", expect(catalog.Any)))
 		}
 		var items []tko.WorkItem
-		w.eventually(stir.why, func() bool {
+		eventually.True(w, wake.why, func() bool {
 			items = w.claim(tko.QueuePrepare, 1, time.Minute)
 			return len(items) == 1
 		})
@@ -307,20 +307,20 @@ func waitingIsStirred(w *world) {
 	}
 }
 
-func claimedIsStirred(w *world) {
+func claimedIsWoken(w *world) {
 	w.commit(deployment("d"))
 	item := w.claim(tko.QueuePrepare, 1, time.Hour)[0]
-	w.commit(template("t")) // after it was looked for, before the look has ended
+	w.commit(template("t")) // after the worker looked for it, before its work has ended
 	w.finish(item, tko.WorkLater, func(f *tko.FinishedWork) { f.Retry = time.Hour })
-	w.eventually("it is due soon", func() bool { return len(w.claim(tko.QueuePrepare, 1, time.Minute)) == 1 })
+	eventually.True(w, "the item is due soon", func() bool { return len(w.claim(tko.QueuePrepare, 1, time.Minute)) == 1 })
 }
 
-func everySite(w *world) {
+func schedulePluginEnqueuesSites(w *world) {
 	w.commit(site("a"), site("b"), template("t"), deployment("d", ready))
 	w.dueWork(tko.QueueSchedule)
 	w.commit(written(tko.KindPlugin, "schedule|p"))
 	var keys []string
-	w.eventually("every site is due", func() bool {
+	eventually.True(w, "every site is due", func() bool {
 		keys = append(keys, w.dueWork(tko.QueueSchedule)...)
 		return len(keys) == 2
 	})
@@ -328,7 +328,7 @@ func everySite(w *world) {
 	w.equal("sites", keys, []string{"a", "b"})
 }
 
-func wrongOutcome(w *world) {
+func wrongOutcomeIsInvalid(w *world) {
 	w.commit(deployment("d"))
 	item := w.claim(tko.QueuePrepare, 1, time.Minute)[0]
 	w.failed(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: "so so"}}, nil), tko.ErrInvalid)

@@ -17,20 +17,20 @@ import (
 func isError(err, want error) bool { return errors.Is(err, want) }
 
 var readPromises = []promise{
-	{"a record that doesn't exist has revision 0, in its place", missingHasRevisionZero},
-	{"what was written is read", writtenIsRead},
+	{"a record that doesn't exist is returned with revision 0, in its place", missingHasRevisionZero},
+	{"a record is read as it was written", writtenIsRead},
 	{"packages of every size are read as they were written", packagesOfEverySize},
-	{"packages and deployments are read only if asked for", onlyWhatIsAskedFor},
-	{"what a read answers belongs to the caller", readsAreCopies},
-	{"what was written may be changed by the caller", writesAreCopies},
-	{"a revision is answered as it was", revisionAsItWas},
-	{"a revision has its own steps, and a record none", revisionHasItsSteps},
-	{"revisions of deleted records are answered", revisionsOfDeleted},
-	{"a revision that never was is not found", revisionThatNeverWas},
-	{"the epoch follows plugins and templates with custom resources only", epochFollows},
-	{"text that can't be stored is invalid", textThatCannotBeStored},
-	{"reading ends with its context", readingEndsWithContext},
-	{"the backend says what it is", backendSaysWhat},
+	{"packages and deployments are read only if the fields select them", optionalFieldsAreOptional},
+	{"records returned by a read belong to the caller", readsAreCopies},
+	{"the caller may change a record after writing it", writesAreCopies},
+	{"a revision is read as it was written", revisionIsReadUnchanged},
+	{"a revision has its own steps, and a record has none", revisionHasItsSteps},
+	{"revisions of deleted records are found", revisionsOfDeleted},
+	{"a revision that never existed is not found", unknownRevisionIsNotFound},
+	{"only plugins and templates with custom resources change the epoch", epochFollowsSchemas},
+	{"text that can't be stored is an ErrInvalid", textThatCannotBeStored},
+	{"a read ends when its context ends", readingEndsWithContext},
+	{"the backend has a name", backendIsNamed},
 }
 
 func missingHasRevisionZero(w *world) {
@@ -85,7 +85,7 @@ func packagesOfEverySize(w *world) {
 	for _, size := range []int{0, 1, 255, 256, 100_000, 17 << 20} {
 		text := strings.Repeat("kind: Thing\n", size/12+1)[:size]
 		w.commit(template("t", withPackage(text), expect(catalog.Any)))
-		for range 2 { // once from the database, once from memory
+		for range 2 { // once from the database, once from the cache
 			if got := w.one(templateKey("t")); !bytes.Equal(got.Package, []byte(text)) || got.Package == nil {
 				w.Errorf("a package of %d bytes is read as %d", size, len(got.Package))
 			}
@@ -93,11 +93,11 @@ func packagesOfEverySize(w *world) {
 	}
 	w.commit(written(tko.KindPlugin, "validate|none", func(x *catalog.Write) { x.Record.Package, x.Record.Digest = nil, catalog.Digest{} }))
 	if got := w.one(key(tko.KindPlugin, "validate|none")); got.Package != nil {
-		w.Errorf("no package is read as %q", got.Package)
+		w.Errorf("a missing package is read as %q", got.Package)
 	}
 }
 
-func onlyWhatIsAskedFor(w *world) {
+func optionalFieldsAreOptional(w *world) {
 	w.commit(template("t"), site("s", of("t")), deployment("d2", of("t"), at("s")), deployment("d1", of("t")), deployment("d3", at("s")))
 	for _, k := range []catalog.Key{templateKey("t"), siteKey("s")} {
 		r := w.get(catalog.Fields{}, k)[0]
@@ -150,7 +150,7 @@ func writesAreCopies(w *world) {
 	w.equal("metadata", want.Metadata.Effective, map[string]string{"a": "1", "b": "ü"})
 }
 
-func revisionAsItWas(w *world) {
+func revisionIsReadUnchanged(w *world) {
 	w.commit(fullWrite())
 	k := deploymentKey("d")
 	first := w.one(k)
@@ -197,7 +197,7 @@ func revisionsOfDeleted(w *world) {
 	got, err := w.store.Revision(w.ctx(), k, 2)
 	w.ok(err)
 	w.equal("package", string(got.Package), "second")
-	// A revision names one state for ever: numbers go on.
+	// A revision number is never used again.
 	outcome := w.commit(template("t", withPackage("again")))[0]
 	w.equal("revision of the new one", outcome.Revision, int64(3))
 	if got, err = w.store.Revision(w.ctx(), k, 1); err != nil || string(got.Package) != "package of t" {
@@ -205,7 +205,7 @@ func revisionsOfDeleted(w *world) {
 	}
 }
 
-func revisionThatNeverWas(w *world) {
+func unknownRevisionIsNotFound(w *world) {
 	w.commit(site("s"))
 	for _, k := range []catalog.Key{siteKey("none"), templateKey("s"), siteKey("s\x00"), siteKey("\xff")} {
 		_, err := w.store.Revision(w.ctx(), k, 1)
@@ -217,7 +217,7 @@ func revisionThatNeverWas(w *world) {
 	}
 }
 
-func epochFollows(w *world) {
+func epochFollowsSchemas(w *world) {
 	epoch := func() int64 {
 		e, err := w.store.Epoch(w.ctx())
 		w.ok(err)
@@ -229,24 +229,24 @@ func epochFollows(w *world) {
 		write catalog.Write
 		moves bool
 	}{
-		{"a site is not validated against", site("s"), false},
-		{"nor is a plain template", template("t"), false},
-		{"a template with custom resources is", template("t", expect(1), crds), true},
-		{"a change of it too", template("t", expect(2), crds, withPackage("new")), true},
-		{"and that it has none any more", template("t", expect(3)), true},
-		{"then it isn't", template("t", expect(4), withPackage("newer")), false},
-		{"plugins are", written(tko.KindPlugin, "validate|p"), true},
-		{"and that they are gone", deleted(key(tko.KindPlugin, "validate|p")), true},
-		{"not that what isn't there goes", deleted(key(tko.KindPlugin, "validate|p")), false},
-		{"again", template("u", crds), true},
-		{"a template with custom resources that goes", deleted(templateKey("u")), true},
+		{"packages are not validated against sites", site("s"), false},
+		{"packages are not validated against a plain template", template("t"), false},
+		{"a template gets custom resources", template("t", expect(1), crds), true},
+		{"a template with custom resources changes", template("t", expect(2), crds, withPackage("new")), true},
+		{"a template loses its custom resources", template("t", expect(3)), true},
+		{"a template without custom resources changes", template("t", expect(4), withPackage("newer")), false},
+		{"a plugin is registered", written(tko.KindPlugin, "validate|p"), true},
+		{"a plugin is deleted", deleted(key(tko.KindPlugin, "validate|p")), true},
+		{"a missing plugin is deleted", deleted(key(tko.KindPlugin, "validate|p")), false},
+		{"a new template has custom resources", template("u", crds), true},
+		{"a template with custom resources is deleted", deleted(templateKey("u")), true},
 	}
 	for _, step := range steps {
 		before := epoch()
 		outcome := w.commit(step.write)[0]
 		switch after := epoch(); {
 		case step.moves && after != outcome.Position:
-			w.Errorf("%s: the epoch is %d, not %d", step.why, after, outcome.Position)
+			w.Errorf("%s: the epoch is %d, want %d", step.why, after, outcome.Position)
 		case !step.moves && after != before:
 			w.Errorf("%s: the epoch moved from %d to %d", step.why, before, after)
 		}
@@ -268,7 +268,7 @@ func textThatCannotBeStored(w *world) {
 			write.Expect = catalog.Any
 			w.refused(tko.ErrInvalid, write)
 		}
-		if strings.Contains(bad, "\x00") { // patterns are made of characters
+		if strings.Contains(bad, "\x00") { // ParsePattern replaces invalid UTF-8
 			for _, q := range []catalog.Query{{IDs: []tko.Pattern{pattern}}, {Metadata: map[string]tko.Pattern{"k": pattern}}} {
 				q.Kind, q.Limit = tko.KindSite, -1
 				for _, err := range w.store.List(w.ctx(), q) {
@@ -280,7 +280,7 @@ func textThatCannotBeStored(w *world) {
 			w.failed(err, tko.ErrInvalid)
 		}
 		if r := w.get(catalog.Fields{}, siteKey(bad))[0]; r.Revision != 0 {
-			w.Errorf("%q is there", bad)
+			w.Errorf("%q was found, want none", bad)
 		}
 		_, err = w.store.Modification(w.ctx(), bad)
 		w.failed(err, tko.ErrNotFound)
@@ -312,8 +312,8 @@ func readingEndsWithContext(w *world) {
 	w.commit(site("u"))
 }
 
-func backendSaysWhat(w *world) {
+func backendIsNamed(w *world) {
 	if w.store.Backend() == "" {
-		w.Error("the backend says nothing")
+		w.Error("the backend has no name")
 	}
 }

@@ -7,16 +7,17 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 var sourcePromises = []promise{
-	{"work that is called for is due at once", calledWorkIsDue},
-	{"missing work is called for once", missingWorkIsCalledOnce},
-	{"a source is as it was saved", sourceIsAsSaved},
-	{"a source is called until it was looked at", sourceIsCalled},
-	{"a source is saved by who holds its work only", sourceIsSavedByHolder},
-	{"a change that depends on a claim needs it", changesNeedTheirClaim},
-	{"changes with and without a claim are apart", claimsDontMix},
+	{"enqueued work is due at once", enqueuedWorkIsDue},
+	{"with missing, only work without an item is enqueued", missingWorkIsEnqueuedOnce},
+	{"a GitOps source is read as it was saved", sourceIsAsSaved},
+	{"a GitOps source is Enqueued until its reconciliation ends", sourceIsEnqueued},
+	{"only the holder of a claim saves its GitOps source", sourceIsSavedByHolder},
+	{"a change with a claim needs the claim to be valid", changesNeedValidClaim},
+	{"changes with and without a claim don't affect each other", claimsAreIndependent},
 }
 
 func (w *world) claimSource(lease time.Duration, names ...string) []tko.WorkItem {
@@ -29,13 +30,13 @@ func (w *world) claimSource(lease time.Duration, names ...string) []tko.WorkItem
 	return items
 }
 
-func calledWorkIsDue(w *world) {
+func enqueuedWorkIsDue(w *world) {
 	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, nil, false))
 	item := w.claimSource(time.Hour, "a")[0]
 	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: tko.WorkLater, Retry: time.Hour}}, nil))
 	signal := w.store.Signal()
 	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"b", "a", "a"}, false))
-	<-signal // whoever waits for work hears of it
+	<-signal // workers that wait receive a signal
 	w.equal("due", w.dueWork(tko.QueueGitOps), []string{"a", "b"})
 
 	items := w.claimSource(time.Hour, "a", "b")
@@ -48,7 +49,7 @@ func calledWorkIsDue(w *world) {
 	w.failed(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"\x00"}, false), tko.ErrInvalid)
 }
 
-func missingWorkIsCalledOnce(w *world) {
+func missingWorkIsEnqueuedOnce(w *world) {
 	item := w.claimSource(time.Hour, "a")[0]
 	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: tko.WorkLater, Retry: time.Hour}}, nil))
 	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"a", "b"}, true))
@@ -86,7 +87,7 @@ func sourceIsAsSaved(w *world) {
 	w.ok(err)
 	got, err = w.store.Source(w.ctx(), "a")
 	w.ok(err)
-	w.equal("what was approved stays", got.Approved, "yes")
+	w.equal("approved digest", got.Approved, "yes")
 
 	all, err := w.store.Sources(w.ctx())
 	w.ok(err)
@@ -102,8 +103,8 @@ func sourceIsAsSaved(w *world) {
 	w.failed(err, tko.ErrNotFound)
 }
 
-func sourceIsCalled(w *world) {
-	called := func(when string, want bool) {
+func sourceIsEnqueued(w *world) {
+	enqueued := func(when string, want bool) {
 		w.Helper()
 		one, err := w.store.Source(w.ctx(), "a")
 		w.ok(err)
@@ -115,31 +116,31 @@ func sourceIsCalled(w *world) {
 		w.Helper()
 		w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: outcome, Retry: time.Hour}}, nil))
 	}
-	call := func() { w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"a"}, false)) }
+	enqueue := func() { w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"a"}, false)) }
 	item := w.claimSource(time.Hour, "a")[0]
 	_, err := w.store.SaveSource(w.ctx(), tko.Source{Name: "a"}, item)
 	w.ok(err)
-	called("during the look", true)
+	enqueued("during the reconciliation", true)
 	finish(item, tko.WorkLater)
-	called("after it", false)
-	call()
-	called("called for again", true)
+	enqueued("after it", false)
+	enqueue()
+	enqueued("enqueued again", true)
 	item = w.claim(tko.QueueGitOps, 1, time.Hour)[0]
-	call()
+	enqueue()
 	finish(item, tko.WorkLater)
-	called("called for during the look", true)
+	enqueued("enqueued during the reconciliation", true)
 	finish(w.claim(tko.QueueGitOps, 1, time.Hour)[0], tko.WorkFailed)
-	called("after a look that failed", false)
+	enqueued("after a reconciliation that failed", false)
 	finish(w.claimSource(time.Hour, "a")[0], tko.WorkReleased)
-	called("given back", true)
+	enqueued("released", true)
 	finish(w.claim(tko.QueueGitOps, 1, time.Hour)[0], tko.WorkDone)
-	called("given up by who doesn't know it", true)
+	enqueued("done, by a worker that doesn't know the source", true)
 }
 
 func sourceIsSavedByHolder(w *world) {
 	old := w.claimSource(time.Microsecond, "a")[0]
 	var now []tko.WorkItem
-	w.eventually("the lease runs out", func() bool {
+	eventually.True(w, "the lease runs out", func() bool {
 		now = w.claim(tko.QueueGitOps, 1, time.Hour)
 		return len(now) == 1
 	})
@@ -157,11 +158,11 @@ func withClaim(item tko.WorkItem) func(*catalog.Write) {
 	return func(w *catalog.Write) { w.Claim = &item }
 }
 
-func changesNeedTheirClaim(w *world) {
+func changesNeedValidClaim(w *world) {
 	old := w.claimSource(time.Microsecond, "a")[0]
-	w.commit(template("t", withClaim(old))) // nobody else has it yet
+	w.commit(template("t", withClaim(old))) // no other worker has claimed it yet
 	var now []tko.WorkItem
-	w.eventually("the lease runs out", func() bool {
+	eventually.True(w, "the lease runs out", func() bool {
 		now = w.claim(tko.QueueGitOps, 1, time.Hour)
 		return len(now) == 1
 	})
@@ -179,10 +180,10 @@ func changesNeedTheirClaim(w *world) {
 	w.refused(tko.ErrConflict, template("t3", withClaim(now[0])))
 }
 
-func claimsDontMix(w *world) {
+func claimsAreIndependent(w *world) {
 	items := w.claimSource(time.Hour, "a", "b")
 	other := items[0]
-	other.Claim = "made up"
+	other.Claim = "unknown"
 	writes := make(chan error)
 	for i, change := range []func(*catalog.Write){withClaim(items[0]), withClaim(items[1]), withClaim(other), func(*catalog.Write) {}} {
 		go func() {

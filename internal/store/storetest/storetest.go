@@ -1,6 +1,6 @@
 // Package storetest is the conformance suite of stores: every promise of
-// [catalog.Store] is a case, named after the promise. A backend's whole test
-// is one call of [Run].
+// [catalog.Store] is a test case, named after the promise. A backend runs all of them
+// with one call of [Run].
 package storetest
 
 import (
@@ -18,13 +18,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
+// A promise is a test case.
 type promise struct {
 	promise string
 	check   func(*world)
 }
 
-// Run checks that stores keep what [catalog.Store] promises. open answers an
-// empty one, which it closes when the test ends.
+// Run checks the promises of [catalog.Store]. open returns an empty store, and closes
+// it when the test ends.
 func Run(t *testing.T, open func(t *testing.T) catalog.Store) {
 	t.Helper()
 	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises) {
@@ -34,9 +35,6 @@ func Run(t *testing.T, open func(t *testing.T) catalog.Store) {
 		})
 	}
 }
-
-// patience is how long a test waits for what must come.
-const patience = 30 * time.Second
 
 // A world is a test with a store.
 type world struct {
@@ -52,8 +50,7 @@ func templateKey(id string) catalog.Key   { return key(tko.KindTemplate, id) }
 func siteKey(id string) catalog.Key       { return key(tko.KindSite, id) }
 func deploymentKey(id string) catalog.Key { return key(tko.KindDeployment, id) }
 
-// written is a write of a new record with a package, and what change makes of
-// it.
+// written returns a write of a new record with a package, modified by change.
 func written(kind tko.Kind, id string, change ...func(*catalog.Write)) catalog.Write {
 	w := catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{Key: key(kind, id), UID: "uid of " + id}}
 	withPackage("package of " + id)(&w)
@@ -109,8 +106,8 @@ func by(who, why string) func(*catalog.Write) {
 	return func(w *catalog.Write) { w.Record.Author = tko.Author{Who: who, Why: why} }
 }
 
-// metadata is what a record has: half of the deployments from their template
-// alone, which stores may keep otherwise than the others'.
+// metadata sets the metadata of a record. Half of the deployments have it from their
+// template alone, which stores may store in another form.
 func metadata(pairs ...string) func(*catalog.Write) {
 	own := own(pairs...)
 	return func(w *catalog.Write) {
@@ -121,7 +118,7 @@ func metadata(pairs ...string) func(*catalog.Write) {
 	}
 }
 
-// own is metadata that no template has.
+// own sets metadata that is not from a template.
 func own(pairs ...string) func(*catalog.Write) {
 	m := &catalog.Metadata{Effective: map[string]string{}}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -130,7 +127,7 @@ func own(pairs ...string) func(*catalog.Write) {
 	return func(w *catalog.Write) { w.Record.Metadata = m }
 }
 
-// inherited is metadata that a template has, and nothing else.
+// inherited sets metadata that is from a template only.
 func inherited(pairs ...string) func(*catalog.Write) {
 	own := own(pairs...)
 	return func(w *catalog.Write) {
@@ -153,7 +150,7 @@ func status(k catalog.Key, conditions ...tko.Condition) catalog.Write {
 	return catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{Key: k, Conditions: conditions}}
 }
 
-// commit writes, and ends the test if that fails.
+// commit commits writes, and ends the test if that fails.
 func (w *world) commit(writes ...catalog.Write) []catalog.Outcome {
 	w.Helper()
 	outcomes, err := w.store.Commit(w.ctx(), writes...)
@@ -161,18 +158,18 @@ func (w *world) commit(writes ...catalog.Write) []catalog.Outcome {
 		w.Fatalf("commit: %v", err)
 	}
 	if len(outcomes) != len(writes) {
-		w.Fatalf("%d outcomes of %d writes", len(outcomes), len(writes))
+		w.Fatalf("%d outcomes of %d writes, want one each", len(outcomes), len(writes))
 	}
 	return outcomes
 }
 
-// refused writes, and ends the test if that isn't refused with an error.
+// refused commits writes, and ends the test unless the error is of the kind want.
 func (w *world) refused(want error, writes ...catalog.Write) {
 	w.Helper()
 	_ = w.refusal(want, writes...)
 }
 
-// refusal is refused, and answers the error.
+// refusal is refused, and returns the error.
 func (w *world) refusal(want error, writes ...catalog.Write) error {
 	w.Helper()
 	before := w.head()
@@ -190,7 +187,7 @@ func (w *world) refusal(want error, writes ...catalog.Write) error {
 func (w *world) failed(err, want error) {
 	w.Helper()
 	if !isError(err, want) {
-		w.Fatalf("error is %v, not of the kind %q", err, want)
+		w.Fatalf("error is %v, want the kind %q", err, want)
 	}
 }
 
@@ -213,12 +210,12 @@ func (w *world) get(fields catalog.Fields, keys ...catalog.Key) []catalog.Record
 	records, err := w.store.Get(w.ctx(), fields, keys...)
 	w.ok(err)
 	if len(records) != len(keys) {
-		w.Fatalf("%d records of %d keys", len(records), len(keys))
+		w.Fatalf("%d records of %d keys, want one each", len(records), len(keys))
 	}
 	return records
 }
 
-// one reads a record with everything.
+// one reads a record with all fields.
 func (w *world) one(k catalog.Key) catalog.Record {
 	w.Helper()
 	return w.get(catalog.Fields{Package: true, Deployments: true}, k)[0]
@@ -231,18 +228,18 @@ func (w *world) changes(after int64) []tko.Change {
 	return changes
 }
 
-// told is a change without what differs between runs.
-type told struct {
+// A loggedChange is a change without the fields that differ between runs.
+type loggedChange struct {
 	Op       tko.Op
 	ID       string
 	Revision int64
 }
 
-func (w *world) told(after int64) []told {
+func (w *world) logged(after int64) []loggedChange {
 	w.Helper()
-	var list []told
+	var list []loggedChange
 	for _, c := range w.changes(after) {
-		list = append(list, told{c.Op, string(c.Kind) + " " + c.ID, c.Revision})
+		list = append(list, loggedChange{c.Op, string(c.Kind) + " " + c.ID, c.Revision})
 	}
 	return list
 }
@@ -273,7 +270,7 @@ func (w *world) equal(what string, got, want any) {
 	}
 }
 
-// dueWork takes all work of a queue that is due, and ends it.
+// dueWork claims and finishes all due work of a queue, and returns its sorted keys.
 func (w *world) dueWork(queue string) []string {
 	w.Helper()
 	items := w.claim(queue, 1000, time.Minute)
@@ -293,17 +290,6 @@ func (w *world) claim(queue string, n int, lease time.Duration) []tko.WorkItem {
 	items, _, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: queue, Worker: "test", Max: n, Lease: lease})
 	w.ok(err)
 	return items
-}
-
-// eventually waits until a condition holds.
-func (w *world) eventually(what string, holds func() bool) {
-	w.Helper()
-	for deadline := time.Now().Add(patience); !holds(); {
-		if time.Now().After(deadline) {
-			w.Fatalf("not within %v: %s", patience, what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 func ids(format string, n int) []string {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 var targetPromises = []promise{
@@ -61,7 +62,7 @@ func targetStateIsAsSaved(w *world) {
 func targetStateNeedsItsClaim(w *world) {
 	lost := w.claimSite("lagos", time.Microsecond)
 	var held []tko.WorkItem
-	w.eventually("the lease runs out", func() bool {
+	eventually.True(w, "the lease expires", func() bool {
 		held = w.claim(tko.QueueSchedule, 1, time.Hour)
 		return len(held) == 1
 	})

@@ -9,22 +9,23 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 var tokenPromises = []promise{
-	{"a token answers the deployment as it was", tokenAnswers},
-	{"one token of many is good", oneTokenOfMany},
-	{"a deployment that somebody has a token of is busy", tokenHolds},
-	{"a token ends with the write under it", tokenEnds},
-	{"a refused write leaves its token good", tokenSurvives},
-	{"a token runs out by itself", tokenRunsOut},
-	{"a token that was cancelled is not known", tokenCancelled},
-	{"a token goes with its deployment", tokenGoes},
-	{"good tokens are listed, without telling them", tokensAreListed},
+	{"a token returns the deployment at the revision it was issued for", tokenReturnsRevision},
+	{"only one of several concurrent tokens is valid", oneTokenIsValid},
+	{"a deployment with a valid token is busy for other writers", tokenLocksDeployment},
+	{"a write with a token ends the token", tokenEndsWithWrite},
+	{"a token stays valid after a refused write", tokenSurvivesRefusedWrite},
+	{"a token expires", tokenExpires},
+	{"a cancelled token is unknown", cancelledTokenIsUnknown},
+	{"a token is deleted with its deployment", tokenIsDeletedWithDeployment},
+	{"valid tokens are listed without their secret", tokensAreListed},
 	{"a token can be broken", tokenIsBroken},
 }
 
-// start gives a token for the deployment d.
+// start stores a token for the deployment d, valid for ttl.
 func (w *world) start(token string, ttl time.Duration) catalog.Record {
 	w.Helper()
 	r, _, err := w.store.StartModification(w.ctx(), "d", token, ttl)
@@ -32,14 +33,14 @@ func (w *world) start(token string, ttl time.Duration) catalog.Record {
 	return r
 }
 
-func tokenAnswers(w *world) {
+func tokenReturnsRevision(w *world) {
 	w.commit(deployment("d", metadata("k", "v")))
 	before := time.Now()
 	r, expires, err := w.store.StartModification(w.ctx(), "d", "T", time.Hour)
 	w.ok(err)
 	w.equal("record", r, w.one(deploymentKey("d")))
 	if expires.Before(before.Add(50*time.Minute)) || expires.After(before.Add(70*time.Minute)) {
-		w.Errorf("runs out at %v", expires)
+		w.Errorf("the token expires at %v, want in about an hour", expires)
 	}
 	w.commit(status(deploymentKey("d"), tko.Condition{Type: "x"}))
 	got, err := w.store.Modification(w.ctx(), "T")
@@ -52,7 +53,7 @@ func tokenAnswers(w *world) {
 	w.failed(err, tko.ErrNotFound)
 }
 
-func oneTokenOfMany(w *world) {
+func oneTokenIsValid(w *world) {
 	w.commit(deployment("d"))
 	for round := range 5 {
 		var good atomic.Int32
@@ -73,29 +74,29 @@ func oneTokenOfMany(w *world) {
 		}
 		wait.Wait()
 		if good.Load() != 1 {
-			w.Fatalf("%d tokens are good", good.Load())
+			w.Fatalf("%d tokens are valid, want 1", good.Load())
 		}
 		w.ok(w.store.CancelModification(w.ctx(), winner.Load().(string))) //nolint:forcetypeassert,errcheck // stored above
 	}
 }
 
-func tokenHolds(w *world) {
+func tokenLocksDeployment(w *world) {
 	w.commit(template("t"), deployment("d", of("t")), deployment("e"))
 	w.start("T", time.Hour)
 	w.refused(tko.ErrBusy, deployment("d", expect(1)))
 	w.refused(tko.ErrNotFound, deployment("e", expect(1), token("T")))
 	w.commit(deployment("e", expect(1)))
 	w.commit(status(deploymentKey("d"), tko.Condition{}))
-	// What happens to the template doesn't wait for people.
+	// Deleting the template doesn't wait for the token's holder.
 	w.commit(deleted(templateKey("t")))
 	w.equal("dissociated", w.one(deploymentKey("d")).Template, "")
 	got, err := w.store.Modification(w.ctx(), "T")
 	w.ok(err)
-	w.equal("as it was", got.Template, "t")
+	w.equal("template at that revision", got.Template, "t")
 	w.commit(deployment("d", expect(catalog.Any), token("T")))
 }
 
-func tokenEnds(w *world) {
+func tokenEndsWithWrite(w *world) {
 	w.commit(deployment("d"))
 	w.start("T", time.Hour)
 	w.equal("revision", w.commit(deployment("d", expect(1), token("T")))[0].Revision, int64(2))
@@ -107,7 +108,7 @@ func tokenEnds(w *world) {
 	w.start("U", time.Hour)
 }
 
-func tokenSurvives(w *world) {
+func tokenSurvivesRefusedWrite(w *world) {
 	w.commit(deployment("d"))
 	w.start("T", time.Hour)
 	w.refused(tko.ErrConflict, deployment("d", expect(7), token("T")))
@@ -119,10 +120,10 @@ func tokenSurvives(w *world) {
 	w.commit(deployment("d", expect(1), token("T")))
 }
 
-func tokenRunsOut(w *world) {
+func tokenExpires(w *world) {
 	w.commit(deployment("d"))
 	w.start("T", 30*time.Millisecond)
-	w.eventually("the token runs out", func() bool {
+	eventually.True(w, "the token expires", func() bool {
 		_, err := w.store.Modification(w.ctx(), "T")
 		return errors.Is(err, tko.ErrBusy)
 	})
@@ -134,13 +135,13 @@ func tokenRunsOut(w *world) {
 	w.refused(tko.ErrBusy, deployment("d", expect(1), token("T")))
 	w.commit(deployment("d", expect(1), token("U")))
 	w.start("V", time.Millisecond)
-	w.eventually("the deployment is free again", func() bool {
+	eventually.True(w, "the deployment is free again", func() bool {
 		_, err := w.store.Commit(w.ctx(), deployment("d", expect(2)))
 		return err == nil
 	})
 }
 
-func tokenCancelled(w *world) {
+func cancelledTokenIsUnknown(w *world) {
 	w.commit(deployment("d"))
 	w.start("T", time.Hour)
 	w.ok(w.store.CancelModification(w.ctx(), "T"))
@@ -151,7 +152,7 @@ func tokenCancelled(w *world) {
 	w.commit(deployment("d", expect(1)))
 }
 
-func tokenGoes(w *world) {
+func tokenIsDeletedWithDeployment(w *world) {
 	w.commit(deployment("p"), deployment("d", under("p")))
 	w.start("T", time.Hour)
 	w.commit(deleted(deploymentKey("p")))
@@ -178,7 +179,7 @@ func tokensAreListed(w *world) {
 	_, _, err = w.store.StartModification(w.ctx(), "f", "V", time.Millisecond)
 	w.ok(err)
 	var open []tko.OpenModification
-	w.eventually("the short one has run out", func() bool {
+	eventually.True(w, "the short token expires", func() bool {
 		open, err = w.store.Modifications(w.ctx())
 		w.ok(err)
 		return len(open) == 2
@@ -186,7 +187,7 @@ func tokensAreListed(w *world) {
 	for i, id := range []tko.DeploymentID{"d", "e"} {
 		m := open[i]
 		if m.Deployment != id || m.Author != alice || m.Started.Before(before.Add(-time.Minute)) || m.Expires.Sub(m.Started).Round(time.Minute) != time.Hour {
-			w.Errorf("%+v, want that of %s, by alice, for an hour", m, id)
+			w.Errorf("got %+v, want the token of %s, by alice, for an hour", m, id)
 		}
 	}
 }
@@ -196,7 +197,7 @@ func tokenIsBroken(w *world) {
 	w.start("T", time.Hour)
 	broken, err := w.store.BreakModification(w.ctx(), "d")
 	w.ok(err)
-	w.equal("what is broken", broken.Deployment, tko.DeploymentID("d"))
+	w.equal("deployment of the broken token", broken.Deployment, tko.DeploymentID("d"))
 	_, err = w.store.BreakModification(w.ctx(), "d")
 	w.failed(err, tko.ErrNotFound)
 	_, err = w.store.BreakModification(w.ctx(), "e")

@@ -12,26 +12,26 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A Closer is a store that is closed by its caller.
+// A Closer is a store that its caller closes.
 type Closer interface {
 	catalog.Store
 	Close() error
 }
 
-// An Older is a database that can be made what the schema before that of shared
-// metadata left behind.
-type Older struct {
+// An OldDatabase is a database that a test can convert to the schema before shared
+// metadata.
+type OldDatabase struct {
 	// Open opens the store on the database.
 	Open func(t *testing.T) Closer
-	// Run runs a statement of SQL.
+	// Run runs an SQL statement.
 	Run func(t *testing.T, statement string)
-	// Bytes is the expression for a text as bytes.
+	// Bytes returns the SQL expression that converts a text to bytes.
 	Bytes func(text string) string
 }
 
-// RunOlder checks that a store takes over the data of the schema 30, in which
-// all metadata was indexed by record and conditions were JSON.
-func RunOlder(t *testing.T, older Older) {
+// UpgradeOldDatabase checks that a store reads the data of schema 30 after an upgrade.
+// That schema indexed all metadata by record and stored conditions as JSON.
+func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 	t.Helper()
 	s := older.Open(t)
 	w := &world{T: t, store: s}
@@ -66,8 +66,8 @@ func RunOlder(t *testing.T, older Older) {
 	find := func(pairs ...string) string {
 		return strings.Join(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values(pairs...), Limit: -1}), " ")
 	}
-	w.equal("taken over", find("k", "1"), "a b c")
-	w.equal("taken over, two keys", find("k", "1", "same", "x"), "a b")
+	w.equal("after the upgrade", find("k", "1"), "a b c")
+	w.equal("after the upgrade, two keys", find("k", "1", "same", "x"), "a b")
 	healthy := []tko.Condition{{
 		Type: tko.ConditionHealthy, Status: tko.ConditionTrue, LastTransition: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), ObservedRevision: 1,
 	}}
@@ -79,23 +79,23 @@ func RunOlder(t *testing.T, older Older) {
 	w.equal("reason of a revision", first.Author.Why, `prepared v1 X "a" by TKO (iteration 1, 0s)`)
 	w.equal("steps of a revision", first.Steps, []tko.PreparationStep(nil))
 	w.commit(status(deploymentKey("b"), tko.Condition{Type: tko.ConditionHealthy}))
-	for revision := range int64(2) { // to what is new, and to what is there
+	for revision := range int64(2) { // to a new record, and to an existing one
 		w.commit(deployment("a", expect(revision+1), inherited("k", "1", "same", "x")), deployment(fmt.Sprint("d", revision), inherited("k", "1", "same", "x")))
 	}
-	w.equal("beside new ones", find("k", "1"), "a b c d0 d1")
-	w.collect(now(1))
-	w.equal("when the past is collected", find("k", "1", "same", "x"), "a b d0 d1")
+	w.equal("with new deployments", find("k", "1"), "a b c d0 d1")
+	w.collect(retain(1))
+	w.equal("after a collection", find("k", "1", "same", "x"), "a b d0 d1")
 	w.commit(deleted(deploymentKey("b")), deleted(deploymentKey("d1")))
-	w.collect(now(1))
-	w.equal("when the last that has it so is gone", find("k", "1", "same", "x"), "a d0")
+	w.collect(retain(1))
+	w.equal("after the last old deployment with shared metadata was deleted", find("k", "1", "same", "x"), "a d0")
 	w.equal("metadata", w.one(deploymentKey("a")).Metadata.Effective, map[string]string{"k": "1", "same": "x"})
 	w.ok(s.Close())
 }
 
-// RunOlderTargetStates checks that a store takes over the states of targets from
-// the schema 37, in which they were sources with the names "site:SITE:NAME", and
-// that sources stay.
-func RunOlderTargetStates(t *testing.T, older Older) {
+// UpgradeTargetStates checks that a store reads the states of targets of schema 40
+// after an upgrade, and that the GitOps sources stay. That schema stored the
+// states as sources with the names "site:SITE:NAME".
+func UpgradeTargetStates(t *testing.T, older OldDatabase) {
 	t.Helper()
 	s := older.Open(t)
 	w := &world{T: t, store: s}
@@ -110,7 +110,7 @@ func RunOlderTargetStates(t *testing.T, older Older) {
 		fmt.Sprintf(insert, "site:lagos:main", "first"),
 		fmt.Sprintf(insert, "site:edge/cu:v1:site:main", "second"),
 		"DROP TABLE target_state",
-		"DELETE FROM goose_db_version WHERE version_id > 37",
+		"DELETE FROM goose_db_version WHERE version_id > 40",
 	} {
 		older.Run(t, statement)
 	}

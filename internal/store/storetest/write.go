@@ -14,65 +14,65 @@ import (
 )
 
 var writePromises = []promise{
-	{"a write expects the revision it says", writeExpects},
-	{"a write expects the position it says", otherPositionIsConflict},
+	{"a write at another revision than expected is a conflict", expectedRevisionIsChecked},
+	{"a write at another position than expected is a conflict", expectedPositionIsChecked},
 	{"one of many concurrent writers wins", oneWriterWins},
 	{"a failed commit leaves no trace", failedLeavesNoTrace},
-	{"a commit that fails doesn't fail others", failureIsAlone},
-	{"writes of one commit see those before them", writesInOrder},
+	{"a commit that fails doesn't fail concurrent commits", failureDoesNotSpread},
+	{"writes of one commit see the writes before them", writesInOrder},
 	{"keys of one commit must differ", keysMustDiffer},
-	{"what is required must exist", requiredMustExist},
-	{"what a record was made from must not have moved on", staleIsConflict},
-	{"a refused write is refused whoever wrote before", takenByOthers},
-	{"the parent must be at its revision", parentRevision},
-	{"an origin is one record for ever", originIsOne},
-	{"an origin is one record under concurrency", originUnderConcurrency},
-	{"UID, creation and origin stay", whatStays},
-	{"a status changes conditions only", statusOnly},
-	{"what transports attach is kept with each revision, beside equal metadata", attachedIsKept},
-	{"a commit is seen by the next read", commitIsSeen},
-	{"a deployment takes the place of another one in one commit", takesPlace},
-	{"a deployment is deleted alone, or not at all", deletedAlone},
-	{"what a deployment replaces and was made from stays with it", replacesStay},
+	{"required records must exist", requiredMustExist},
+	{"records that a write was made from must not have changed", staleVersionIsConflict},
+	{"a write is refused for the same reasons after another store wrote", refusedAfterOtherWrites},
+	{"the parent must be at its revision", parentRevisionIsChecked},
+	{"an origin identifies one record", originIdentifiesOneRecord},
+	{"an origin identifies one record under concurrency", originIsUniqueConcurrently},
+	{"UID, creation time and origin never change", immutableFieldsStay},
+	{"a status write changes conditions only", statusChangesConditionsOnly},
+	{"attachments are stored with each revision, also if the metadata is equal", attachedIsStored},
+	{"the next read sees a commit", commitIsReadAfterwards},
+	{"one commit replaces a deployment by another one", replacedInOneCommit},
+	{"a deployment with SingleStep is deleted without others, or not at all", deletedInSingleStepOrNotAtAll},
+	{"Replaces and Base are stored with a deployment", replacesAndBaseAreStored},
 }
 
-func alone(w catalog.Write) catalog.Write {
+func singleStep(w catalog.Write) catalog.Write {
 	w.SingleStep = true
 	return w
 }
 
-// takesPlace hands the children of a deployment to the one that replaces it.
-func takesPlace(w *world) {
+// replacedInOneCommit moves the children of a deployment to the one that replaces it.
+func replacedInOneCommit(w *world) {
 	w.commit(site("s"), deployment("p"), deployment("old", under("p"), at("s"), ready, origin("o")), deployment("child", under("old")))
 	w.commit(deployment("new", under("p"), at("s")))
 	head := w.head()
 	outcomes := w.commit(
-		deployment("new", under("p"), at("s"), ready, expect(1)), deployment("child", under("new"), expect(1)), alone(deleted(deploymentKey("old"), expect(1))))
+		deployment("new", under("p"), at("s"), ready, expect(1)), deployment("child", under("new"), expect(1)), singleStep(deleted(deploymentKey("old"), expect(1))))
 	w.equal("deleted", outcomes[2].Deleted, 1)
-	w.equal("at its end", outcomes[2].More, false)
+	w.equal("more steps", outcomes[2].More, false)
 	w.equal("changes", w.head()-head, int64(3))
-	w.equal("there", w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"child", "new", "p"})
+	w.equal("deployments", w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"child", "new", "p"})
 	w.equal("parent", w.one(deploymentKey("child")).Parent, "new")
 	w.equal("children", w.ids(catalog.Query{Kind: tko.KindDeployment, Parent: "new", Limit: -1}), []string{"child"})
 	w.commit(deployment("again", under("p"), origin("o")))
-	w.equal("with all that is below it", w.remove(deploymentKey("new")).Deleted, 2)
+	w.equal("deleted with descendants", w.remove(deploymentKey("new")).Deleted, 2)
 }
 
-func deletedAlone(w *world) {
+func deletedInSingleStepOrNotAtAll(w *world) {
 	w.commit(deployment("p"), deployment("a", under("p")), deployment("b", under("p")))
 	k := deploymentKey("p")
-	w.refused(tko.ErrConflict, alone(deleted(k)))
-	w.refused(tko.ErrConflict, deployment("a", expect(1)), alone(deleted(k)))
-	w.refused(tko.ErrConflict, deployment("c", under("p")), deployment("a", expect(1)), deployment("b", expect(1)), alone(deleted(k)))
-	w.refused(tko.ErrConflict, alone(deleted(k, expect(2))))
-	w.refused(tko.ErrInvalid, site("s"), alone(deleted(siteKey("s"))))
-	w.equal("nothing happened", w.ids(catalog.Query{Kind: tko.KindDeployment, Parent: "p", Limit: -1}), []string{"a", "b"})
-	w.equal("what isn't there", w.commit(alone(deleted(deploymentKey("none"))))[0].Deleted, 0)
-	outcomes := w.commit(deployment("a", expect(1)), alone(deleted(deploymentKey("b"))), alone(deleted(k)))
-	w.equal("both went", []int{outcomes[1].Deleted, outcomes[2].Deleted}, []int{1, 1})
+	w.refused(tko.ErrConflict, singleStep(deleted(k)))
+	w.refused(tko.ErrConflict, deployment("a", expect(1)), singleStep(deleted(k)))
+	w.refused(tko.ErrConflict, deployment("c", under("p")), deployment("a", expect(1)), deployment("b", expect(1)), singleStep(deleted(k)))
+	w.refused(tko.ErrConflict, singleStep(deleted(k, expect(2))))
+	w.refused(tko.ErrInvalid, site("s"), singleStep(deleted(siteKey("s"))))
+	w.equal("children after refused writes", w.ids(catalog.Query{Kind: tko.KindDeployment, Parent: "p", Limit: -1}), []string{"a", "b"})
+	w.equal("a missing record", w.commit(singleStep(deleted(deploymentKey("none"))))[0].Deleted, 0)
+	outcomes := w.commit(deployment("a", expect(1)), singleStep(deleted(deploymentKey("b"))), singleStep(deleted(k)))
+	w.equal("both were deleted", []int{outcomes[1].Deleted, outcomes[2].Deleted}, []int{1, 1})
 }
 
-func replacesStay(w *world) {
+func replacesAndBaseAreStored(w *world) {
 	replacing := func(w *catalog.Write) { w.Record.Replaces, w.Record.Base = []string{"x", "y"}, 7 }
 	k := deploymentKey("d")
 	check := func(what string) {
@@ -96,12 +96,12 @@ func replacesStay(w *world) {
 	w.equal("no longer", []any{len(r.Replaces), r.Base}, []any{0, int64(0)})
 }
 
-func writeExpects(w *world) {
+func expectedRevisionIsChecked(w *world) {
 	k := siteKey("s")
 	w.refused(tko.ErrNotFound, site("s", expect(1)))
 	w.refused(tko.ErrNotFound, status(k))
 	w.refused(tko.ErrNotFound, catalog.Write{Op: tko.OpDeleted, Expect: 1, Record: catalog.Record{Key: k}})
-	w.equal("deleting what isn't there", w.commit(deleted(k))[0], catalog.Outcome{Key: k})
+	w.equal("deletion of a missing record", w.commit(deleted(k))[0], catalog.Outcome{Key: k})
 	w.commit(site("s"))
 	w.refused(tko.ErrConflict, site("s"))
 	w.refused(tko.ErrConflict, site("s", expect(2)))
@@ -112,7 +112,7 @@ func writeExpects(w *world) {
 	w.refused(tko.ErrConflict, deleted(k, expect(2)))
 	w.refused(tko.ErrInvalid, catalog.Write{Op: "unheard-of", Expect: catalog.Any, Record: catalog.Record{Key: k}})
 	w.equal("deleted", w.commit(deleted(k, expect(3)))[0].Deleted, 1)
-	w.equal("gone", w.one(k), catalog.Record{Key: k})
+	w.equal("after the deletion", w.one(k), catalog.Record{Key: k})
 }
 
 func oneWriterWins(w *world) {
@@ -134,13 +134,13 @@ func oneWriterWins(w *world) {
 		}
 		wait.Wait()
 		if won.Load() != 1 {
-			w.Fatalf("%d of %d writers won round %d", won.Load(), writers, round)
+			w.Fatalf("%d of %d writers won round %d, want one", won.Load(), writers, round)
 		}
 	}
 	w.equal("revision", w.one(siteKey("s")).Revision, int64(rounds+1))
 }
 
-func otherPositionIsConflict(w *world) {
+func expectedPositionIsChecked(w *world) {
 	w.commit(site("s"))
 	first := w.one(siteKey("s"))
 	w.commit(status(siteKey("s"), tko.Condition{Type: "A", Status: tko.ConditionTrue}))
@@ -152,7 +152,7 @@ func otherPositionIsConflict(w *world) {
 	}
 }
 
-func attachedIsKept(w *world) {
+func attachedIsStored(w *world) {
 	attached := func(text string, pairs ...string) func(*catalog.Write) {
 		own := own(pairs...)
 		return func(x *catalog.Write) {
@@ -175,32 +175,32 @@ func attachedIsKept(w *world) {
 		w.equal(what, string(w.one(k).Attached()), want)
 	}
 	has("attached", siteKey("a"), one)
-	has("nothing attached, the metadata being the same", siteKey("b"), "")
+	has("nothing attached, with the same metadata", siteKey("b"), "")
 	has("attached to two", siteKey("c"), one)
 	has("attached as it was written", siteKey("d"), odd)
-	has("attached to what has no metadata", siteKey("e"), one)
+	has("attached without metadata", siteKey("e"), one)
 	has("attached to a plugin", key(tko.KindPlugin, "validate|p"), one)
 	has("attached to a deployment", deploymentID, one)
 	has("not attached to the next one", deploymentKey("d2"), "")
 	w.commit(site("a", expect(1), attached(other, "k", "v")), site("c", expect(1), own("k", "v")))
 	has("changed", siteKey("a"), other)
-	has("taken away", siteKey("c"), "")
+	has("removed", siteKey("c"), "")
 	for revision, want := range map[int64]string{1: one, 2: other} {
 		r, err := w.store.Revision(w.ctx(), siteKey("a"), revision)
 		w.ok(err)
 		w.equal("attached to a revision", string(r.Attached()), want)
 	}
-	w.equal("selected all the same", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"a", "b", "c", "d"})
+	w.equal("selected by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"a", "b", "c", "d"})
 	listed := map[string]string{}
 	for _, r := range w.list(catalog.Query{Kind: tko.KindSite, Limit: -1}) {
 		listed[r.ID] = string(r.Attached())
 	}
 	w.equal("listed", listed, map[string]string{"a": other, "b": "", "c": "", "d": odd, "e": one})
 	w.commit(status(siteKey("a"), tko.Condition{Type: "Healthy", Status: tko.ConditionTrue}))
-	has("a status leaves it", siteKey("a"), other)
-	w.collect(now(1))
-	has("a collection leaves it", siteKey("a"), other)
-	has("a collection leaves it to others", siteKey("e"), one)
+	has("after a status write", siteKey("a"), other)
+	w.collect(retain(1))
+	has("after a collection", siteKey("a"), other)
+	has("of another record after a collection", siteKey("e"), one)
 }
 
 func failedLeavesNoTrace(w *world) {
@@ -224,7 +224,7 @@ func failedLeavesNoTrace(w *world) {
 	w.equal("the origin is free", w.commit(site("new", origin("o")))[0], catalog.Outcome{Key: siteKey("new"), Revision: 1, Position: w.head()})
 }
 
-func failureIsAlone(w *world) {
+func failureDoesNotSpread(w *world) {
 	w.commit(site("s"))
 	var wait sync.WaitGroup
 	for i := range 60 {
@@ -240,7 +240,7 @@ func failureIsAlone(w *world) {
 				}
 			default:
 				if _, err := w.store.Commit(w.ctx(), deleted(siteKey("none")), site(fmt.Sprintf("z%02d", i), requires(siteKey("none")))); err == nil {
-					w.Error("what requires something that isn't there was written")
+					w.Error("a write was made although a required record is missing")
 				}
 			}
 		})
@@ -268,12 +268,12 @@ func writesInOrder(w *world) {
 	if !errors.As(err, &missing) || missing.Key != siteKey("s") {
 		w.Errorf("error is %v", err)
 	}
-	// What is written first is dissociated by what is deleted next.
+	// A deletion dissociates a record that the same commit wrote before.
 	w.commit(deployment("d", of("t"), at("s")), deleted(templateKey("t")), deleted(siteKey("s")))
 	d := w.one(deploymentKey("d"))
 	w.equal("dissociated", []any{d.Template, d.Site, d.Revision}, []any{"", "", int64(3)})
 	w.commit(deployment("e", under("d")), deleted(deploymentKey("d")))
-	w.equal("a child that was just made", w.one(deploymentKey("e")).Revision, int64(0))
+	w.equal("a child created by the same commit", w.one(deploymentKey("e")).Revision, int64(0))
 }
 
 func keysMustDiffer(w *world) {
@@ -289,12 +289,12 @@ func requiredMustExist(w *world) {
 	err := w.refusal(tko.ErrInvalid, deployment("d", requires(siteKey("s"), templateKey("none"), siteKey("nowhere"))))
 	var missing *catalog.MissingError
 	if !errors.As(err, &missing) || missing.Key != templateKey("none") {
-		w.Errorf("error is %v, not of the first that is missing", err)
+		w.Errorf("error is %v, want one for the first missing record", err)
 	}
 	w.commit(deployment("d", requires(siteKey("s"))))
 }
 
-func staleIsConflict(w *world) {
+func staleVersionIsConflict(w *world) {
 	w.commit(template("t"), site("s"))
 	from := func(position int64) func(*catalog.Write) {
 		return func(x *catalog.Write) { x.ReadSet = []catalog.Version{{Key: templateKey("t"), Position: position}} }
@@ -305,7 +305,7 @@ func staleIsConflict(w *world) {
 	stale := func(what string, writes ...catalog.Write) {
 		w.Helper()
 		if err := (*catalog.StaleError)(nil); !errors.As(w.refusal(tko.ErrConflict, writes...), &err) {
-			w.Errorf("%s is not refused as out of date", what)
+			w.Errorf("%s: the write is refused without a *StaleError", what)
 		}
 	}
 	old := w.one(templateKey("t")).Position
@@ -313,7 +313,7 @@ func staleIsConflict(w *world) {
 	w.commit(deployment("b", from(old), validated(0)))
 	w.commit(template("t", expect(1)))
 	now := w.one(templateKey("t")).Position
-	stale("a template that was rewritten", deployment("c", from(old)))
+	stale("a template that was changed", deployment("c", from(old)))
 	w.commit(deployment("c", from(now), validated(0)))
 	w.commit(written(tko.KindPlugin, "validate|p"))
 	epoch, err := w.store.Epoch(w.ctx())
@@ -323,12 +323,12 @@ func staleIsConflict(w *world) {
 	w.commit(deployment("d", from(now), validated(epoch)), site("s", expect(1), validated(epoch)))
 	stale("an epoch that passes in the commit", written(tko.KindPlugin, "validate|q"), deployment("e", validated(epoch)))
 	w.commit(deleted(templateKey("t")))
-	stale("a template that is gone", deployment("e", from(now)))
-	w.equal("nothing is left of those", w.one(deploymentKey("e")).Revision, int64(0))
+	stale("a template that was deleted", deployment("e", from(now)))
+	w.equal("revision after refused writes", w.one(deploymentKey("e")).Revision, int64(0))
 }
 
-// Stores decide from memory what they can: others may have written since.
-func takenByOthers(w *world) {
+// Stores commit optimistically: other stores may have written since.
+func refusedAfterOtherWrites(w *world) {
 	for round := range 4 {
 		id := strconv.Itoa(round)
 		w.commit(site("s" + id))
@@ -343,7 +343,7 @@ func takenByOthers(w *world) {
 	w.equal("head", w.head(), int64(4*5))
 }
 
-func parentRevision(w *world) {
+func parentRevisionIsChecked(w *world) {
 	w.commit(deployment("p"))
 	child := func(id string, revision int64) catalog.Write {
 		return deployment(id, under("p"), func(x *catalog.Write) { x.ParentRevision = revision })
@@ -359,7 +359,7 @@ func parentRevision(w *world) {
 	w.refused(tko.ErrConflict, child("c4", 2))
 }
 
-func originIsOne(w *world) {
+func originIdentifiesOneRecord(w *world) {
 	first := w.commit(deployment("d1", origin("o")))[0]
 	want := catalog.Outcome{Key: deploymentKey("d1"), Revision: 1, Position: first.Position, Existed: true}
 	head := w.head()
@@ -372,14 +372,14 @@ func originIsOne(w *world) {
 	w.equal("in one commit", []string{outcomes[0].Key.ID, outcomes[1].Key.ID, outcomes[2].Key.ID}, []string{"d3", "d3", "d1"})
 	w.equal("existed", []bool{outcomes[0].Existed, outcomes[1].Existed, outcomes[2].Existed}, []bool{false, true, true})
 	w.commit(deployment("d1", expect(1)))
-	w.equal("still of its origin", w.commit(deployment("d2", origin("o")))[0].Revision, int64(2))
+	w.equal("still found by its origin", w.commit(deployment("d2", origin("o")))[0].Revision, int64(2))
 	w.commit(deleted(deploymentKey("d1")))
-	w.equal("after it is gone", w.commit(deployment("d2", origin("o")))[0].Existed, false)
+	w.equal("after it was deleted", w.commit(deployment("d2", origin("o")))[0].Existed, false)
 	w.commit(deleted(deploymentKey("d2")), deployment("d8", origin("o")))
-	w.equal("taken over in one commit", w.one(deploymentKey("d8")).Origin, "o")
+	w.equal("the origin is reused in one commit", w.one(deploymentKey("d8")).Origin, "o")
 }
 
-func originUnderConcurrency(w *world) {
+func originIsUniqueConcurrently(w *world) {
 	const writers, origins = 16, 20
 	var mutex sync.Mutex
 	found := map[string]map[string]bool{}
@@ -409,27 +409,27 @@ func originUnderConcurrency(w *world) {
 	wait.Wait()
 	for name, set := range found {
 		if len(set) != 1 {
-			w.Errorf("the origin %s has the records %q", name, sortedKeys(set))
+			w.Errorf("the origin %s has the records %q, want one", name, sortedKeys(set))
 		}
 	}
 	w.equal("made", made, origins)
 	w.equal("stored", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})), origins)
 }
 
-func whatStays(w *world) {
+func immutableFieldsStay(w *world) {
 	w.commit(site("s", origin("o")))
 	first := w.one(siteKey("s"))
 	w.commit(site("s", expect(1), func(x *catalog.Write) {
 		x.Record.UID, x.Record.Origin, x.Record.Created, x.Record.Revision, x.Record.Position = "other", "other", time.Unix(0, 0), 99, 99
 	}))
 	second := w.one(siteKey("s"))
-	w.equal("what stays", []any{second.UID, second.Origin, second.Created}, []any{first.UID, first.Origin, first.Created})
+	w.equal("immutable fields", []any{second.UID, second.Origin, second.Created}, []any{first.UID, first.Origin, first.Created})
 	if second.Updated.Before(first.Updated) || second.Revision != 2 || second.Position != first.Position+1 {
 		w.Errorf("updated %v after %v, revision %d, position %d after %d", second.Updated, first.Updated, second.Revision, second.Position, first.Position)
 	}
 }
 
-func statusOnly(w *world) {
+func statusChangesConditionsOnly(w *world) {
 	k := deploymentKey("d")
 	w.commit(site("s"))
 	w.commit(deployment("d", at("s"), ready, metadata("k", "v"), by("Ann", "")), deployment("u"))
@@ -445,9 +445,9 @@ func statusOnly(w *world) {
 	want := before
 	want.Conditions, want.Position = []tko.Condition{condition}, head+1
 	w.equal("record", after, want)
-	w.equal("log", w.told(head)[0], told{tko.OpStatus, "deployment d", 1})
-	w.equal("who, in the log", w.changes(head)[0].Author.Who, "controller")
-	// Controllers write conditions: if that called for them, they would never rest.
+	w.equal("log", w.logged(head)[0], loggedChange{tko.OpStatus, "deployment d", 1})
+	w.equal("author in the log", w.changes(head)[0].Author.Who, "controller")
+	// Controllers write conditions: if that enqueued work, they would loop forever.
 	w.equal("work to prepare", w.dueWork(tko.QueuePrepare), []string{})
 	w.equal("work to schedule", w.dueWork(tko.QueueSchedule), []string{})
 	w.commit(status(k))
@@ -458,7 +458,7 @@ func statusOnly(w *world) {
 	w.ok(err)
 }
 
-func commitIsSeen(w *world) {
+func commitIsReadAfterwards(w *world) {
 	var wait sync.WaitGroup
 	for i := range 8 {
 		wait.Go(func() {
@@ -471,10 +471,10 @@ func commitIsSeen(w *world) {
 				}
 				records, err := w.store.Get(w.ctx(), catalog.Fields{}, siteKey(id))
 				if err != nil || records[0].Position != outcomes[0].Position {
-					w.Errorf("%s is not seen: %v", id, err)
+					w.Errorf("%s is not read after its commit: %v", id, err)
 				}
 				if head, err := w.store.Head(w.ctx()); err != nil || head < outcomes[0].Position {
-					w.Errorf("the head %d is before %d: %v", head, outcomes[0].Position, err)
+					w.Errorf("the head is %d, want %d at least: %v", head, outcomes[0].Position, err)
 				}
 			}
 		})

@@ -17,14 +17,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Cluster is a server of the test's own, with default durability, which the
-// test may stop and start.
+// A Cluster is a server of one test, with default durability, which the test may stop
+// and start.
 type Cluster struct {
 	t testing.TB
 	c *cluster
 }
 
-// NewCluster starts a server, which goes with the test.
+// NewCluster starts a server. It is removed when the test ends.
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c, err := newCluster()
@@ -38,11 +38,11 @@ func NewCluster(t testing.TB) *Cluster {
 	return &Cluster{t, c}
 }
 
-// DSN is that of an empty database of the server, whether it runs or not.
+// DSN returns the DSN of an empty database of the server, even if it is stopped.
 func (c *Cluster) DSN() string { return c.c.dsn("postgres") }
 
-// Stop stops the server: fast, with a last checkpoint, telling its clients, or
-// else at once, as in a crash.
+// Stop stops the server. If fast is true, it writes a last checkpoint and closes its
+// connections; otherwise it ends at once, as in a crash.
 func (c *Cluster) Stop(fast bool) {
 	c.t.Helper()
 	signal := syscall.SIGQUIT
@@ -54,7 +54,7 @@ func (c *Cluster) Stop(fast bool) {
 	}
 }
 
-// Start starts it again, and waits until it takes connections.
+// Start starts the server again, and waits until it accepts connections.
 func (c *Cluster) Start() {
 	c.t.Helper()
 	if err := c.c.start(); err != nil {
@@ -62,7 +62,7 @@ func (c *Cluster) Start() {
 	}
 }
 
-// A cluster is a server's folder and port, and its process while it runs.
+// A cluster is the folder and port of a server, and its process while it runs.
 type cluster struct {
 	binaries, folder string
 	port             int
@@ -72,8 +72,8 @@ type cluster struct {
 	life    io.WriteCloser
 }
 
-// script runs the server until its standard input ends, as it does when the
-// test process is gone.
+// script runs the server until its standard input ends, which it does when the test
+// process ends.
 const script = `
 "$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c max_connections=200 >>"$2/log" 2>&1 &
 server=$!
@@ -147,7 +147,7 @@ func (c *cluster) ping() error {
 	return conn.Close(ctx)
 }
 
-// end stops the server with a signal, and keeps its data.
+// end stops the server with a signal. Its data stays.
 func (c *cluster) end(signal syscall.Signal) error {
 	text, err := os.ReadFile(filepath.Join(c.folder, "data", "postmaster.pid"))
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package pgtest gives tests databases of a real PostgreSQL: of the server
-// that TKO_TEST_POSTGRES names (a DSN of somebody who may create databases),
-// or else of one that it starts itself, once per test process, with default
-// durability.
+// Package pgtest provides tests with databases of a real PostgreSQL. It uses the server
+// that TKO_TEST_POSTGRES names (the DSN of a user who may create databases), or starts
+// one per test process, with default durability.
 package pgtest
 
 import (
@@ -25,33 +24,32 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// Environment names the variable with the DSN of a server to use.
+// Environment is the name of the variable with the DSN of a server to use.
 const Environment = "TKO_TEST_POSTGRES"
 
-// Binaries names the variable with the folder of the server's programs to use
-// in place of those that are installed.
+// Binaries is the name of the variable with the folder of PostgreSQL's programs, if not
+// the installed ones.
 const Binaries = "TKO_TEST_POSTGRES_BIN"
 
-// DSN answers the DSN of a new database with the current schema, that goes
-// with the test.
+// DSN returns the DSN of a new database with the current schema. It is removed when the
+// test ends.
 func DSN(t testing.TB) string {
 	t.Helper()
 	s := running(t)
 	return s.create(t, "TEMPLATE "+s.template)
 }
 
-// EmptyDSN answers the DSN of a new database with nothing in it, that goes
-// with the test.
+// EmptyDSN returns the DSN of a new, empty database. It is removed when the test ends.
 func EmptyDSN(t testing.TB) string {
 	t.Helper()
 	return running(t).create(t, "")
 }
 
-// Main runs tests and then stops the server, if one was started: for TestMain.
-// A test process that ends without it, or is killed, takes its server with it,
-// too, a little later.
+// Main runs tests and then stops the server, if one was started: for TestMain. If a test
+// process is killed or ends without Main, its server ends shortly afterwards.
 func Main(m *testing.M) int {
 	code := m.Run()
 	if s, err := started(); err == nil && s != nil {
@@ -60,14 +58,14 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// A server is what databases are made on.
+// A server is the server on which databases are created.
 type server struct {
 	dsn      string
 	template string
 	stop     func()
 	own      bool // started here
 
-	mutex sync.Mutex // a template can be copied by one at a time
+	mutex sync.Mutex // a template can be copied by one connection at a time
 }
 
 var (
@@ -111,7 +109,7 @@ func start() (*server, error) {
 	return s, nil
 }
 
-// prepare makes the database that others are copied from.
+// prepare creates the template database.
 func (s *server) prepare(ctx context.Context) error {
 	s.template = fmt.Sprintf("tko_template_%d_%d", os.Getpid(), time.Now().UnixNano())
 	if err := s.exec(ctx, "CREATE DATABASE "+s.template+" TEMPLATE template0 ENCODING 'UTF8'"); err != nil {
@@ -121,7 +119,7 @@ func (s *server) prepare(ctx context.Context) error {
 	s.stop = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		_ = s.exec(ctx, "DROP DATABASE IF EXISTS "+s.template) // a server of our own goes anyway
+		_ = s.exec(ctx, "DROP DATABASE IF EXISTS "+s.template) // our own server is removed anyway
 		stop()
 	}
 	store, err := postgres.Open(ctx, s.database(s.template), postgres.Options{Connections: 2})
@@ -136,7 +134,7 @@ func (s *server) exec(ctx context.Context, sql string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // it is done with
+	defer conn.Close(ctx) //nolint:errcheck // it is no longer used
 	_, err = conn.Exec(ctx, sql)
 	return err
 }
@@ -149,16 +147,10 @@ func (s *server) create(t testing.TB, how string) string {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	// The template is busy for a moment after its last connection is closed.
-	var err error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if err = s.exec(t.Context(), "CREATE DATABASE "+name+" "+how); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatalf("create a database for the test: %v", err)
-	}
-	if s.own { // it goes with its databases
+	eventually.NoError(t, "the creation of a database for the test", func() error {
+		return s.exec(t.Context(), "CREATE DATABASE "+name+" "+how)
+	})
+	if s.own { // it is removed with its databases
 		return s.database(name)
 	}
 	t.Cleanup(func() {
@@ -169,7 +161,7 @@ func (s *server) create(t testing.TB, how string) string {
 	return s.database(name)
 }
 
-// database is the DSN of another database of the server.
+// database returns the DSN of another database of the server.
 func (s *server) database(name string) string {
 	if u, err := url.Parse(s.dsn); err == nil && u.Scheme != "" {
 		u.Path = "/" + name
@@ -178,7 +170,7 @@ func (s *server) database(name string) string {
 	return s.dsn + " dbname=" + name
 }
 
-// launch starts a server of our own.
+// launch starts our own server.
 func (s *server) launch() error {
 	c, err := newCluster()
 	if err != nil {
@@ -189,7 +181,7 @@ func (s *server) launch() error {
 	return c.start()
 }
 
-// find answers the folder of PostgreSQL's server programs.
+// find returns the folder of PostgreSQL's server programs.
 func find() (string, error) {
 	folders := []string{}
 	if folder := os.Getenv(Binaries); folder != "" {
@@ -216,20 +208,20 @@ func find() (string, error) {
 }
 
 func executable(path string) bool {
-	info, err := os.Stat(path) //nolint:gosec // where the developer says
+	info, err := os.Stat(path) //nolint:gosec // the developer sets the path
 	return err == nil && info.Mode()&0o111 != 0
 }
 
-// ordinary says how to run as an ordinary user, who owns the folder:
-// PostgreSQL refuses root.
+// ordinary returns the attributes of a process of an ordinary user, who then owns the
+// folder: PostgreSQL refuses to run as root.
 func ordinary(folder string) (*syscall.SysProcAttr, error) {
-	attributes := &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the test: what it ends, ends the server
+	attributes := &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is sent to the test only, whose end stops the server
 	if os.Getuid() != 0 {
 		return attributes, nil
 	}
 	account, err := user.Lookup("postgres")
 	if err != nil {
-		if account, err = user.Lookup("nobody"); err != nil {
+		if account, err = user.Lookup("nobody"); err != nil { // plain-words: ok, the name of an account
 			return nil, fmt.Errorf("PostgreSQL can't run as root: %w", err)
 		}
 	}
@@ -257,8 +249,8 @@ func freePort() (int, error) {
 	return address.Port, listener.Close()
 }
 
-// Start starts a server outside of tests, such as for benchmarks, and answers
-// the DSN of a new, empty database on it and how to stop it.
+// Start starts a server outside of tests, such as for benchmarks. It returns the DSN of
+// a new, empty database, and a function that stops the server.
 func Start(ctx context.Context) (dsn string, stop func(), err error) {
 	wanted.Store(true)
 	once.Do(func() { theOne, failure = start() })
@@ -271,8 +263,8 @@ func Start(ctx context.Context) (dsn string, stop func(), err error) {
 		return "", nil, err
 	}
 	return theOne.database(name), func() {
-		if !theOne.own { // else it goes with the server
-			_ = theOne.exec(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") // at worst it stays
+		if !theOne.own { // otherwise it is removed with the server
+			_ = theOne.exec(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") // if this fails, the database stays
 		}
 		theOne.stop()
 	}, nil

@@ -11,29 +11,29 @@ import (
 	"testing"
 )
 
-// A Proxy stands between a client and a server, and changes what they say. The
-// zero value changes nothing.
+// A Proxy forwards messages between a client and a server, and may change them. The zero
+// value changes nothing.
 type Proxy struct {
-	// Rewrite answers what the server gets in place of a statement. It may be
-	// called by several goroutines at the same time.
+	// Rewrite returns the statement that the server receives in place of sql. It
+	// must be safe for concurrent use.
 	Rewrite func(sql string) string
-	// Lose says whether, and when, to lose the connection on which a statement
-	// is sent. The same holds.
+	// Lose returns whether, and when, to close the connection on which a statement is
+	// sent. It must be safe for concurrent use.
 	Lose func(sql string) Loss
 }
 
-// A Loss is when a connection is lost.
+// A Loss is the time at which a connection is lost.
 type Loss int
 
-// When a connection is lost.
+// The times at which a connection is lost.
 const (
 	Never  Loss = iota
-	Before      // the server gets the statement
-	After       // the server did what it was sent, and before the client hears of it
+	Before      // before the server receives the statement
+	After       // after the server ran the statement, before the client receives the result
 )
 
-// Start starts the proxy before the database of a DSN, and answers the DSN to
-// use. It ends with the test.
+// Start starts the proxy for the database of a DSN, and returns the DSN to use. The proxy
+// ends with the test.
 func (p *Proxy) Start(t testing.TB, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -78,21 +78,21 @@ func (p *Proxy) Start(t testing.TB, dsn string) string {
 	return u.String()
 }
 
-// serve passes on what both say until one of them goes.
+// serve forwards messages of both sides until one of them closes the connection.
 func (p *Proxy) serve(client net.Conn, address string) {
-	defer client.Close()                    //nolint:errcheck // done with
+	defer client.Close()                    //nolint:errcheck // no longer used
 	server, err := net.Dial("tcp", address) //nolint:noctx // ends with the listener
 	if err != nil {
 		return
 	}
-	defer server.Close() //nolint:errcheck // done with
+	defer server.Close() //nolint:errcheck // no longer used
 	if start, err := read(client, 0); err != nil || write(server, start) != nil {
 		return
 	}
 	c := &conversation{proxy: p, client: client, server: server, statements: map[string]string{}}
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		_ = c.answers()
+		_ = c.responses()
 		_ = client.Close()
 	})
 	_ = c.requests()
@@ -100,19 +100,19 @@ func (p *Proxy) serve(client net.Conn, address string) {
 	wait.Wait()
 }
 
-// A conversation is a connection.
+// A conversation is one connection.
 type conversation struct {
 	proxy          *Proxy
 	client, server net.Conn
-	statements     map[string]string // prepared ones, by name
+	statements     map[string]string // prepared statements, by name
 
 	mutex sync.Mutex
-	lose  bool // after what is under way
+	lose  bool // close the connection after the statement under way
 }
 
 var errLost = errors.New("lost")
 
-// requests passes on what the client says.
+// requests forwards the client's messages.
 func (c *conversation) requests() error {
 	for {
 		message, err := read(c.client, 1)
@@ -158,8 +158,8 @@ func (c *conversation) rewritten(sql string) string {
 	return c.proxy.Rewrite(sql)
 }
 
-// answers passes on what the server says.
-func (c *conversation) answers() error {
+// responses forwards the server's messages.
+func (c *conversation) responses() error {
 	for {
 		message, err := read(c.server, 1)
 		if err != nil {
@@ -173,7 +173,7 @@ func (c *conversation) answers() error {
 			if err := write(c.client, message); err != nil {
 				return err
 			}
-		case message[0] == 'Z': // ready for the next: all was done
+		case message[0] == 'Z': // ready for query: the statements were run
 			return errLost
 		}
 	}
@@ -200,10 +200,10 @@ func write(to io.Writer, message []byte) error {
 }
 
 func rebuilt(kind byte, body []byte) []byte {
-	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...) //nolint:gosec // as long as it was
+	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...) //nolint:gosec // about as long as the original
 }
 
-// text takes a text off a message.
+// text splits the first text off a message.
 func text(body []byte) (found string, rest []byte) {
 	before, after, _ := bytes.Cut(body, []byte{0})
 	return string(before), after

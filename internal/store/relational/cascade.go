@@ -11,27 +11,27 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// Deleting what very many depend on goes in steps: each is a commit like any
-// other, and changes as many records as can be changed in a short time.
+// Deleting a record on which very many others depend takes several steps: each is a
+// commit, and changes as many records as can be changed in a short time.
 
 const (
-	// stepTime is how long a step should keep others from writing. Who comes
-	// when one has begun may wait for it and for the next.
+	// stepTime is how long a step should block other writers. A writer that
+	// arrives during a step may wait for it and for the next.
 	stepTime = 30 * time.Millisecond
-	// The number of records that a step changes: at least, in the first, at
-	// most.
+	// The number of records that a step changes: minimum, of the first step,
+	// maximum.
 	minStep   = 64
 	firstStep = 200
 	maxStep   = catalog.MaxStep
 )
 
-// A pace is how many records a step changes.
-type pace struct {
+// A stepSizer adapts the number of records that a step changes.
+type stepSizer struct {
 	mutex sync.Mutex
-	size  int // 0: firstStep
+	size  int // firstStep if 0
 }
 
-func (p *pace) step() int {
+func (p *stepSizer) next() int {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if p.size == 0 {
@@ -40,8 +40,8 @@ func (p *pace) step() int {
 	return p.size
 }
 
-// took learns from a transaction that changed n records in steps.
-func (p *pace) took(n int, d time.Duration) {
+// observe adapts the size after a transaction that changed n records in time d.
+func (p *stepSizer) observe(n int, d time.Duration) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	switch {
@@ -53,18 +53,18 @@ func (p *pace) took(n int, d time.Duration) {
 	p.size = min(max(p.size, minStep), maxStep)
 }
 
-// dependents are what is known of the records that depend on those that a call
-// deletes.
+// dependents are the records that depend on those that a call deletes, as far as
+// they were read.
 type dependents struct {
-	more     map[catalog.Key]bool // templates and sites to which more refer than were read
+	more     map[catalog.Key]bool // templates and sites with more referring records than were read
 	whole    map[string]bool      // deployments that were read with all their descendants
 	open     map[string]bool      // deployments some of whose descendants were read
 	children map[string][]string
 }
 
-// loadDependents reads what the deletions of a call change beside what they
-// delete, as far as the step goes. What was decided before is written first,
-// to be seen.
+// loadDependents reads the records that the deletions of a call change in addition to
+// the deleted ones, within the size of the step. It first writes the changes that
+// were decided before, so that the reads see them.
 func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 	g.dependents = dependents{
 		more: map[catalog.Key]bool{}, whole: map[string]bool{}, open: map[string]bool{}, children: map[string][]string{},
@@ -84,20 +84,20 @@ func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 			ids[w.Record.Kind] = append(ids[w.Record.Kind], w.Record.ID)
 		}
 	}
-	left := max(0, g.left) // the last step may have gone one further
-	err := g.loadReferrers(ctx, tx, tko.KindTemplate, ids[tko.KindTemplate], &left, tko.KindSite, tko.KindDeployment)
+	remaining := max(0, g.remaining) // the last step may have exceeded its size by one
+	err := g.loadReferrers(ctx, tx, tko.KindTemplate, ids[tko.KindTemplate], &remaining, tko.KindSite, tko.KindDeployment)
 	if err == nil {
-		err = g.loadReferrers(ctx, tx, tko.KindSite, ids[tko.KindSite], &left, tko.KindDeployment)
+		err = g.loadReferrers(ctx, tx, tko.KindSite, ids[tko.KindSite], &remaining, tko.KindDeployment)
 	}
 	if err == nil && len(ids[tko.KindDeployment]) > 0 {
-		err = g.loadBelow(ctx, tx, ids[tko.KindDeployment], left/4, &left)
+		err = g.loadDescendants(ctx, tx, ids[tko.KindDeployment], remaining/4, &remaining)
 	}
 	return fault("read what depends on what is deleted", err)
 }
 
-// loadReferrers reads records of some kinds that refer to templates or sites,
-// as many as are left.
-func (g *group) loadReferrers(ctx context.Context, tx Tx, to tko.Kind, ids []string, left *int, kinds ...tko.Kind) error {
+// loadReferrers reads records of some kinds that refer to templates or sites, at most
+// *remaining.
+func (g *group) loadReferrers(ctx context.Context, tx Tx, to tko.Kind, ids []string, remaining *int, kinds ...tko.Kind) error {
 	for _, kind := range kinds {
 		found := Statement{
 			SQL: "SELECT r.i FROM {rows} WHERE EXISTS (SELECT 1 FROM entity x WHERE x.kind = r.k AND x." + string(to) +
@@ -119,31 +119,30 @@ func (g *group) loadReferrers(ctx context.Context, tx Tx, to tko.Kind, ids []str
 		}
 		for _, id := range referred {
 			var rows []*row
-			if *left > 0 {
+			if *remaining > 0 {
 				var err error
-				if rows, err = g.readBy(ctx, tx, kind, string(to), id, *left+1); err != nil {
+				if rows, err = g.readBy(ctx, tx, kind, string(to), id, *remaining+1); err != nil {
 					return err
 				}
 			}
-			if len(rows) > *left || len(rows) == 0 {
-				rows = rows[:min(len(rows), *left)]
+			if len(rows) > *remaining || len(rows) == 0 {
+				rows = rows[:min(len(rows), *remaining)]
 				g.dependents.more[catalog.Key{Kind: to, ID: id}] = true
 			}
-			g.learnAll(rows)
-			*left -= len(rows)
+			g.addRows(rows)
+			*remaining -= len(rows)
 		}
 	}
 	return nil
 }
 
-// The statements below say of what kind records are by a column of the table
-// that they go by, not by a constant: PostgreSQL takes a constant for a good
-// reason to go through all records of the kind, as long as it has no
-// statistics of a young table.
+// The statements below compare the kind of records with a column, not with a
+// constant: with a constant, PostgreSQL may read all records of the kind, as long as
+// it has no statistics of a new table.
 
 // readBy reads records of a kind by a column that has an index, up to a limit.
-// They are found by the index alone, and then read: SQLite goes through all
-// records of the kind otherwise.
+// A subquery finds them by the index alone: otherwise, SQLite reads all records of
+// the kind.
 func (g *group) readBy(ctx context.Context, tx Tx, kind tko.Kind, column, value string, limit int) ([]*row, error) {
 	var rows []*row
 	err := tx.Run(ctx, Statement{
@@ -155,8 +154,9 @@ func (g *group) readBy(ctx context.Context, tx Tx, kind tko.Kind, column, value 
 	return rows, err
 }
 
-// wide says whether one of some deployments has more children than a limit.
-// Databases may find all children of a deployment before they answer the first.
+// wide reports whether one of some deployments has more children than a limit. It
+// counts, because databases may read all children of a deployment before they return
+// the first.
 func (g *group) wide(ctx context.Context, tx Tx, ids []string, limit int) (wide bool, err error) {
 	err = tx.Run(ctx, Statement{
 		SQL:     "SELECT 1 FROM {rows} WHERE (SELECT count(*) FROM (SELECT 1 FROM entity x WHERE x.kind = r.k AND x.parent = r.i AND x.parent <> '' LIMIT $1) AS found) > $2",
@@ -180,13 +180,13 @@ func (g *group) readTrees(ctx context.Context, tx Tx, ids []string, limit int) (
 		Scan: scanInto(&rows, limit),
 	}
 	err := tx.Run(ctx, statement)
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errLimitReached) {
 		err = nil
 	}
 	return rows, err
 }
 
-// trees is a table d of deployments and their descendants.
+// trees is a table d of deployments and all their descendants.
 const trees = "WITH RECURSIVE d (kind, id) AS (SELECT e.kind, e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i UNION " +
 	"SELECT e.kind, e.id FROM d CROSS JOIN entity e WHERE e.kind = d.kind AND e.parent = d.id AND e.parent <> '') "
 
@@ -200,14 +200,14 @@ func treesRows(ids []string) [][]any {
 	return rows
 }
 
-// errEnough ends a statement that a database runs once for each row, so that
-// its limit isn't one of all.
-var errEnough = errors.New("enough")
+// errLimitReached ends a statement that a database runs once for each row, so that
+// its LIMIT doesn't limit the total.
+var errLimitReached = errors.New("enough")
 
 func scanInto(rows *[]*row, limit int) func(Row) error {
 	return func(from Row) error {
 		if len(*rows) >= limit {
-			return errEnough
+			return errLimitReached
 		}
 		r := new(row)
 		*rows = append(*rows, r)
@@ -215,58 +215,59 @@ func scanInto(rows *[]*row, limit int) func(Row) error {
 	}
 }
 
-// learnAll takes rows as the database has them. What is known already is as
-// new.
-func (g *group) learnAll(rows []*row) {
+// addRows adds rows as the database has them. Rows that are already known are
+// newer and stay.
+func (g *group) addRows(rows []*row) {
 	for _, r := range rows {
 		if _, ok := g.state[r.Key]; !ok {
-			g.learn(r)
+			g.addRow(r)
 		}
 	}
 }
 
-// loadBelow reads deployments and their descendants: all, or those of as many
-// of them as fit into what is left. One that doesn't fit in alone is opened:
-// those of its children that fit in are read. It gives up when little is left.
-func (g *group) loadBelow(ctx context.Context, tx Tx, ids []string, little int, left *int) error {
+// loadDescendants reads deployments and their descendants: all, or those of as many
+// deployments as fit into *remaining. If a single deployment doesn't fit, it is
+// opened: those of its children that fit are read. It stops when *remaining is at
+// most little and a whole tree was read.
+func (g *group) loadDescendants(ctx context.Context, tx Tx, ids []string, little int, remaining *int) error {
 	d := &g.dependents
-	if *left <= little && len(d.whole) > 0 || *left <= 0 {
+	if *remaining <= little && len(d.whole) > 0 || *remaining <= 0 {
 		return nil
 	}
-	wide, err := g.wide(ctx, tx, ids, *left)
+	wide, err := g.wide(ctx, tx, ids, *remaining)
 	if err != nil {
 		return err
 	}
 	var rows []*row
 	if !wide {
-		if rows, err = g.readTrees(ctx, tx, ids, *left+1); err != nil {
+		if rows, err = g.readTrees(ctx, tx, ids, *remaining+1); err != nil {
 			return err
 		}
 	}
-	if !wide && len(rows) <= *left {
-		g.learnAll(rows)
+	if !wide && len(rows) <= *remaining {
+		g.addRows(rows)
 		for _, r := range rows {
 			d.whole[r.ID] = true
 			d.children[r.Parent] = append(d.children[r.Parent], r.ID)
 		}
-		*left -= len(rows)
+		*remaining -= len(rows)
 		return nil
 	}
 	if half := len(ids) / 2; half > 0 {
-		if err := g.loadBelow(ctx, tx, ids[:half], little, left); err != nil {
+		if err := g.loadDescendants(ctx, tx, ids[:half], little, remaining); err != nil {
 			return err
 		}
-		return g.loadBelow(ctx, tx, ids[half:], little, left)
+		return g.loadDescendants(ctx, tx, ids[half:], little, remaining)
 	}
 	d.open[ids[0]] = true
 	if r := g.state[catalog.Key{Kind: tko.KindDeployment, ID: ids[0]}]; r != nil && !r.Deleting() {
-		*left--
+		*remaining--
 	}
-	rows, err = g.readBy(ctx, tx, tko.KindDeployment, "parent", ids[0], *left)
+	rows, err = g.readBy(ctx, tx, tko.KindDeployment, "parent", ids[0], *remaining)
 	if err != nil {
 		return err
 	}
-	g.learnAll(rows)
+	g.addRows(rows)
 	children := make([]string, len(rows))
 	for i, r := range rows {
 		children[i] = r.ID
@@ -275,7 +276,7 @@ func (g *group) loadBelow(ctx context.Context, tx Tx, ids []string, little int, 
 	if len(children) == 0 {
 		return nil
 	}
-	return g.loadBelow(ctx, tx, children, little, left)
+	return g.loadDescendants(ctx, tx, children, little, remaining)
 }
 
 func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
@@ -285,14 +286,14 @@ func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
 	}
 	switch current.Kind {
 	case tko.KindTemplate:
-		for _, r := range g.where(func(r *row) bool { return r.Template == current.ID }) {
+		for _, r := range g.rowsWhere(func(r *row) bool { return r.Template == current.ID }) {
 			after := *r
 			after.Template = ""
 			g.dissociate(w, r, after)
 			outcome.Dissociated++
 		}
 	case tko.KindSite:
-		for _, r := range g.where(func(r *row) bool { return r.Site == current.ID }) {
+		for _, r := range g.rowsWhere(func(r *row) bool { return r.Site == current.ID }) {
 			after := *r
 			after.Site = ""
 			after.Conditions = catalog.Orphaned(r.Conditions, current.ID, g.now, r.Revision+1)
@@ -300,26 +301,26 @@ func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
 			outcome.Dissociated++
 		}
 	case tko.KindDeployment:
-		for _, r := range g.below(current.ID) {
+		for _, r := range g.descendantsOf(current.ID) {
 			switch {
 			case g.dependents.whole[r.ID]:
 				g.remove(w, r)
 				outcome.Descendants++
 			case g.dependents.open[r.ID]:
-				g.markLeaving(w, r)
+				g.markDeleting(w, r)
 			}
 		}
 		if !g.dependents.whole[current.ID] {
 			outcome.More = true
 		}
-	default: // nothing depends on plugins
+	default: // no record depends on plugins
 	}
 	outcome.Revision = current.Revision
 	outcome.Deleted = outcome.Descendants
-	outcome.More = outcome.More || g.dependents.more[current.Key] || g.left <= 0
+	outcome.More = outcome.More || g.dependents.more[current.Key] || g.remaining <= 0
 	if outcome.More {
 		if outcome.Dissociated > 0 || g.dependents.open[current.ID] {
-			g.markLeaving(w, current)
+			g.markDeleting(w, current)
 		}
 		return outcome
 	}
@@ -332,13 +333,13 @@ func (g *group) dissociate(w *catalog.Write, before *row, after row) {
 	after.Revision++
 	after.Updated = g.now
 	after.Author = w.Record.Author
-	g.left--
+	g.remaining--
 	g.change(tko.OpWritten, *before, after)
 }
 
-// markLeaving says on a record that its deletion has begun. Nothing new may
-// refer to it from then on, so that the deletion comes to its end.
-func (g *group) markLeaving(w *catalog.Write, before *row) {
+// markDeleting sets the Deleting condition of a record. From then on, no new record
+// may refer to it, so that the deletion ends.
+func (g *group) markDeleting(w *catalog.Write, before *row) {
 	if before.Deleting() {
 		return
 	}
@@ -348,9 +349,9 @@ func (g *group) markLeaving(w *catalog.Write, before *row) {
 		return c.Type == tko.ConditionDeleting
 	}), tko.Condition{
 		Type: tko.ConditionDeleting, Status: tko.ConditionTrue, Reason: "DeletionBegan", LastTransition: g.now, ObservedRevision: before.Revision,
-		Message: "what depends on it goes first; if that was interrupted, delete it again",
+		Message: "deleting the records that depend on it; if this was interrupted, delete it again",
 	})
-	g.left--
+	g.remaining--
 	g.change(tko.OpStatus, *before, after)
 }
 
@@ -367,12 +368,12 @@ func (g *group) remove(w *catalog.Write, r *row) (position int64) {
 	g.undo = append(g.undo, func() { g.newest[r.Key], g.held[r.ID] = newest, until })
 	delete(g.held, r.ID)
 	g.newest[r.Key] = r.Revision
-	g.left--
+	g.remaining--
 	return g.change(tko.OpDeleted, *r, after)
 }
 
-// where answers the rows for which a condition holds, in the order of IDs.
-func (g *group) where(holds func(*row) bool) []*row {
+// rowsWhere returns the rows for which a condition holds, in the order of IDs.
+func (g *group) rowsWhere(holds func(*row) bool) []*row {
 	var found []*row
 	for _, r := range g.state {
 		if r != nil && holds(r) {
@@ -383,10 +384,10 @@ func (g *group) where(holds func(*row) bool) []*row {
 	return found
 }
 
-// below answers the deployments below one that are known, the deepest first.
-func (g *group) below(id string) []*row {
+// descendantsOf returns the known descendants of a deployment, the deepest first.
+func (g *group) descendantsOf(id string) []*row {
 	d := &g.dependents
-	for _, c := range g.changes { // those of this call: it may have made some just now
+	for _, c := range g.changes { // the writes of this call may include new children
 		if c.op == tko.OpWritten && c.before.Revision == 0 && c.after.Parent != "" && !d.whole[c.after.ID] {
 			d.whole[c.after.ID] = true
 			d.children[c.after.Parent] = append(d.children[c.after.Parent], c.after.ID)
@@ -423,9 +424,9 @@ func compareKeys(a, b catalog.Key) int {
 	return compareText(a.ID, b.ID)
 }
 
-// Descendants calls tell with the IDs of the descendants of deployments: again
-// if the connection is lost on the way.
-func (s *Store) Descendants(ctx context.Context, ids []string, tell func(id string)) error {
+// Descendants calls report with the IDs of the descendants of deployments. If the
+// connection is lost, it calls report with the same IDs again.
+func (s *Store) Descendants(ctx context.Context, ids []string, report func(id string)) error {
 	if len(ids) == 0 {
 		return ctx.Err()
 	}
@@ -439,14 +440,14 @@ func (s *Store) Descendants(ctx context.Context, ids []string, tell func(id stri
 		asked[id] = true
 	}
 	return s.retry(ctx, func() error {
-		return fault("look for descendants", s.db.Run(ctx, Statement{
+		return fault("list descendants", s.db.Run(ctx, Statement{
 			SQL:     trees + "SELECT d.id FROM d",
 			Columns: treesColumns, Rows: treesRows(ids),
 			Scan: func(from Row) error {
 				var id string
 				err := from.Scan(&id)
 				if err == nil && !asked[id] {
-					tell(id)
+					report(id)
 				}
 				return err
 			},

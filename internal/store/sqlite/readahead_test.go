@@ -8,15 +8,15 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// manySites opens a store with as many sites as are read in several parts.
+// manySites opens a store with so many sites that lists read them in several chunks.
 func manySites(t *testing.T) *relational.Store {
 	t.Helper()
 	s, err := sqlite.OpenMemory(t.Context())
@@ -42,8 +42,8 @@ func manySites(t *testing.T) *relational.Store {
 
 var allSites = catalog.Query{Kind: tko.KindSite, Limit: -1}
 
-// While rows are taken, the next ones are read, but no more than those.
-func TestListsReadAhead(t *testing.T) {
+// While the caller reads rows, the next chunk is read, but not more.
+func TestListReadsOneChunkAhead(t *testing.T) {
 	t.Parallel()
 	s := manySites(t)
 	var read atomic.Int64
@@ -51,9 +51,10 @@ func TestListsReadAhead(t *testing.T) {
 		read.Add(1)
 		return nil
 	})
-	// Where the parts begin: each is four times the one before, up to 1,000.
+	// Numbers of chunks by their first row: each is four times the size of the one
+	// before, up to 1,000.
 	begins := map[int]int64{0: 1, 32: 2, 160: 3, 672: 4, 1672: 5, 2672: 6, 3672: 7, 4672: 8}
-	n, part := 0, int64(0)
+	n, chunk := 0, int64(0)
 	for r, err := range s.List(ctx, allSites) {
 		if err != nil {
 			t.Fatal(err)
@@ -62,27 +63,24 @@ func TestListsReadAhead(t *testing.T) {
 			t.Fatalf("row %d is %q, want %q", n, r.ID, want)
 		}
 		if begin, ok := begins[n]; ok {
-			part = begin
-			for deadline := time.Now().Add(time.Minute); part > 1 && part < 8 && read.Load() < part+1; {
-				if time.Now().After(deadline) {
-					t.Fatalf("at row %d, %d parts were read: none ahead", n, read.Load())
-				}
-				time.Sleep(time.Millisecond)
+			chunk = begin
+			if chunk > 1 && chunk < 8 {
+				eventually.True(t, fmt.Sprintf("at row %d, a chunk is read ahead", n), func() bool { return read.Load() >= chunk+1 })
 			}
 		}
-		if ahead := read.Load() - part; ahead > 1 {
-			t.Fatalf("at row %d, %d parts were read ahead", n, ahead)
+		if ahead := read.Load() - chunk; ahead > 1 {
+			t.Fatalf("at row %d, %d chunks were read ahead, want one at most", n, ahead)
 		}
 		n++
 	}
 	if n != 5000 {
-		t.Errorf("%d rows", n)
+		t.Errorf("the list has %d rows, want 5000", n)
 	}
 }
 
-// A caller who goes in the middle leaves nothing behind. This test is alone in
-// its process while it runs, as tests are that don't call Parallel.
-func TestListsThatEndEarlyLeaveNothing(t *testing.T) {
+// A caller that stops early leaves no goroutine or connection behind. The test is not
+// parallel, because it inspects the goroutines of the process.
+func TestListsThatEndEarlyLeaveNoReader(t *testing.T) {
 	s := manySites(t)
 	for i := range 20 { // more than there are connections
 		ctx, cancel := context.WithCancel(t.Context())
@@ -91,9 +89,9 @@ func TestListsThatEndEarlyLeaveNothing(t *testing.T) {
 			if n++; n == 40+i {
 				switch i % 3 {
 				case 0:
-					cancel() // and take more, until it is noticed
+					cancel() // and read on until the list notices
 				case 1:
-					func() { // a caller whose loop fails
+					func() { // a caller whose loop panics
 						defer func() { _ = recover() }()
 						for range s.List(ctx, allSites) {
 							if n++; n > 500 {
@@ -108,13 +106,13 @@ func TestListsThatEndEarlyLeaveNothing(t *testing.T) {
 			}
 		}
 		if n >= 5000 {
-			t.Errorf("a list that was canceled went on to row %d", n)
+			t.Errorf("a list that was ended early went on to row %d", n)
 		}
 		cancel()
 	}
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	if bytes.Contains(stacks, []byte("relational.(*lister)")) {
-		t.Errorf("somebody still reads:\n%s", stacks)
+		t.Errorf("a list still reads:\n%s", stacks)
 	}
 }

@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 func TestSecondServerOnOneFileIsRefused(t *testing.T) {
@@ -34,7 +33,7 @@ func TestSecondServerOnOneFileIsRefused(t *testing.T) {
 	for _, path := range []string{path, link} {
 		_, err = sqlite.Open(t.Context(), path, exclusive)
 		if !errors.Is(err, tko.ErrBusy) || !strings.Contains(err.Error(), "store.db") || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
-			t.Errorf("a second one on %s: %v, want an ErrBusy that names the file and the process", path, err)
+			t.Errorf("a second server on %s: %v, want an ErrBusy that names the file and the process", path, err)
 		}
 	}
 	if err := first.Close(); err != nil {
@@ -42,7 +41,7 @@ func TestSecondServerOnOneFileIsRefused(t *testing.T) {
 	}
 	again, err := sqlite.Open(t.Context(), path, exclusive)
 	if err != nil {
-		t.Fatalf("once the first is closed: %v", err)
+		t.Fatalf("after the first was closed: %v", err)
 	}
 	closed(t, again)
 }
@@ -62,17 +61,17 @@ func TestFullDiskIsUnavailable(t *testing.T) {
 	defer cancel()
 	err = s.EnqueueWork(ctx, tko.QueueSchedule, keys, false)
 	if !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "nothing was changed") {
-		t.Errorf("%v, want the ErrUnavailable that a PostgreSQL with a full disk ends in", err)
+		t.Errorf("error is %v, want an ErrUnavailable, as from a PostgreSQL with a full disk", err)
 	}
 	if err := s.EnqueueWork(t.Context(), tko.QueueSchedule, keys[:1], false); err != nil {
-		t.Errorf("what still fits: %v", err)
+		t.Errorf("a write that still fits: %v", err)
 	}
 }
 
-func TestRemovedFileIsNoticed(t *testing.T) {
+func TestWritesFailWhileFileIsRemoved(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	var log safeBuffer // the store's own loops log, too
+	var log eventually.Buffer // the store's goroutines log, too
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +88,7 @@ func TestRemovedFileIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := write("b"); !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "removed or replaced") {
-		t.Errorf("a write: %v, want an ErrUnavailable that says why", err)
+		t.Errorf("a write: %v, want an ErrUnavailable with the cause", err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -98,30 +97,12 @@ func TestRemovedFileIsNoticed(t *testing.T) {
 		t.Errorf("a write with another file there: %v, want an ErrUnavailable", err)
 	}
 	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), path) {
-		t.Errorf("it was logged %d times, want once with the path:\n%s", n, log.String())
+		t.Errorf("the removal was logged %d times, want once, with the path:\n%s", n, log.String())
 	}
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
 	if err := write("d"); err != nil {
-		t.Errorf("once the file is back: %v", err)
+		t.Errorf("after the file is back: %v", err)
 	}
-}
-
-// A safeBuffer is a buffer that a log writes while a test reads.
-type safeBuffer struct {
-	mutex sync.Mutex
-	bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.Buffer.String()
 }

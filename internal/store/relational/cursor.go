@@ -1,0 +1,508 @@
+package relational
+
+import (
+	"context"
+	"slices"
+	"strings"
+)
+
+const (
+	// The number of index entries in a range: few at first, so that a wrong choice
+	// of path costs little.
+	firstRangeSize = 500
+	maxRangeSize   = 16_000
+	deepRangeSize  = 100_000 // if a large offset is skipped
+	// settledRounds is the number of ranges for which all paths are compared. After
+	// that, the choice holds for as many ranges before it is made again.
+	settledRounds = 8
+	// lookaheadLimit is the number of entries that are examined, if few of them
+	// match, before expensive access paths are searched.
+	lookaheadLimit = 5000
+)
+
+// An idRange is a range of IDs, with the shortest access path through it.
+type idRange struct {
+	path   *accessPath // nil if listed
+	filter int         // index of the filter that the path belongs to, or -1
+	ids    []string
+	listed bool // the range is read by ids, not by path
+	end    bound
+	last   bool // no range follows
+}
+
+// A cursor reads the records that match, in the order of IDs.
+type cursor struct {
+	*plan
+	after   bound // IDs below were read
+	size    int   // number of entries of the next range
+	current *idRange
+
+	rounds   int                  // number of ranges chosen
+	best     int                  // index of the filter with the best path
+	examined int                  // number of entries examined
+	matched  int                  // number of examined entries that matched
+	merges   map[int]*mergedPaths // by index of the filter
+	searched bool                 // expensive paths were searched
+	deep     bool                 // the offset is so large that any search for paths pays
+}
+
+func newCursor(p *plan) *cursor {
+	return &cursor{plan: p, after: p.low, size: firstRangeSize, merges: map[int]*mergedPaths{}}
+}
+
+// onlyPath returns the access path that leads to exactly the records that match, if
+// there is one.
+func (p *plan) onlyPath() (path *accessPath, ok bool) {
+	switch {
+	case len(p.filters) == 0:
+		return p.entityPath(""), true
+	case len(p.filters) == 1 && p.filters[0].path != nil:
+		return p.filters[0].path, true
+	}
+	return nil, false
+}
+
+// nextRange returns the current range, or chooses the next one if the current one
+// has been read.
+func (c *cursor) nextRange(ctx context.Context) (*idRange, error) {
+	if c.current != nil {
+		return c.current, nil
+	}
+	if path, ok := c.onlyPath(); ok {
+		c.current = &idRange{path: path, filter: len(c.filters) - 1, last: true}
+		return c.current, nil
+	}
+	if !c.searched && (c.deep || c.examined >= lookaheadLimit && c.matched < c.examined/32) {
+		c.searched = true
+		for i := range c.filters {
+			f := &c.filters[i]
+			if f.find == nil {
+				continue
+			}
+			var err error
+			if f.paths, err = f.find(ctx); err != nil {
+				return nil, err
+			}
+		}
+		c.rounds = 0
+	}
+	candidates, statements := c.candidatePaths()
+	if err := c.run(ctx, statements...); err != nil {
+		return nil, err
+	}
+	var best *idRange
+	for _, p := range candidates {
+		r := p.idRange()
+		if best == nil || r.farther(best) {
+			best = r
+		}
+	}
+	c.rounds++
+	c.best = best.filter
+	c.examined += c.size
+	if best.listed {
+		c.examined += len(best.ids) - c.size
+	}
+	c.size = max(c.size, min(4*c.size, maxRangeSize))
+	c.current = best
+	return best, nil
+}
+
+// farther reports whether a range leads farther than another one with as many
+// entries.
+func (r *idRange) farther(other *idRange) bool {
+	if r.last || other.last {
+		return r.last && (!other.last || r.listed && (!other.listed || len(r.ids) < len(other.ids)))
+	}
+	return r.end.id > other.end.id
+}
+
+// A candidatePath is an access path, or several, that may be chosen.
+type candidatePath interface{ idRange() *idRange }
+
+// candidatePaths returns the paths to compare, and the statements that read how far
+// they lead.
+func (c *cursor) candidatePaths() (list []candidatePath, statements []Statement) {
+	ready := false
+	for i, f := range c.filters {
+		ready = ready || f.find == nil && (f.path != nil || f.paths != nil)
+		// To compare all paths every time would cost more than a wrong choice.
+		if c.rounds > settledRounds && c.rounds%settledRounds != 0 && i != c.best {
+			continue
+		}
+		switch {
+		case f.path != nil:
+			list = append(list, &singlePath{r: idRange{path: f.path, filter: i}})
+		case f.paths != nil:
+			if c.merges[i] == nil {
+				c.merges[i] = &mergedPaths{paths: f.paths, filter: i, read: make([]pathIDs, f.paths.count())}
+			}
+			list = append(list, c.merges[i])
+		}
+	}
+	if len(list) == 0 || !ready && c.searched && !c.deep && (c.best < 0 || c.rounds%settledRounds == 0) {
+		list = append(list, &singlePath{r: idRange{path: c.entityPath(""), filter: -1}})
+	}
+	for _, p := range list {
+		switch p := p.(type) {
+		case *singlePath:
+			statements = append(statements, p.probe(c))
+		case *mergedPaths:
+			statements = append(statements, p.probe(c)...)
+		}
+	}
+	return list, statements
+}
+
+// A singlePath is a candidate with one access path.
+type singlePath struct {
+	r    idRange
+	more bool // the path has more entries than the range
+}
+
+// probe reads the last ID of the range.
+func (p *singlePath) probe(c *cursor) Statement {
+	b := &builder{dialect: &c.store.dialect}
+	return Statement{
+		SQL: "SELECT " + p.r.path.id + " FROM " + p.r.path.table + " WHERE " + b.all(p.r.path.where) + c.bounds(b, p.r.path.id, c.high) +
+			" ORDER BY " + p.r.path.id + " LIMIT 1 OFFSET " + b.arg(int64(c.size-1)),
+		Args: b.args,
+		Scan: func(from Row) error {
+			p.more = true
+			return from.Scan(&p.r.end.id)
+		},
+	}
+}
+
+func (p *singlePath) idRange() *idRange {
+	r := p.r
+	if r.last = !p.more; !r.last {
+		r.end.inclusive, r.end.set = true, true
+	}
+	return &r
+}
+
+// A mergedPaths is a candidate that merges many access paths: the first IDs of each,
+// up to an ID to which all of them have been read. IDs are retained until the cursor
+// has passed them, so that paths with higher IDs are not read again and again.
+type mergedPaths struct {
+	paths  *accessPaths
+	filter int
+	read   []pathIDs
+}
+
+// pathIDs are the next IDs of an access path.
+type pathIDs struct {
+	ids   []string
+	asked int  // number of IDs that were asked for
+	fresh bool // read by the last probe
+	ended bool // the path has no more IDs
+}
+
+// probe reads the IDs of those paths of which few IDs are left.
+func (p *mergedPaths) probe(c *cursor) []Statement {
+	var wanted []int
+	for i := range p.read {
+		k := &p.read[i]
+		passed, found := slices.BinarySearch(k.ids, c.after.id)
+		if found && !c.after.inclusive {
+			passed++
+		}
+		if c.after.set {
+			k.ids = k.ids[passed:]
+		}
+		if k.fresh = !k.ended && len(k.ids) <= k.asked/2; k.fresh {
+			wanted = append(wanted, i)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	each := max(2, (c.size+len(wanted)-1)/len(wanted))
+	var pairs, sets, texts [][]any
+	for _, i := range wanted {
+		p.read[i] = pathIDs{asked: each, fresh: true}
+		switch shared := i - len(p.paths.pairs); {
+		case p.paths.column != "":
+			texts = append(texts, []any{int64(i), p.paths.texts[i]})
+		case shared < 0:
+			pairs = append(pairs, []any{int64(i), p.paths.pairs[i]})
+		default:
+			sets = append(sets, []any{int64(i), p.paths.sets[shared]})
+		}
+	}
+	return slices.Concat(
+		p.firstIDs(c, each, Column{"v", Int}, pairs, accessPath{table: "entity_pair x", id: "x.id"}, "x.pair"),
+		// Only deployments share metadata.
+		p.firstIDs(c, each, Column{"v", Int}, sets, accessPath{table: "entity e" + c.store.dialect.indexHint("entity_by_metaset"), id: "e.id", where: []condition{plain("e.metaset < 0")}}, "e.metaset"),
+		p.firstIDs(c, each, Column{"v", Text}, texts, *c.entityPath("entity_by_"+p.paths.column, plain("e."+p.paths.column+" <> ''")), "e."+p.paths.column),
+	)
+}
+
+// firstIDs returns the statements that read the first IDs for each value of a column.
+func (p *mergedPaths) firstIDs(c *cursor, each int, value Column, rows [][]any, from accessPath, column string) []Statement {
+	if len(rows) == 0 {
+		return nil
+	}
+	scan := func(from Row) error {
+		var number int
+		var id string
+		err := from.Scan(&number, &id)
+		p.read[number].ids = append(p.read[number].ids, id)
+		return err
+	}
+	inner := func(b *builder, number, value string) string {
+		where := append(slices.Clip(from.where), plain(column+" = "+value))
+		return "SELECT " + number + " AS n, " + from.id + " AS id FROM " + from.table + " WHERE " + b.all(where) + c.bounds(b, from.id, c.high) +
+			" ORDER BY " + from.id + " LIMIT " + b.arg(int64(each))
+	}
+	if c.store.dialect.Lateral {
+		b := &builder{dialect: &c.store.dialect}
+		return []Statement{{
+			SQL:  "SELECT l.n, l.id FROM {rows} CROSS JOIN LATERAL (" + inner(b, "r.n", "r.v") + ") AS l",
+			Args: b.args, Columns: []Column{{"n", Int}, value}, Rows: rows, Scan: scan,
+		}}
+	}
+	statements := make([]Statement, len(rows))
+	for i, row := range rows {
+		b := &builder{dialect: &c.store.dialect}
+		number := b.arg(row[0])
+		statements[i] = Statement{SQL: inner(b, "CAST("+number+" AS bigint)", b.arg(row[1])), Args: b.args, Scan: scan}
+	}
+	return statements
+}
+
+func (p *mergedPaths) idRange() *idRange {
+	r := &idRange{filter: p.filter, listed: true, last: true}
+	for i := range p.read {
+		k := &p.read[i]
+		if k.fresh {
+			slices.Sort(k.ids)
+			k.ended, k.fresh = len(k.ids) < k.asked, false
+		}
+		if k.ended {
+			continue
+		}
+		// A path that has more IDs is read up to its last known ID.
+		if last := k.ids[len(k.ids)-1]; r.last || last < r.end.id {
+			r.last, r.end = false, bound{id: last, inclusive: true, set: true}
+		}
+	}
+	for i := range p.read {
+		ids := p.read[i].ids
+		if !r.last {
+			n, found := slices.BinarySearch(ids, r.end.id)
+			if found {
+				n++
+			}
+			ids = ids[:n]
+		}
+		r.ids = append(r.ids, ids...)
+	}
+	slices.Sort(r.ids)
+	return r
+}
+
+// bounds returns the condition that an ID lies between the cursor and an end.
+func (c *cursor) bounds(b *builder, id string, end bound) string {
+	var text strings.Builder
+	if c.after.set {
+		text.WriteString(" AND " + id + orEqual(" >", c.after) + b.arg(c.after.id))
+	}
+	if end.set {
+		text.WriteString(" AND " + id + orEqual(" <", end) + b.arg(end.id))
+	}
+	return text.String()
+}
+
+func orEqual(comparison string, b bound) string {
+	if b.inclusive {
+		return comparison + "= "
+	}
+	return comparison + " "
+}
+
+// otherConditions returns the conditions on records except for that of the range's
+// path.
+func (c *cursor) otherConditions(r *idRange) []condition {
+	var list []condition
+	for i, f := range c.filters {
+		if i != r.filter && f.hidden != nil {
+			list = append(list, f.hidden)
+		}
+	}
+	return list
+}
+
+// fromWhere returns FROM and WHERE of a statement on the matches of a range.
+func (c *cursor) fromWhere(b *builder, r *idRange, columns bool) string {
+	others := c.otherConditions(r)
+	table, where := r.path.table, r.path.where
+	if r.path.idsOnly && (columns || len(others) > 0) {
+		table += " JOIN entity e ON e.kind = " + b.arg(string(c.query.Kind)) + " AND e.id = " + hide(r.path.id)
+	}
+	end := r.end
+	if r.last {
+		end = c.high
+	}
+	return " FROM " + table + " WHERE " + b.all(append(slices.Clip(where), others...)) + c.bounds(b, r.path.id, end)
+}
+
+// selectIDs returns the statement that reads columns of the matches among ids.
+func (c *cursor) selectIDs(r *idRange, ids []string, columns string, scan func(Row) error) Statement {
+	b := &builder{dialect: &c.store.dialect}
+	// With a constant kind, the planner may read all records of the kind, and search
+	// for each among the IDs.
+	where := append([]condition{plain("e.kind = r.k AND e.id = r.i")}, c.otherConditions(r)...)
+	statement := Statement{
+		SQL:     "SELECT " + columns + " FROM {rows} CROSS JOIN entity e WHERE " + b.all(where) + " ORDER BY e.id",
+		Args:    b.args,
+		Columns: []Column{{"k", Text}, {"i", Text}},
+		Rows:    make([][]any, len(ids)),
+		Scan:    scan,
+	}
+	for i, id := range ids {
+		statement.Rows[i] = []any{string(c.query.Kind), id}
+	}
+	return statement
+}
+
+// rows reads up to size of the next rows, and reports whether there may be more.
+func (c *cursor) rows(ctx context.Context, size int) (rows []row, more bool, err error) {
+	r, err := c.nextRange(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	rows = make([]row, 0, size)
+	columns, scanner := names(entityColumns, "e."), newEntityScanner()
+	scan := func(from Row) error {
+		r, err := scanner.scan(from)
+		rows = append(rows, r)
+		return err
+	}
+	if r.listed {
+		ids := r.ids[:min(size, len(r.ids))]
+		if err := c.run(ctx, c.selectIDs(r, ids, columns, scan)); err != nil {
+			return nil, false, err
+		}
+		c.matched += len(rows)
+		if r.ids = r.ids[len(ids):]; len(r.ids) == 0 {
+			return rows, c.advance(r), nil
+		}
+		c.after = bound{id: ids[len(ids)-1], set: true}
+		return rows, true, nil
+	}
+	b := &builder{dialect: &c.store.dialect}
+	sql := c.fromWhere(b, r, true)
+	err = c.run(ctx, Statement{
+		SQL:  "SELECT " + columns + sql + " ORDER BY " + r.path.id + " LIMIT " + b.arg(int64(size)),
+		Args: b.args,
+		Scan: scan,
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	c.matched += len(rows)
+	if len(rows) < size {
+		return rows, c.advance(r), nil
+	}
+	c.after = bound{id: rows[len(rows)-1].ID, set: true}
+	return rows, true, nil
+}
+
+// advance leaves a range, and reports whether there may be rows after it.
+func (c *cursor) advance(r *idRange) (more bool) {
+	c.current = nil
+	if r.last {
+		return false
+	}
+	c.after = bound{id: r.end.id, set: true}
+	return true
+}
+
+// skip skips a number of matches, and reports whether there were as many. Residual
+// filters are not applied.
+func (c *cursor) skip(ctx context.Context, number int) (ok bool, err error) {
+	if c.deep = number > lookaheadLimit; c.deep {
+		c.size = min(number, deepRangeSize)
+	}
+	for number > 0 {
+		r, err := c.nextRange(ctx)
+		if err != nil {
+			return false, err
+		}
+		count := number
+		switch {
+		case r.listed:
+			if err := c.filterIDs(ctx, r); err != nil {
+				return false, err
+			}
+			count = len(r.ids)
+		case !r.last:
+			if count, err = c.count(ctx, r); err != nil {
+				return false, err
+			}
+		}
+		switch {
+		case count < number:
+			number -= count
+			if !c.advance(r) {
+				return false, nil
+			}
+			continue
+		case r.listed:
+			c.after = bound{id: r.ids[number-1], set: true}
+			r.ids = r.ids[number:]
+		default:
+			id, found, err := c.nth(ctx, r, number)
+			if err != nil || !found {
+				return false, err
+			}
+			c.after = bound{id: id, set: true}
+		}
+		number = 0
+	}
+	return true, nil
+}
+
+// filterIDs removes those of a range's IDs that don't match.
+func (c *cursor) filterIDs(ctx context.Context, r *idRange) error {
+	if len(c.otherConditions(r)) == 0 {
+		return nil
+	}
+	var ids []string
+	err := c.run(ctx, c.selectIDs(r, r.ids, "e.id", func(from Row) error {
+		var id string
+		err := from.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}))
+	r.ids = ids
+	return err
+}
+
+// count returns the number of matches in a range.
+func (c *cursor) count(ctx context.Context, r *idRange) (count int, err error) {
+	b := &builder{dialect: &c.store.dialect}
+	err = c.run(ctx, Statement{
+		SQL:  "SELECT count(*)" + c.fromWhere(b, r, false),
+		Args: b.args,
+		Scan: func(from Row) error { return from.Scan(&count) },
+	})
+	return count, err
+}
+
+// nth returns the ID of a match of a range by its number, from 1.
+func (c *cursor) nth(ctx context.Context, r *idRange, number int) (id string, found bool, err error) {
+	b := &builder{dialect: &c.store.dialect}
+	sql := c.fromWhere(b, r, false)
+	err = c.run(ctx, Statement{
+		SQL:  "SELECT " + r.path.id + sql + " ORDER BY " + r.path.id + " LIMIT 1 OFFSET " + b.arg(int64(number-1)),
+		Args: b.args,
+		Scan: func(from Row) error {
+			found = true
+			return from.Scan(&id)
+		},
+	})
+	return id, found, err
+}

@@ -1,0 +1,209 @@
+package relational
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// A commitCache holds the state of the database after the committer's last
+// transaction. It is valid as long as the head has not moved since: a group that
+// needs no other state is decided without reads, and written in one round trip that
+// fails if the head has moved. Only the committer uses it.
+type commitCache struct {
+	valid        bool
+	head         head
+	databaseTime time.Time                  // the database's time
+	observedAt   time.Time                  // the local time when databaseTime was read
+	positions    *cache[catalog.Key, int64] // of records
+
+	pause  int // number of groups to commit under the lock
+	misses int // failed optimistic commits in a row
+}
+
+// Limits of optimistic commits.
+const (
+	cachedPositions    = 200_000
+	maxOptimisticPause = 256
+)
+
+// tryOptimistic commits the group of calls without locking the head. It returns
+// false, with nothing written, if the head has moved or the commit cache does not
+// suffice; the caller then commits under the lock. If the outcome is unknown, it
+// sets lost.
+func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) (written bool, err error) {
+	cc := &s.commitCache
+	if !cc.valid || !optimistic(calls) {
+		return false, nil
+	}
+	if cc.pause > 0 {
+		cc.pause--
+		return false, nil
+	}
+	g := newGroup(s)
+	g.stored = s.storedAt(cc.head.collected)
+	g.head, g.now = cc.head, cc.databaseTime.Add(time.Since(cc.observedAt)).Truncate(time.Microsecond)
+	if ok, err := g.loadCached(ctx, calls); err != nil || !ok {
+		return false, err
+	}
+	outcomes := make([][]catalog.Outcome, len(calls))
+	for i, c := range calls {
+		if outcomes[i], err = g.decide(c.writes); err != nil {
+			return false, nil // errors of calls are decided under the lock
+		}
+	}
+	statements, err := g.flush(ctx, s.run)
+	if err != nil {
+		return false, err
+	}
+	for i, c := range calls {
+		c.outcomes, c.err = outcomes[i], nil
+	}
+	tx, err := s.db.Begin(ctx, Write)
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback()
+	move := Statement{
+		// NULL, which the column refuses, fails the transaction if another store has
+		// written, or has collected content that is known as stored. A position that
+		// is already in the log would fail it, too, but only while the log retains it.
+		SQL: "UPDATE head SET position = CASE WHEN position = $1 AND collected = $5 THEN CAST($2 AS bigint) END, epoch = $3, number = $4 " +
+			"WHERE one = 1 RETURNING {now}",
+		Args: []any{cc.head.position, g.head.position, g.head.epoch, g.head.number, cc.head.collected},
+		Scan: func(from Row) error {
+			var at int64
+			err := from.Scan(&at)
+			cc.databaseTime, cc.observedAt = later(cc.databaseTime, moment(at)), time.Now()
+			return err
+		},
+	}
+	if err := tx.Commit(ctx, append(append([]Statement{move}, statements...), s.dialect.Notify...)...); err != nil {
+		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
+			cc.valid = false
+			*lost = g
+			return false, err
+		}
+		if s.db.Transient(err) {
+			cc.valid = false
+			return false, err
+		}
+		cc.pause = min(1<<cc.misses, maxOptimisticPause)
+		cc.misses = min(cc.misses+1, 16)
+		return false, nil // the transaction under the lock returns the error
+	}
+	cc.misses = 0
+	g.fillCaches()
+	cc.update(g)
+	return true, nil
+}
+
+// optimistic reports whether all writes of calls create records under IDs that are
+// unlikely to exist. Writes with an origin are excluded: they are often repeated.
+func optimistic(calls []*call) bool {
+	for _, c := range calls {
+		for i := range c.writes {
+			w := &c.writes[i]
+			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// loadCached is load without the lock. It reads the records that are not cached; ok
+// is true if the head is still at the cached position.
+func (g *group) loadCached(ctx context.Context, calls []*call) (ok bool, err error) {
+	ok = true
+	read := Statement{
+		SQL:     "SELECT r.k, r.i, h.position, e.position, e.conditions FROM {rows} CROSS JOIN head h LEFT JOIN entity e ON e.kind = r.k AND e.id = r.i",
+		Columns: []Column{{"k", Text}, {"i", Text}},
+		Scan: func(from Row) error {
+			var key catalog.Key
+			var kind string
+			var position int64
+			var there *int64
+			var conditions text
+			if err := from.Scan(&kind, &key.ID, &position, &there, &conditions); err != nil {
+				return err
+			}
+			key.Kind = tko.Kind(kind)
+			if ok = ok && position == g.head.position; there == nil {
+				return nil
+			}
+			r := placeholder(key, *there)
+			g.state[key] = r
+			return r.readConditions(string(conditions))
+		},
+	}
+	need := func(key catalog.Key) {
+		if _, known := g.state[key]; known {
+			return
+		}
+		g.state[key] = nil
+		if position, known := g.store.commitCache.positions.get(key); known {
+			g.state[key] = placeholder(key, position)
+			return
+		}
+		read.Rows = append(read.Rows, []any{string(key.Kind), key.ID})
+	}
+	for _, c := range calls {
+		for i := range c.writes {
+			w := &c.writes[i]
+			if _, known := g.store.commitCache.positions.get(w.Record.Key); known {
+				return false, nil
+			}
+			g.state[w.Record.Key] = nil
+			for _, key := range w.Requires {
+				need(key)
+			}
+			for _, version := range w.ReadSet {
+				need(version.Key)
+			}
+		}
+	}
+	if len(read.Rows) == 0 {
+		return true, nil
+	}
+	err = g.store.run(ctx, read)
+	return ok, err
+}
+
+// placeholder returns a row of a record of which only its existence and position
+// matter.
+func placeholder(key catalog.Key, position int64) *row {
+	return &row{Record: catalog.Record{Key: key, Revision: 1, Position: position}}
+}
+
+// update records the state after a group was committed.
+func (cc *commitCache) update(g *group) {
+	for key, r := range g.state {
+		cc.positions.drop(key)
+		if r != nil && !r.Deleting() {
+			cc.positions.put(key, r.Position, 1)
+		}
+	}
+	cc.head = g.head
+}
+
+// updateLocked records the state after a group was decided under the lock. If other
+// stores have written since the last update, all earlier positions are dropped.
+func (cc *commitCache) updateLocked(g *group, found head) {
+	if !cc.valid || cc.head != found {
+		cc.positions.clear()
+	}
+	cc.valid = true
+	cc.update(g)
+	cc.databaseTime, cc.observedAt = later(cc.databaseTime, g.now), time.Now()
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
